@@ -176,11 +176,11 @@ class Ticket:
             TurnConflictError: the other one waits for this call, or for one that this was made in.
         """
         with _LOCK:
-            if not _awaited((other,), wishes=False).isdisjoint((self, *self.ancestors())):
+            if not _awaited((other,), preferences=False).isdisjoint((self, *self.ancestors())):
                 raise TurnConflictError(_CIRCLE)
             self.links.leans[other] = None
-            told = self._open_circles()
-        _tell(told)
+            woken = self._open_circles()
+        _wake(woken)
 
     def stop_waiting_on(self, other: Ticket) -> None:
         """Note that it waits no more."""
@@ -201,7 +201,7 @@ class Ticket:
             ready = self._part()
         if given_up is not None:
             given_up.cancel()
-        _tell(ready)
+        _wake(ready)
 
     def ancestors(self) -> tuple[Ticket, ...]:
         """The tickets that this one was drawn inside, the nearest first."""
@@ -231,7 +231,7 @@ class Ticket:
             if _goes_first(other) and (self.exclusive or other.exclusive)
         ]
         ancestors = self.ancestors()
-        if not _awaited(ahead, wishes=False).isdisjoint(ancestors):
+        if not _awaited(ahead, preferences=False).isdisjoint(ancestors):
             raise TurnConflictError(_CIRCLE)
         for other in ahead:
             self.wait_for(other)
@@ -273,12 +273,12 @@ class Ticket:
 
     def _open_circles(self) -> list[Future[None] | None]:
         """Withdraw the preferences that form a cycle with this ticket; returns the waiters to wake."""
-        told: list[Future[None] | None] = []
+        woken: list[Future[None] | None] = []
         for ticket in _awaited((self,)):
             if ticket.runs:
                 circles = [blocker for blocker in ticket.links.blockers if ticket in _awaited((blocker,))]
-                told += [ticket.stop_waiting_for(blocker) for blocker in circles]
-        return told
+                woken += [ticket.stop_waiting_for(blocker) for blocker in circles]
+        return woken
 
 
 def _goes_first(other: Ticket) -> bool:
@@ -286,8 +286,8 @@ def _goes_first(other: Ticket) -> bool:
     return other.runs or other.parent is not None
 
 
-def _awaited(tickets: Iterable[Ticket], *, wishes: bool = True, known: Collection[Ticket] = ()) -> set[Ticket]:
-    """The tickets themselves, and all that must be released before they are; `wishes` includes those of rule 5.
+def _awaited(tickets: Iterable[Ticket], *, preferences: bool = True, known: Collection[Ticket] = ()) -> set[Ticket]:
+    """The tickets themselves, and all that must be released before they are; `preferences` includes those of rule 5.
 
     Those that are `known`, and what stands behind them alone, are left out.
     """
@@ -298,12 +298,12 @@ def _awaited(tickets: Iterable[Ticket], *, wishes: bool = True, known: Collectio
         if ticket not in seen and ticket not in known:
             seen.add(ticket)
             to_visit += (*ticket.links.inside, *ticket.links.leans)
-            if wishes or not ticket.runs:
+            if preferences or not ticket.runs:
                 to_visit += ticket.links.blockers
     return seen
 
 
-def _tell(waiters: Iterable[Future[None] | None]) -> None:
+def _wake(waiters: Iterable[Future[None] | None]) -> None:
     """Wake those that wait, unless they stopped waiting; called without the lock, because it calls back."""
     for waiter in waiters:
         if waiter is not None and waiter.set_running_or_notify_cancel():
@@ -326,8 +326,8 @@ def draw_ticket(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | No
     ticket = Ticket(turns, inside, exclusive)
     if inside is not None:
         with _LOCK:
-            told = ticket.stand_inside()
-        _tell(told)
+            woken = ticket.stand_inside()
+        _wake(woken)
         return ticket
     with _LOCK:
         for turn in turns:

@@ -305,7 +305,7 @@ MISTAKES: tuple[Mistake, ...] = (
         attributes={"step": 2},
         told=(
             "the script has ended with reply 1, but the run asks for another. It was sent no messages. A script "
-            "is played once; for another run, make another model of it."
+            "is played once; make another model for another run."
         ),
     ),
 )

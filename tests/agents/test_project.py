@@ -111,7 +111,7 @@ def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize("name, told", [("nowhere", "does not exist"), ("file", "is no folder")])
+@pytest.mark.parametrize("name, told", [("nowhere", "does not exist"), ("file", "is not a folder")])
 def test_a_project_is_a_folder(tmp_path: Path, name: str, told: str) -> None:
     """Neither a file nor nothing."""
     write(tmp_path, {"file": ""})
@@ -127,7 +127,9 @@ def test_a_project_is_a_folder(tmp_path: Path, name: str, told: str) -> None:
         pytest.param({"tools.py": "1 / 0"}, DiscoveryError, "tools.py cannot be imported", id="import"),
         pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, "TOOLS: is of type int", id="exports"),
         pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, "a.agent:2", id="agent"),
-        pytest.param({"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, "no key 'x'", id="config"),
+        pytest.param(
+            {"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, "the key 'x' does not exist", id="config"
+        ),
     ],
 )
 def test_the_one_problem_that_there_is_is_raised(
@@ -157,7 +159,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert [type(part) for part in error.problems] == [
         *(ProjectError, ProjectError, AgentFileError, DiscoveryError, DiscoveryError)
     ]
-    assert str(error).startswith(f"the project {tmp_path} has 5 problems:\n- pyproject.toml: [tool.handrail]: there is")
+    assert str(error).startswith(f"the project {tmp_path} has 5 problems:\n- pyproject.toml: [tool.handrail]: the key")
     assert all(str(part) in str(error) for part in error.problems)
     project, problems = Project.survey(tmp_path)
     assert [str(part) for part in problems] == [str(part) for part in error.problems]
@@ -302,7 +304,7 @@ def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path) -> None:
     for name, told in {
         "loop": "cannot be listed: Too many levels of symbolic links",
         "gone": "is a link that leads nowhere",
-        "file": "is no folder",
+        "file": "is not a folder",
         "none": "does not exist",
         "a" * 300: "cannot be listed: File name too long",
         "a\0b": "cannot be the path of a folder: embedded null byte",

@@ -56,10 +56,10 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path) ->
     text = "[tool.handrail]\nmodle = 'x'\nmodel = 7\nstore = 'memory:'\npython = ['nothing.py', '../x.py', 7]"
     reading = read_config(write(tmp_path, {"pyproject.toml": text}))
     assert [str(problem).removeprefix("pyproject.toml: [tool.handrail]: ") for problem in reading.problems] == [
-        "there is no key 'modle'. Did you mean 'model'? The keys are agents, python, model, approval, store.",
+        "the key 'modle' does not exist. Did you mean 'model'? The keys are agents, python, model, approval, store.",
         "python has 'nothing.py', which matches no file",
         "python has '../x.py', which leaves the project folder; a pattern is a path from there",
-        "python has 7, which is no pattern",
+        "python has 7, which is not a pattern",
         'model is 7; write a text: model = "..."',
     ]
     assert reading.config == ProjectConfig(store="memory:")
@@ -68,27 +68,29 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "text, told",
     [
-        pytest.param("[tool.handrail]\nx = = 1", "pyproject.toml is no TOML: Invalid value (at line 2", id="no TOML"),
-        pytest.param("[tool.handrail]\na=1\na=2", "pyproject.toml is no TOML: Cannot overwrite a value", id="doubled"),
-        pytest.param("tool = 7", "[tool.handrail] is no table", id="tool is no table"),
-        pytest.param("[tool]\nhandrail = 7", "[tool.handrail] is no table", id="no table"),
-        pytest.param("[tool.handrail]\nzzz = 1", "there is no key 'zzz'. The keys are", id="far key"),
+        pytest.param("[tool.handrail]\nx = = 1", "pyproject.toml is not TOML: Invalid value (at line 2", id="no TOML"),
+        pytest.param("[tool.handrail]\na=1\na=2", "pyproject.toml is not TOML: Cannot overwrite a value", id="doubled"),
+        pytest.param("tool = 7", "[tool.handrail] is not a table", id="tool is no table"),
+        pytest.param("[tool]\nhandrail = 7", "[tool.handrail] is not a table", id="no table"),
+        pytest.param("[tool.handrail]\nzzz = 1", "the key 'zzz' does not exist. The keys are", id="far key"),
         pytest.param("[tool.handrail]\nagents = '*.agent'", "agents is '*.agent'; write a list of", id="no list"),
-        pytest.param("[tool.handrail]\nagents = ['']", "agents has '', which is no pattern", id="empty"),
-        pytest.param('[tool.handrail]\nagents = ["a\\u0000"]', "which is no pattern", id="null"),
+        pytest.param("[tool.handrail]\nagents = ['']", "agents has '', which is not a pattern", id="empty"),
+        pytest.param('[tool.handrail]\nagents = ["a\\u0000"]', "which is not a pattern", id="null"),
         pytest.param("[tool.handrail]\nagents = ['a/**b/c']", "agents has 'a/**b/c', which", id="stars"),
-        pytest.param("[tool.handrail]\nagents = ['.']", "agents has '.', which is no pattern", id="the folder itself"),
-        pytest.param(f"[tool.handrail]\nagents = ['{'a/' * 3000}']", "…, which is no pattern", id="deep"),
-        pytest.param(f"[tool.handrail]\nagents = ['{'a' * 900}']", "…, which is no pattern: ", id="long"),
+        pytest.param(
+            "[tool.handrail]\nagents = ['.']", "agents has '.', which is not a pattern", id="the folder itself"
+        ),
+        pytest.param(f"[tool.handrail]\nagents = ['{'a/' * 3000}']", "…, which is not a pattern", id="deep"),
+        pytest.param(f"[tool.handrail]\nagents = ['{'a' * 900}']", "…, which is not a pattern: ", id="long"),
         pytest.param(f"[tool.handrail]\napproval = '{'a' * 900}'", "…, but the file does not exist", id="long file"),
-        pytest.param(f"[tool.handrail]\n{'a' * 9000} = 1", "…. The keys are", id="long key"),
+        pytest.param(f"[tool.handrail]\n{'a' * 9000} = 1", "… does not exist. The keys are", id="long key"),
         pytest.param("[tool.handrail]\nagents = ['/etc/*']", "leaves the project folder", id="absolute"),
         pytest.param("[tool.handrail]\nagents = ['C:\\x\\*']", "leaves the project folder", id="drive"),
         pytest.param("[tool.handrail]\nagents = ['x\\..\\y']", "leaves the project folder", id="backslashes"),
         pytest.param("[tool.handrail]\nagents = ['folder']", "matches no file", id="folder"),
         pytest.param("[tool.handrail]\nmodel = ' '", "model is ' ', which says nothing", id="blank"),
         pytest.param("[tool.handrail]\nstore = ['x']", "store is ['x']; write a text", id="list"),
-        pytest.param("[tool.handrail]\napproval = 'x.yaml'", "approval is 'x.yaml', but there is no such", id="file"),
+        pytest.param("[tool.handrail]\napproval = 'x.yaml'", "approval is 'x.yaml', but the file does not", id="file"),
         pytest.param("[tool.handrail]\napproval = '../x.yaml'", "approval is '../x.yaml', which leaves", id="outside"),
         pytest.param("[tool.handrail]\napproval = 'folder'", "but the file does not exist", id="folder for a file"),
         pytest.param("[tool.handrail]\napproval = true", "approval is True; write a text", id="boolean"),
@@ -129,7 +131,7 @@ def _large(file: Path) -> None:
         pytest.param(_fifo, "this is a device or pipe; a project is configured in a text file", id="pipe"),
         pytest.param(_link("/dev/zero"), "this is a device or pipe", id="device"),
         pytest.param(_link("pyproject.toml"), "cannot be read: Too many levels of symbolic", id="loop"),
-        pytest.param(_link("x"), "this is a link that leads nowhere; mend", id="link"),
+        pytest.param(_link("x"), "this is a link that leads nowhere; fix", id="link"),
         pytest.param(_large, "has more than 1,000,000 bytes", id="large"),
     ],
 )
@@ -154,7 +156,7 @@ def test_a_folder_that_is_none_is_told_as_the_system_says_it(tmp_path: Path) -> 
     "text, told",
     [
         pytest.param(f"x = {'[' * 100_000}", "is nested too deep to be read; make it flatter", id="deep"),
-        pytest.param(f"x = {'1' * 5000}", "is no TOML: ", id="digits"),
+        pytest.param(f"x = {'1' * 5000}", "is not TOML: ", id="digits"),
         pytest.param(f"[tool.handrail]\nmodel{'.a' * 100_000} = 1", "is nested too deep to be read", id="dots"),
         pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", "model is a int that is too large to be", id="hex"),
     ],

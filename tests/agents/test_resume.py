@@ -85,7 +85,7 @@ def test_an_input_is_refused_while_a_run_is_unfinished(desk: Desk) -> None:
     replies: Replies = {"desk": [[Asked("d1", "pay", {"order": "tea"})], "Done."]}
     desk.run(Reader(replies), "Do it.", asker=Clerk({"pay": Answer("later")}))
     reader = Reader(replies)
-    with pytest.raises(AgentError, match="the last run of desk in session 's' is unfinished; go on with it without"):
+    with pytest.raises(AgentError, match="the last run of desk in session 's' is unfinished; resume it without"):
         desk.run(reader, "And that.")
     assert reader.seen == []
     assert desk.run(reader, asker=Clerk({"pay": Answer("yes")})).output == "Done."

@@ -167,7 +167,7 @@ async def test_long_results_of_one_toolset_are_read_with_its_own_tools(folder: P
         agent, Call("notes_grep_files", {"pattern": "hunter"}), session=session, root=tmp_path / "work"
     )
     (kept,) = session[KeptText]
-    assert f"Go on with notes_read_kept, key='{kept.key}'" in found
+    assert f"Continue with notes_read_kept, key='{kept.key}'" in found
     given = {"key": kept.key, "offset": kept.text.split("\n").index("secret.txt:1: hunter2") + 1}
     calls = [Call(f"{prefix}read_kept", given, id=f"k{number}") for number, prefix in enumerate(["", "two_", "notes_"])]
     told = await answers(agent, *calls, rules=DENY, session=session, root=tmp_path / "work")

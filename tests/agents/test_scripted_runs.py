@@ -63,5 +63,5 @@ async def test_a_script_with_called_agents_is_run_again_on_one_session(tmp_path:
 
 async def test_a_model_that_has_played_its_script_says_that_another_run_needs_another_model(tmp_path: Path) -> None:
     """A script is played once."""
-    with pytest.raises(ScriptError, match=r"has ended with reply 1, .* for another run, make another model of it\.$"):
+    with pytest.raises(ScriptError, match=r"has ended with reply 1, .* make another model for another run\.$"):
         await play(desk(tmp_path, tools=[jot]), script("milk")[:1])

@@ -37,7 +37,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "params without fields": ({"strategy": "params"}, "strategy='params' needs param_keys=(...)"),
     "fields without params": ({"param_keys": ("order_id",)}, "param_keys are only for strategy='params'"),
     "one field as a string": ({"strategy": "params", "param_keys": "order_id"}, "must be a tuple of field names"),
-    "a field that is no name": ({"strategy": "params", "param_keys": (7,)}, "param_keys is (7,)"),
+    "a field that is not a name": ({"strategy": "params", "param_keys": (7,)}, "param_keys is (7,)"),
     "custom without function": ({"strategy": "custom"}, "strategy='custom' needs key_fn=..."),
     "custom with no function": ({"strategy": "custom", "key_fn": "key"}, "strategy='custom' needs key_fn=..."),
     "function without custom": ({"key_fn": str}, "key_fn is only for strategy='custom'"),

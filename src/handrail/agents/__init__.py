@@ -4,7 +4,7 @@
     print(agent.run("Sort the folder").output)
 
 PydanticAI is the loop; every call of a run goes through the pipeline of `handrail.runtime`, and a gate says which calls
-may run. `docs/explanation/agents.md` tells it from the outside.
+may run. `docs/explanation/agents.md` explains it.
 """
 
 from __future__ import annotations

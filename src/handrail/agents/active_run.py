@@ -1,7 +1,7 @@
 """The run that is under way here: what a factory, a section or an agent used as a tool is made for.
 
 PydanticAI hands a factory its run context, whose `deps` belong to the program. What Handrail knows of the run is found
-beside it, in a context variable that is set while the run goes on, so that runs side by side each see their own.
+beside it, in a context variable that is set during the run, so that concurrent runs each see their own.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CurrentRun(Protocol):
 
     @property
     def show_git(self) -> bool:
-        """Whether `.git` exists for the file tools of the agent, where a toolset does not say so itself."""
+        """Whether `.git` exists for the file tools of the agent, where a toolset does not declare it itself."""
         ...
 
     def filesystem(self, folder: Path) -> HostFilesystem:
@@ -108,7 +108,7 @@ def current_run() -> CurrentRun:
     """The run that is under way in this context.
 
     Raises:
-        AgentError: there is none.
+        AgentError: no run is active.
     """
     run = _RUN.get()
     if run is None:

@@ -75,7 +75,7 @@ class LoadedAgent:
         """Run the agent to its answer.
 
         Args:
-            input: what it is asked. Without one it goes on with the unfinished run of `options.session`: calls that
+            input: what it is asked. Without one it resumes the unfinished run of `options.session`: calls that
                 have a final record are answered from it, and questions that were left open are asked again.
             options: what the program chooses.
 
@@ -154,7 +154,7 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
     other = project.agents.get(own.name)
     if other is not None and other.path is not None and not other.path.samefile(file):
         raise ProjectError(
-            f"{file} is no agent of its project, whose patterns leave it out, and the project has another agent called "
-            f"{own.name!r}: {other.path}; give one another name"
+            f"{file} is not an agent of its project, whose patterns leave it out, and the project has another agent "
+            f"called {own.name!r}: {other.path}; give one another name"
         )
     return LoadedAgent(project, resolve(own, project.registry))

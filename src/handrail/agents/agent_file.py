@@ -11,8 +11,8 @@ exclude: [.env, "secrets/**"]  # paths that do not exist for its file tools
 You work at the refund desk.
 
 The front matter stands between two lines `---`; `name` is the only key that it must have. Names are all that a file
-says of tools: their settings are made in Python. Every fault is told with file, line, column and key, and all those of
-one file at once.
+says of tools: their settings are made in Python. Every fault is reported with file, line, column and key, and all those
+of one file at once.
 
 The front matter as JSON Schema, for editors, is published as `docs/reference/agent-file.schema.json`. It takes what
 `parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list when the two
@@ -90,7 +90,7 @@ def read_agent_file(path: Path) -> AgentFile:
     """Read an agent file.
 
     Raises:
-        AgentFileError: it cannot be opened, is too large or not UTF-8, or is no agent file; of several faults the
+        AgentFileError: it cannot be opened, is too large or not UTF-8, or is not an agent file; of several faults the
             message has all, and `problems` each.
     """
     file = str(path)
@@ -102,7 +102,7 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
     """Read an agent file from its text; `file` is what errors call it, `path` where it lies.
 
     Raises:
-        AgentFileError: it is no agent file; of several faults the message has all, and `problems` each.
+        AgentFileError: it is not an agent file; of several faults the message has all, and `problems` each.
     """
     lines = _LINE_BREAK.split(text.removeprefix("\ufeff"))
     fences = (number for number, line in enumerate(lines) if _FENCE.fullmatch(line))
@@ -134,12 +134,12 @@ def _instructions(lines: list[str], start: int, file: str, faults: list[Document
     no_text = _NO_TEXT.search(body)
     if no_text is not None:
         line, column = _place_after(body[: no_text.start()])
-        told = f"the character U+{ord(no_text[0]):04X} cannot stand in instructions; remove it"
-        faults.append(AgentFileError(told, file=file, line=start + line, column=column))
+        text = f"the character U+{ord(no_text[0]):04X} is not allowed in instructions; remove it"
+        faults.append(AgentFileError(text, file=file, line=start + line, column=column))
     instructions = body.strip()
     if not instructions:
-        told = "the instructions are missing; write them below the front matter"
-        faults.append(AgentFileError(told, file=file, line=start, column=1))
+        text = "the instructions are missing; write them below the front matter"
+        faults.append(AgentFileError(text, file=file, line=start, column=1))
     return instructions
 
 
@@ -156,8 +156,8 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         if root is None:
             root = YamlMapping((), line=1, column=1)
         if not isinstance(root, YamlMapping):
-            told = f"the front matter is {_kind(root)}; it is to be a mapping, 'key: value'"
-            raise AgentFileError(told, file=file, line=root.line, column=root.column)
+            words = f"the front matter is {_kind(root)}; it is to be a mapping, 'key: value'"
+            raise AgentFileError(words, file=file, line=root.line, column=root.column)
         keys = _KeyReader(file, refusal=AgentFileError, faults=faults).mapping(
             root, "the front matter", AGENT_FILE_KEYS
         )
@@ -165,8 +165,8 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         faults.append(fault)
         return nothing
     if "name" not in keys:
-        told = "the key 'name' is missing; every agent has a name"
-        faults.append(AgentFileError(told, file=file, line=root.line, column=root.column, field="name"))
+        words = "the key 'name' is missing; every agent has a name"
+        faults.append(AgentFileError(words, file=file, line=root.line, column=root.column, field="name"))
     values = _Values(file, keys, faults)
     return AgentFile(
         name=values.read("name", _name) or "",
@@ -289,8 +289,8 @@ def _item(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     if not isinstance(tree.value, str):
         if not tree.text:
             reader.fail(tree, f"{field} has names only, and nothing stands here; write a name, or remove the item")
-        told = f"{shorten(tree.text, 60)} is {_kind(tree)}"
-        reader.fail(tree, f"{field} has names only, and {told}; a name that looks like one is put in quotes")
+        text = f"{shorten(tree.text, 60)} is {_kind(tree)}"
+        reader.fail(tree, f"{field} has names only, and {text}; a name that looks like one is put in quotes")
     if not tree.text.strip():
         reader.fail(tree, f"{field} has names only, and {tree.text!r} is blank; remove it")
     return tree.text.strip()

@@ -1,4 +1,4 @@
-"""What an error of somebody else's code says, and where in the user's own code it was raised."""
+"""The message of an error of other code, and where in the user's own code it was raised."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def _is_own(file: str) -> bool:
     return path.is_absolute() and not in_library
 
 
-def without_library_path(error: BaseException, told: str, folder: Path) -> str:
+def without_library_path(error: BaseException, text: str, folder: Path) -> str:
     """What an `ImportError` says, without the path of the library from which something could not be imported."""
     path = error.path if isinstance(error, ImportError) else None
     if not isinstance(path, str) or Path(path).is_relative_to(folder):
-        return told
-    return told.replace(f" ({path})", "")
+        return text
+    return text.replace(f" ({path})", "")

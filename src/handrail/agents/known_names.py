@@ -95,7 +95,7 @@ def _entries(project: Project, files: Iterable[AgentFile]) -> Iterator[Entry]:
 
 
 def _entry(namespace: Mapping[str, Entry], name: str) -> Entry | None:
-    """The entry of a name; `None` if there is none or it cannot be loaded, which is told where it is resolved."""
+    """The entry of a name; `None` if there is none or it cannot be loaded, which is reported where it is resolved."""
     try:
         return namespace.get(name)
     except DiscoveryError:

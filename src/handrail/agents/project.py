@@ -193,7 +193,7 @@ def _fault_of(folder: Path) -> ProjectError | None:
         what = "is a link that leads nowhere" if folder.is_symlink() else "does not exist"
         return ProjectError(f"the project folder {folder} {what}")
     except NotADirectoryError:
-        return ProjectError(f"the project folder {folder} is no folder")
+        return ProjectError(f"the project folder {folder} is not a folder")
     except OSError as error:
         return ProjectError(
             f"the project folder {shorten(str(folder), _LONGEST_SHOWN)} cannot be listed: {error.strerror}"
@@ -245,5 +245,5 @@ def _unresolved(project: Project) -> Iterator[ResolutionError]:
 def _as_one(folder: Path, problems: tuple[HandrailError, ...]) -> HandrailError:
     if len(problems) == 1:
         return problems[0]
-    told = "\n".join(f"- {problem}" for problem in problems)
-    return ProjectError(f"the project {folder} has {len(problems)} problems:\n{told}", problems=problems)
+    text = "\n".join(f"- {problem}" for problem in problems)
+    return ProjectError(f"the project {folder} has {len(problems)} problems:\n{text}", problems=problems)

@@ -84,10 +84,12 @@ def read_config(folder: Path) -> ConfigReading:
         return ConfigReading(problems=(_chained(str(error), error),))
     except RecursionError as error:
         return ConfigReading(problems=(_chained(f"{FILE} is nested too deep to be read; make it flatter", error),))
-    except ValueError as error:  # also what is no TOML error: a number of too many digits
-        return ConfigReading(problems=(_chained(f"{FILE} is no TOML: {error}", error),))
+    except ValueError as error:  # also what is not a TOML error: a number of too many digits
+        return ConfigReading(problems=(_chained(f"{FILE} is not TOML: {error}", error),))
     if not isinstance(table, Mapping):
-        return ConfigReading(problems=(ProjectError(f"{_TABLE} is no table; write [tool.handrail], then keys below"),))
+        return ConfigReading(
+            problems=(ProjectError(f"{_TABLE} is not a table; write [tool.handrail], then keys below"),)
+        )
     return _reading(folder, cast("Mapping[str, Any]", table))
 
 
@@ -120,7 +122,7 @@ def _fault_of(place: Path) -> str | None:
         if stat.S_ISDIR(mode):
             os.scandir(place).close()
     except (FileNotFoundError, NotADirectoryError):
-        return "is a link that leads nowhere; mend or remove it" if place.is_symlink() else None
+        return "is a link that leads nowhere; fix or remove it" if place.is_symlink() else None
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return None if stat.S_ISDIR(mode) or stat.S_ISREG(mode) else "is a device or pipe; put a file there"
@@ -170,7 +172,7 @@ def _reading(folder: Path, table: Mapping[str, Any]) -> ConfigReading:
 def _unknown(key: str, known: tuple[str, ...]) -> str:
     near = nearest(key, known)
     hint = f" Did you mean {near!r}?" if near else ""
-    return f"there is no key {_shown(key)}.{hint} The keys are {', '.join(known)}."
+    return f"the key {_shown(key)} does not exist.{hint} The keys are {', '.join(known)}."
 
 
 def _text_faults(key: str, given: object) -> Iterator[str]:
@@ -186,7 +188,7 @@ def _pattern_faults(folder: Path, key: str, given: object) -> Iterator[str]:
         return
     for item in cast("list[object]", given):
         if not isinstance(item, str) or not item.isprintable() or not _is_pattern(item):
-            yield f"has {_shown(item)}, which is no pattern"
+            yield f"has {_shown(item)}, which is not a pattern"
         elif _leaves(item):
             yield f"has {_shown(item)}, which leaves the project folder; a pattern is a path from there"
         else:
@@ -198,7 +200,7 @@ def _match_faults(folder: Path, pattern: str) -> Iterator[str]:
         if not matching_files(folder, (pattern,)) and not unreadable(folder, (pattern,)):
             yield f"has {_shown(pattern)}, which matches no file"
     except (ValueError, OSError) as error:
-        yield f"has {_shown(pattern)}, which is no pattern: {error}"
+        yield f"has {_shown(pattern)}, which is not a pattern: {error}"
 
 
 def _file_faults(folder: Path, given: str) -> Iterator[str]:

@@ -106,7 +106,7 @@ def run(argv: Sequence[str]) -> int:
         words = without_option(argv)
         asked_for = len(words) < len(argv) or is_set(os.environ)
         with debugging() if asked_for else nullcontext():
-            code = _told(words)
+            code = _run(words)
         GuardedStream(sys.stdout).flush()
     except ReaderGoneError:
         _give_output_up()
@@ -119,7 +119,7 @@ def run(argv: Sequence[str]) -> int:
     return code
 
 
-def _told(argv: Sequence[str]) -> int:
+def _run(argv: Sequence[str]) -> int:
     app = application()
     try:
         _check_text(argv)

@@ -115,11 +115,11 @@ class StoreOptions:
             if writing:
                 raise
             # Opening for reading writes nothing, unless the tables have to be made or migrated.
-            told = (
+            text = (
                 "has no tables of this version of Handrail yet, and a command that only reads makes none. Open it with"
             )
             raise StoreReadOnlyError(
-                f"{error.store} {told} the program that it belongs to", store=error.store
+                f"{error.store} {text} the program that it belongs to", store=error.store
             ) from error
 
 
@@ -136,9 +136,9 @@ def check_there(url: str) -> None:
     """
     name = unquote(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else ""
     if name and path_status(Path(name)) == "nothing":
-        told = f"the database {name} does not exist; check --store, and the current folder ({folder_here()})"
+        text = f"the database {name} does not exist; check --store, and the current folder ({folder_here()})"
         near = did_you_mean(Path(name))
-        raise StoreError(f"{told}.{near}" if near else told, store=url)
+        raise StoreError(f"{text}.{near}" if near else text, store=url)
 
 
 def paginate(limit: int | None, options: StoreOptions) -> int | None:

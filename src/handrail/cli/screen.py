@@ -92,7 +92,7 @@ class GuardedStream:
         try:
             return self._stream.write(text)
         except OSError as error:
-            raise _told(error) from error
+            raise _output_error(error) from error
 
     def flush(self) -> None:
         """Write what is buffered.
@@ -103,7 +103,7 @@ class GuardedStream:
         try:
             self._stream.flush()
         except OSError as error:
-            raise _told(error) from error
+            raise _output_error(error) from error
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
@@ -115,7 +115,7 @@ def output(stream: IO[str] | None) -> IO[str] | None:
     return None if stream is None else cast("IO[str]", GuardedStream(stream))
 
 
-def _told(error: OSError) -> OutputError:
+def _output_error(error: OSError) -> OutputError:
     kind = ReaderGoneError if isinstance(error, BrokenPipeError) else OutputError
     return kind(*error.args)
 

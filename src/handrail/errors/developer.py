@@ -220,8 +220,8 @@ class DispatchError(HandrailError):
     """
 
     def __init__(self, event: object, failures: Sequence[tuple[str, Exception]]) -> None:
-        told = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failures)
-        super().__init__(f"{len(failures)} subscriber(s) of {type(event).__name__} failed: {told}")
+        text = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failures)
+        super().__init__(f"{len(failures)} subscriber(s) of {type(event).__name__} failed: {text}")
         self.event = event
         self.failures = tuple(failures)
 

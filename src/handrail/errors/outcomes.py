@@ -128,8 +128,8 @@ class RollbackError(PromptEvaluationError):
     """Participants that could not be restored; every other one was. `failures` holds `(participant, exception)`."""
 
     def __init__(self, tool: str, failures: Sequence[tuple[object, Exception]]) -> None:
-        told = "; ".join(f"{type(who).__name__}: {type(error).__name__}: {error}" for who, error in failures)
-        super().__init__(f"the call of {tool} could not be undone in full: {told}", phase="rollback", tool=tool)
+        text = "; ".join(f"{type(who).__name__}: {type(error).__name__}: {error}" for who, error in failures)
+        super().__init__(f"the call of {tool} could not be undone in full: {text}", phase="rollback", tool=tool)
         self.failures = tuple(failures)
 
 

@@ -287,12 +287,12 @@ def _has_secrets(params_type: type[Any]) -> bool:
     return masking_of(params_type).hides
 
 
-def _digest(asker: str, params: object, hash_key: bytes | None, *, tagged: bool = True) -> str:
+def _digest(caller: str, params: object, hash_key: bytes | None, *, tagged: bool = True) -> str:
     try:
         return digest(params, key=hash_key, tagged=tagged)
     except DumpError as error:
         raise ToolValidationError(
-            f"{asker}: no idempotency key could be made, because these arguments have no canonical JSON: {error}. "
+            f"{caller}: no idempotency key could be made, because these arguments have no canonical JSON: {error}. "
             "Nothing was run."
         ) from error
 

@@ -137,13 +137,13 @@ def _known_type(template: PromptTemplate[Any], given: object) -> type[Any]:
         if isinstance(given, kind):
             return kind
     names = ", ".join(annotation_name(kind) for kind in known) or "no parameters"
-    told = (
+    text = (
         f"the class {annotation_name(given)} itself"
         if isinstance(given, type)
         else f"an instance of {annotation_name(type(given))}"
     )
     raise PromptValidationError(
-        f"{told} was bound, but the sections of {template.name} take {f'instances of {names}' if known else names}.",
+        f"{text} was bound, but the sections of {template.name} take {f'instances of {names}' if known else names}.",
         dataclass=type(given) if dataclasses.is_dataclass(given) else None,
     )
 
@@ -243,7 +243,7 @@ def _is_enabled(placed: PlacedSection, params: BoundParams) -> bool:
     try:
         answer = cast("object", enabled(own))  # the program's function may return anything
     except Exception as error:
-        raise PromptRenderError(f"enabled raised {_told(error)}", section_path=placed.path) from error
+        raise PromptRenderError(f"enabled raised {_describe(error)}", section_path=placed.path) from error
     if not isinstance(answer, bool):
         raise PromptRenderError(f"enabled returned {answer!r}; it must return True or False.", section_path=placed.path)
     return answer
@@ -257,7 +257,7 @@ def _block(enabled: EnabledSection, params: BoundParams) -> str:
     try:
         body = placed.section.render_body(own)
     except Exception as error:
-        raise PromptRenderError(f"render_body raised {_told(error)}", section_path=placed.path) from error
+        raise PromptRenderError(f"render_body raised {_describe(error)}", section_path=placed.path) from error
     return f"{heading}\n\n{body}" if body else heading
 
 
@@ -281,5 +281,5 @@ def _params_of(placed: PlacedSection, params: BoundParams) -> object:
     return kind()
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

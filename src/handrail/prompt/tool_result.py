@@ -96,8 +96,8 @@ def check_value(expected: object, value: object) -> str | None:
     """
     if any(_is_instance(value, kind) for kind in _members(expected)):
         return None
-    told = "no value" if value is None else f"a value of type {annotation_name(type(value))}"
-    return f"returned {told}, but the tool declares {'none' if expected is None else annotation_name(expected)}"
+    text = "no value" if value is None else f"a value of type {annotation_name(type(value))}"
+    return f"returned {text}, but the tool declares {'none' if expected is None else annotation_name(expected)}"
 
 
 def _members(expected: object) -> tuple[object, ...]:

@@ -140,8 +140,8 @@ def raise_close_failures(failures: Sequence[tuple[object, BaseException]], *, du
     """
     if not failures:
         return
-    told = "; ".join(f"{type(value).__name__}: {type(error).__name__}: {error}" for value, error in failures)
-    msg = f"{len(failures)} resource(s) could not be closed; all were tried: {told}"
+    text = "; ".join(f"{type(value).__name__}: {type(error).__name__}: {error}" for value, error in failures)
+    msg = f"{len(failures)} resource(s) could not be closed; all were tried: {text}"
     for _, error in failures:
         if not isinstance(error, Exception):
             error.add_note(msg)

@@ -283,13 +283,13 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
-    def tell(_: Future[Any]) -> None:
+    def wake(_: Future[Any]) -> None:
         try:
             loop.call_soon_threadsafe(done.set_result, None)
         except RuntimeError:  # the loop has been closed: no caller waits any more
             _log.debug("a handler ended after the event loop of its call")
 
-    future.add_done_callback(tell)
+    future.add_done_callback(wake)
     finished, _ = await asyncio.wait((done,), timeout=seconds)
     if not finished:
         raise ExecutionTimeoutError

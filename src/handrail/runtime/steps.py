@@ -106,9 +106,9 @@ def unknown_tool(run: Invocation) -> Never:
         raise FinalRefusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
     near = nearest(wanted, known)
     hint = f" Did you mean {shorten(near, _LONGEST_NAME)}?" if near else ""
-    told = f"there is no tool {asked}.{hint} The tools are: "
-    left = _LONGEST_MESSAGE - len(f"{told}.".encode(errors="surrogatepass"))
-    raise FinalRefusal(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")
+    text = f"there is no tool {asked}.{hint} The tools are: "
+    left = _LONGEST_MESSAGE - len(f"{text}.".encode(errors="surrogatepass"))
+    raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
 
 
 def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
@@ -393,16 +393,16 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
     body = partial(_call, run, tool, context)
-    heard = None if claim.effect is None else claim.ended_late
+    late = None if claim.effect is None else claim.ended_late
     try:
-        return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=heard)
+        return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
         run.entered = True  # its thread may still enter the handler
-        if heard is not None:
+        if late is not None:
             claim.left_behind = True
         if by_deadline:
-            late = "the deadline passed while the handler ran; its changes were undone"
-            raise DeadlineExceededError(late) from overrun
+            msg = "the deadline passed while the handler ran; its changes were undone"
+            raise DeadlineExceededError(msg) from overrun
         raise HandlerTimeoutError(tool, tool.timeout or timedelta(0)) from overrun
 
 

@@ -82,8 +82,8 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         before = _LINE_BREAK.split(content[: error.start].decode("utf-8"))
-        told = f"the byte 0x{content[error.start]:02X} is not UTF-8; save the file as UTF-8"
-        raise refusal(told, file=file, line=len(before), column=len(before[-1]) + 1) from error
+        text = f"the byte 0x{content[error.start]:02X} is not UTF-8; save the file as UTF-8"
+        raise refusal(text, file=file, line=len(before), column=len(before[-1]) + 1) from error
 
 
 class DocumentReader:

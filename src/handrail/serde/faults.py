@@ -104,9 +104,9 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
     first = lines[:MOST_FAULTS]
     spots = followed_each((line["loc"] for line in first), schema, data)
     found = [_Found(spot, line) for spot, line in zip(spots, first, strict=True)]
-    told = tuple(dict.fromkeys(_told(found, 0, schema)))
+    text = tuple(dict.fromkeys(_reported(found, 0, schema)))
     rest = len(lines) - len(found)
-    return (*told, ("$", f"{rest} {_MORE}")) if rest else told
+    return (*text, ("$", f"{rest} {_MORE}")) if rest else text
 
 
 def bytes_fault(path: Path, schema: Node, *, is_key: bool = False) -> Fault:
@@ -134,7 +134,7 @@ def reason_of(line: ErrorDetails) -> str:
     return shorten(line["msg"][:1].lower() + line["msg"][1:], _LONGEST_REASON)
 
 
-def _told(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
+def _reported(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
     """The faults in words; those inside one union, which is `level` unions deep, are reported together."""
 
     def union(item: _Found) -> object:
@@ -159,7 +159,7 @@ def _union(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
         return
     meant = {label: items for label, items in entered.items() if not any(_is_other(i, level) for i in items)} or entered
     for label, items in meant.items():
-        for path, text in _told(items, level + 1, root):
+        for path, text in _reported(items, level + 1, root):
             yield path, text if len(meant) == 1 else f"{text} (if meant as {label})"
 
 

@@ -331,8 +331,8 @@ class Codec(Generic[T]):
         else:
             return
         if lines:
-            told = dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])
-            raise _unsayable(told, is_mistyped=any(map(_is_of_type, lines))) from None
+            text = dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])
+            raise _unsayable(text, is_mistyped=any(map(_is_of_type, lines))) from None
 
     def _recheck(self) -> SchemaValidator:
         return stored_recheck(self.kind) if self._built.stored else closed_adapter(self.kind, recheck=True).validator
@@ -452,13 +452,13 @@ def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
 
 
 def _refusal(faults: Iterable[Fault]) -> ParseError:
-    told = tuple(faults)
-    return ParseError(fault_message(told), faults=told)
+    text = tuple(faults)
+    return ParseError(fault_message(text), faults=text)
 
 
 def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpError:
-    told = tuple(faults)
-    return DumpError(fault_message(told), faults=told, is_mistyped=is_mistyped)
+    text = tuple(faults)
+    return DumpError(fault_message(text), faults=text, is_mistyped=is_mistyped)
 
 
 def _is_of_type(line: ErrorDetails) -> bool:

@@ -114,8 +114,8 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
     place = _Place(name, first_line, refusal)
     unprintable = first_unprintable(text)
     if unprintable is not None:
-        line, column, told = unprintable
-        raise place.fault(f"{told}; remove it, or write it as an escape in double quotes", line, column)
+        line, column, words = unprintable
+        raise place.fault(f"{words}; remove it, or write it as an escape in double quotes", line, column)
     return _Growth(place).tree(_events(text, place))
 
 
@@ -169,12 +169,12 @@ def _events(text: str, place: _Place) -> Iterator[Any]:
 def _problem(text: str, error: Any, mark: Any) -> str:  # noqa: ANN401 - as in `_events`
     if text[mark.index : mark.index + 1] == "\t":
         return "a tab stands where YAML takes only spaces; indent with spaces"
-    told = [str(error.problem or error.context)]
-    if told[0] == _COLON:
-        told.append("text that holds ': ' is put in quotes")
+    words = [str(error.problem or error.context)]
+    if words[0] == _COLON:
+        words.append("text that holds ': ' is put in quotes")
     if text[mark.index : mark.index + 1] == ":" and mark.column > _LONGEST_KEY:
-        told.append(f"a key has at most {_LONGEST_KEY} characters, unless it is written after '? '")
-    return "; ".join(told)
+        words.append(f"a key has at most {_LONGEST_KEY} characters, unless it is written after '? '")
+    return "; ".join(words)
 
 
 @dataclass(slots=True)

@@ -200,7 +200,7 @@ class MemoryStore:
                 self._note(lambda: self._rows.pop(identity))
             self._rows[identity] = row
         if self._changes.is_open or self._watchers.concerns(identity[0]):
-            self._tell(identity, row)
+            self._notify(identity, row)
         return None
 
     def replace(self, seen: EffectRow, row: EffectRow) -> bool:
@@ -440,7 +440,7 @@ class MemoryStore:
             if row is None or row.effect_id != seen.effect_id:
                 self._forget_testimony(seen.effect_id)
         if self._changes.is_open or self._watchers.concerns(identity[0]) or _is_left(row):
-            self._tell(identity, row)
+            self._notify(identity, row)
         return True
 
     def _forget_testimony(self, effect_id: str) -> None:
@@ -464,7 +464,7 @@ class MemoryStore:
             raise self._changes.refusal()
         self._changes.note(undo)
 
-    def _tell(self, identity: _Identity, row: EffectRow | None) -> None:
+    def _notify(self, identity: _Identity, row: EffectRow | None) -> None:
         """Notify of a change now, or when the unit that it belongs to is committed."""
         unit = open_unit(self) if self._changes.is_open else None
         if unit is None:

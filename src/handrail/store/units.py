@@ -70,7 +70,7 @@ class Unit(Generic[W]):
         watchers: which are notified of the rows that it has changed.
     """
 
-    __slots__ = ("_open", "_outer", "_thread", "_token", "_told", "owner", "watchers", "work")
+    __slots__ = ("_changes", "_open", "_outer", "_thread", "_token", "owner", "watchers", "work")
 
     _token: Token[Unit[Any] | None]
 
@@ -81,7 +81,7 @@ class Unit(Generic[W]):
         self._open = False
         self._outer: Unit[Any] | None = None
         self._thread = 0
-        self._told: list[tuple[str, str, EffectRow | None]] = []
+        self._changes: list[tuple[str, str, EffectRow | None]] = []
 
     def __enter__(self) -> Self:
         """Begin.
@@ -121,21 +121,21 @@ class Unit(Generic[W]):
             self.work.rollback()
             raise
         reached("unit-after-commit")
-        for partition, key, row in self._told:
+        for partition, key, row in self._changes:
             self.watchers.notify(partition, key, row)
 
     def notify(self, partition: str, key: str, row: EffectRow | None) -> None:
         """Notify the watchers of a row of its change, once it is committed."""
-        self._told.append((partition, key, row))
+        self._changes.append((partition, key, row))
 
     def savepoint(self) -> tuple[object, int]:
         """Remember this moment, for a unit inside this one."""
-        return self.work.savepoint(), len(self._told)
+        return self.work.savepoint(), len(self._changes)
 
     def rollback_to(self, savepoint: tuple[object, int]) -> None:
         """Undo what was written since then."""
         self.work.rollback_to(savepoint[0])
-        del self._told[savepoint[1] :]
+        del self._changes[savepoint[1] :]
 
     def is_open_for(self, owner: object) -> bool:
         """Whether the owner writes into this unit, in this thread."""

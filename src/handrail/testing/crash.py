@@ -275,13 +275,13 @@ def run_to_crash(  # noqa: PLR0913 - the options of a process
                 stderr=errors,
             )
             code = _wait(process, timeout, errors)
-            told = _text(output)
+            text = _text(output)
             reached = tuple(_read(folder / REACHED).split())
             if code == -signal.SIGKILL and at is not None and reached.count(at) == nth and reached[-1] == at:
-                return Crashed(at, nth, reached, told)
+                return Crashed(at, nth, reached, text)
             if code == 0:
-                return Finished(json.loads(_read(folder / RETURNED)), reached, told)
-            error = subprocess.CalledProcessError(code, f"{module}:{function}", told, _text(errors))
+                return Finished(json.loads(_read(folder / RETURNED)), reached, text)
+            error = subprocess.CalledProcessError(code, f"{module}:{function}", text, _text(errors))
             raise _with_note(error, errors)
 
 

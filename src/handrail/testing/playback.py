@@ -85,7 +85,7 @@ class Playback:
             if step > len(replies):
                 raise ScriptError(
                     f"{self.script.name} has ended with reply {len(replies)}, but the run asks for another. "
-                    f"It was sent {_told(sent)}. A script is played once; for another run, make another model of it.",
+                    f"It was sent {_describe(sent)}. A script is played once; make another model for another run.",
                     step=step,
                 )
             reply = replies[step - 1]
@@ -189,7 +189,7 @@ def _differences(expect: Expect, sent: SentMessages) -> Iterator[str]:
         yield f"The tools {', '.join(absent)} were not offered; offered were {', '.join(sent.tools) or 'none'}."
     for text in expect.texts:
         if not any(text in message.content for message in sent.messages):
-            yield f"No message contains {text!r}; it was sent {_told(sent)}."
+            yield f"No message contains {text!r}; it was sent {_describe(sent)}."
     by_id = {message.call_id: message for message in sent.messages}
     for call_id, outcome in expect.messages.items():
         yield from _outcome_differences(call_id, outcome, by_id.get(call_id), sent)
@@ -199,7 +199,7 @@ def _outcome_differences(
     call_id: str, outcome: Outcome, message: SentMessage | None, sent: SentMessages
 ) -> Iterator[str]:
     if message is None:
-        yield f"There is no answer to {call_id}; it was sent {_told(sent)}."
+        yield f"There is no answer to {call_id}; it was sent {_describe(sent)}."
         return
     if message.success is not outcome.success:
         expected, came = ("succeed", "failed") if outcome.success else ("fail", "succeeded")
@@ -209,12 +209,12 @@ def _outcome_differences(
             yield f"The answer to {call_id} does not contain {text!r}; it is {_quoted(message.content)}."
 
 
-def _told(sent: SentMessages) -> str:
-    told = [
+def _describe(sent: SentMessages) -> str:
+    text = [
         f"{message.call_id} ({'ok' if message.success else 'failed'}): {_quoted(message.content)}"
         for message in sent.messages
     ]
-    return "; ".join(told) or "no messages"
+    return "; ".join(text) or "no messages"
 
 
 def _quoted(text: str) -> str:

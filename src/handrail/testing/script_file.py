@@ -56,8 +56,8 @@ def parse_script(text: str, *, name: str = "the script") -> Script:
     """
     unprintable = first_unprintable(text)
     if unprintable is not None:
-        line, column, told = unprintable
-        raise ScriptError(f"{name}: {told}; line {line}, column {column}")
+        line, column, words = unprintable
+        raise ScriptError(f"{name}: {words}; line {line}, column {column}")
     try:
         return _script(text, name)
     except DocumentError as error:

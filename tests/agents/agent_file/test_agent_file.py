@@ -228,8 +228,8 @@ WHOLE = {
     "null": ("---\nnull\n---\nBe kind.", "desk.agent:2:1: the front matter is nothing; it is to be a mapping"),
     "no instructions": ("---\nname: x\n---\n \n\t", "desk.agent:3:1: the instructions are missing; write them below"),
     "nothing after": ("---\nname: x\n---", "desk.agent:3:1: the instructions are missing; write them below"),
-    "NUL": ("---\nname: x\n---\nBe\nki\0nd", "desk.agent:5:3: the character U+0000 cannot stand in instructions"),
-    "surrogate": ("---\nname: x\n---\n\ud83d", "desk.agent:4:1: the character U+D83D cannot stand in instructions"),
+    "NUL": ("---\nname: x\n---\nBe\nki\0nd", "desk.agent:5:3: the character U+0000 is not allowed in instructions"),
+    "surrogate": ("---\nname: x\n---\n\ud83d", "desk.agent:4:1: the character U+D83D is not allowed in instructions"),
 }
 
 

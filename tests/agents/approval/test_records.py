@@ -71,7 +71,7 @@ def test_nobody_to_ask_is_a_no_for_an_open_question(desk: Desk) -> None:
     left_open(desk)
     reader = Reader(BATCH)
     assert desk.run(reader).output == "Done."
-    assert "there is nobody here to ask" in reader.seen[0][1][1]
+    assert "no person can be asked here" in reader.seen[0][1][1]
     assert desk.world == []
 
 
@@ -214,7 +214,7 @@ def test_a_session_in_memory_has_no_later(desk: Desk) -> None:
     session = Session()
     options = RunOptions(session=session, model=reader.model(), asker=Clerk({"pay": LATER}))
     assert desk.agent().run("Do it.", options).status == "done"
-    assert "this run is not stored, so nobody could answer it later" in reader.seen[-1][1][1]
+    assert "this run is not stored, so it could not be answered later" in reader.seen[-1][1][1]
     assert [record.verdict for record in session[ApprovalRecord]] == ["deny"]
 
 

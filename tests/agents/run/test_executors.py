@@ -110,7 +110,7 @@ async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path) -> No
     async def ask(ctx: RunContext[Any]) -> str:
         return await current_run().call_agent("nobody", "Go.", ctx)
 
-    told = Outcome.failed("there is no agent 'nobody'; the agents are: desk")
+    told = Outcome.failed("the agent 'nobody' does not exist; the agents are: desk")
     await play(desk(tmp_path, tools=[ask]), called(Call("ask"), c1=told), session=session, listener=heard)
     assert outcomes(session) == [("c1", False)]
 

@@ -163,7 +163,7 @@ async def test_rules_of_the_project_hold_unless_the_program_has_others(tmp_path:
     """From the file that its `pyproject.toml` names."""
     others = {"pyproject.toml": '[tool.handrail]\napproval = "rules.yaml"\n', "rules.yaml": "allow: [ping]\n"}
     loaded = desk(tmp_path, tools=[named("ping"), named("pong")], others=others)
-    script = called(Call("ping"), Call("pong"), c1=Outcome.ok("ping"), c2=Outcome.failed("nobody here to ask"))
+    script = called(Call("ping"), Call("pong"), c1=Outcome.ok("ping"), c2=Outcome.failed("no person can be asked here"))
     await play(loaded, script, mode="ask")
     assert loaded.rules().allow[0].tool == "ping"
 

@@ -176,7 +176,7 @@ async def test_a_cancelled_run_leaves_it_closed(place: str) -> None:
 @pytest.mark.anyio
 async def test_to_leave_without_having_entered_is_told() -> None:
     """It would close what others hold."""
-    with pytest.raises(AgentError, match="left by someone who did not enter it"):
+    with pytest.raises(AgentError, match="left by a run that did not enter it"):
         await shared(Browser()).__aexit__(None, None, None)
 
 

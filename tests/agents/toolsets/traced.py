@@ -73,7 +73,7 @@ class Traced(FunctionToolset[Any]):
 
     async def __aexit__(self, *args: object) -> bool | None:
         self.depth -= 1
-        assert self.depth >= 0, f"{self.name} is left by someone who did not enter it"
+        assert self.depth >= 0, f"{self.name} is left by a run that did not enter it"
         await self.trace.at(f"exit {self.name}")
         return None
 

@@ -153,12 +153,12 @@ def unreachable(error: BaseException, prompt_name: str) -> ModelUnreachableError
     found = [each for each in map(_unreached, errors) if each is not None]
     if not found or len(found) < len(errors):
         return None
-    told = "; ".join(
+    text = "; ".join(
         f"no answer from {host or 'the provider'} for the model {model}: {why}" for model, host, why in found
     )
     model, host, why = found[0]
     return ModelUnreachableError(
-        f"the evaluation of {prompt_name} stopped: {told}. Look at the network, at a proxy, and at the base URL of the "
+        f"the evaluation of {prompt_name} stopped: {text}. Look at the network, at a proxy, and at the base URL of the "
         "provider: OPENAI_BASE_URL, say",
         model=model,
         host=host,

@@ -136,10 +136,10 @@ class PipelineCapability(HandrailCapability):
             if isinstance(error, ModelRetry) and not record.success:
                 raise error
             return {}
-        told = await self._record_misfit(ctx, call, args, _parse_error(tool_def, args, error))
+        text = await self._record_misfit(ctx, call, args, _parse_error(tool_def, args, error))
         if isinstance(error, ModelRetry):
             raise error
-        raise ToolFailed(told)
+        raise ToolFailed(text)
 
     @override
     async def refuse_misfit(

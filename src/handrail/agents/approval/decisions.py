@@ -13,7 +13,7 @@ Verdict = Literal["allow", "ask", "deny"]
 """What rules say of a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""
 
 ApprovalMode = Literal["ask", "approve-all", "deny-all"]
-"""What becomes of questions: a person answers them, all are answered yes, or nothing runs that no rule allows."""
+"""How questions are answered: by a person, all with yes, or all with no, and reads that no rule allows as well."""
 
 CallKey = tuple[str, CallRef]
 """What names a call in all sessions: its session, and its identity there."""
@@ -79,9 +79,9 @@ class Judgement:
 
     Attributes:
         verdict: whether it may run.
-        reason: the rule or default that says so, in words.
-        explicit: whether a rule says so, and not a default.
-        final: whether the same call is answered so from now on; not if nobody has decided.
+        reason: the rule or default that decided, in words.
+        explicit: whether a rule decided, and not a default.
+        final: whether the same call is answered so from now on; not if there was no decision.
     """
 
     verdict: Verdict
@@ -97,7 +97,7 @@ class Answer:
     Attributes:
         verdict: `"later"` leaves the question open: the run is stored without the call, and resumed another time.
         remember: what else the answer holds for.
-        reason: for a no, what the model is told.
+        reason: for a no, what the model reads.
     """
 
     verdict: Literal["yes", "no", "later"]
@@ -117,7 +117,7 @@ class Decision:
         verdict: whether the call may run; `"later"` if the question is open.
         digest: the arguments that it was decided about.
         reason: why, in words; for a denial the model reads it.
-        by: who decided: a rule or default, the mode, a person, an earlier answer, or nobody because there is no one to
+        by: who decided: a rule or default, the mode, a person, an earlier answer, or nobody because no person can be
             ask.
     """
 
@@ -128,7 +128,7 @@ class Decision:
 
     @property
     def final(self) -> bool:
-        """Whether somebody, or a rule, has decided."""
+        """Whether a person or a rule has decided."""
         return self.by != "nobody"
 
 

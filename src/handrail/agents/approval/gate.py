@@ -1,7 +1,7 @@
 """The gate of a run: what its rules say of each call, whom it asks, and what was decided.
 
 A run and the runs nested in it share one gate. Each call is asked about once, one question stands at a time, and an
-answer holds for exactly the arguments that were asked about. In this order, the first that speaks decides:
+answer holds for exactly the arguments that were asked about. In this order, the first that applies decides:
 
 | | |
 |---|---|
@@ -9,11 +9,11 @@ answer holds for exactly the arguments that were asked about. In this order, the
 | 2 | what was decided about this very call, its arguments and what its policies ask |
 | 3 | a rule, default or mode that allows |
 | 4 | an earlier answer that holds for more than its own call; one for a whole tool answers no policy's question |
-| 5 | whoever is asked; with nobody to ask, no |
+| 5 | the person who is asked; without one, no |
 
 A decision is enforced in the pipeline, where the handler runs: `GatePolicy` judges every call in its turn, and refuses
 those that may not run. Where a question is left, the pipeline asks `gate_approver(gate, ...)`, which knows what has
-been decided ahead. So a call is asked about once, and a call that nobody has asked about, or that has other arguments
+been decided ahead. So a call is asked about once, and a call that was not asked about, or that has other arguments
 by now, does not slip through.
 """
 
@@ -45,7 +45,8 @@ from handrail.runtime.execution import ASYNC
 from handrail.session.calls import CallRef
 
 OnEvent = Callable[[GatedCall, Decision | None], None]
-"""Hears of a question that is about to be asked (no decision yet), and of every new decision. What it raises, the gate
+"""Called with a question that is about to be asked (no decision yet), and with every new decision. What it raises, the
+gate
 raises: the call is not let through."""
 
 _MODES: Final[tuple[ApprovalMode, ...]] = get_args(ApprovalMode)
@@ -98,10 +99,10 @@ class ApprovalGate:
 
         Args:
             rules: what may run, what is asked and what is denied.
-            mode: what becomes of questions.
-            asker: whoever is asked; `None` if nobody can be.
+            mode: how questions are answered.
+            asker: asks a person; `None` if no person can be asked.
             can_wait: whether a question may be left open, because the run is stored and can be resumed.
-            on_event: hears of questions and decisions.
+            on_event: called with questions and decisions.
 
         Raises:
             AgentError: something is of the wrong kind.
@@ -163,7 +164,7 @@ class ApprovalGate:
             self._grant(grant)
 
     def judge(self, call: GatedCall) -> Judgement:
-        """What is known about a call without asking anybody; the table of this module is the order.
+        """What is known about a call without asking a person; the table of this module is the order.
 
         A question that has been left open is still one: the verdict is `"ask"`.
         """
@@ -181,10 +182,10 @@ class ApprovalGate:
     async def decide(self, call: GatedCall) -> Decision:
         """Decide about a call, and ask about it if need be; the decision about a call is made once.
 
-        If the task is cancelled while somebody thinks, nothing is decided, and their answer is dropped.
+        If the task is cancelled before the answer, nothing is decided, and the answer is dropped.
 
         Raises:
-            AgentError: somebody has to be asked, and the gate asks on another event loop than this one.
+            AgentError: a person has to be asked, and the gate asks on another event loop than this one.
             RunAbortedError: the asker has ended the run.
         """
         decision = self._known(call)
@@ -197,7 +198,7 @@ class ApprovalGate:
             return await self._decided_by_asking(call) if decision is None else decision
 
     def _known(self, call: GatedCall) -> Decision | None:
-        """The decision about a call, if nobody has to be asked for it."""
+        """The decision about a call, if no person has to be asked for it."""
         ruled = judge_call(call, self._rules, self._mode)
         held = self._held_for(call)
         if ruled.verdict != "deny" and held is not None and held.is_about(call):
@@ -214,9 +215,9 @@ class ApprovalGate:
     async def _decided_by_asking(self, call: GatedCall) -> Decision:
         ruled = judge_call(call, self._rules, self._mode)
         if self._asker is None:
-            reason = f"it needs approval ({ruled.reason}), and there is nobody here to ask; {_cure(call, ruled)}"
+            reason = f"it needs approval ({ruled.reason}), and no person can be asked here; {_cure(call, ruled)}"
             return self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
-        self._tell(call, None)
+        self._notify(call, None)
         answer = await _answer(self._asker, call)
         if isinstance(answer, str):
             return self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
@@ -233,7 +234,7 @@ class ApprovalGate:
     def _left_open(self, call: GatedCall) -> Decision:
         if self._can_wait:
             return self._record(call, Decision("later", call.digest, "the question is left open", "person"), asked=True)
-        reason = "the question was put off, but this run is not stored, so nobody could answer it later"
+        reason = "the question was put off, but this run is not stored, so it could not be answered later"
         return self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
 
     def _grant(self, grant: Grant) -> None:
@@ -253,10 +254,10 @@ class ApprovalGate:
         before = self._held.pop(call.key, None)
         self._held[call.key] = _Held(decision, call, asked)
         if before is None or before.decision != decision:
-            self._tell(call, decision)
+            self._notify(call, decision)
         return decision
 
-    def _tell(self, call: GatedCall, decision: Decision | None) -> None:
+    def _notify(self, call: GatedCall, decision: Decision | None) -> None:
         if self._on_event is not None:
             self._on_event(call, decision)
 
@@ -300,7 +301,7 @@ def _judged(decision: Decision) -> Judgement:
 
 
 async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
-    """What the asker says; why there is no answer, if it fails to give one."""
+    """The answer of the approver; why there is none, if it fails."""
     try:
         answer: object = await ASYNC.run(lambda: asker(call), is_async=is_async(asker), seconds=None)
         if isinstance(answer, Awaitable):  # a plain function that hands on what another one has to do
@@ -340,7 +341,7 @@ def _cure(call: GatedCall, ruled: Judgement) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatePolicy:
-    """Lets a call go on, refuses it, or has it asked about, as the gate says.
+    """Allows a call, refuses it, or has it asked about, as the gate decides.
 
     Attributes:
         gate: the gate of the run.
@@ -353,7 +354,7 @@ class GatePolicy:
     name: str = GATE_POLICY_NAME
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
-        """Look at what is known of the call; nobody is asked here."""
+        """Look at what is known of the call; no person is asked here."""
         found = self.gate.judge(self.describe(tool, params, context.call, context))
         if found.verdict == "deny":
             return PolicyDecision.deny(found.reason, final=found.final)

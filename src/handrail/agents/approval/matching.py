@@ -16,10 +16,10 @@ ways, and where there is doubt a call is asked about or denied:
 
 A path in its shortest form has slashes for backslashes, no empty parts, no `.`, and no `..` but at its start. No link
 is followed here; what the paths of a file tool lead to is another look at a call
-(`handrail.agents.approval.path_rules`), which `Rule.fits` holds against the glob, too. What is no string is compared by
-its canonical JSON text: `true`, `3`, `{"a":1}`. A glob with a blank in it is also compared with a list of words, as one
-would type them: `git log*` fits `["git", "log", "-3"]`. That protects nothing where a tool hands one string to a shell,
-because it fits `git log; reboot` as well.
+(`handrail.agents.approval.path_rules`), which `Rule.fits` holds against the glob, too. What is not a string is compared
+by its canonical JSON text: `true`, `3`, `{"a":1}`. A glob with a blank in it is also compared with a list of words, as
+one would type them: `git log*` fits `["git", "log", "-3"]`. That protects nothing where a tool hands one string to a
+shell, because it fits `git log; reboot` as well.
 
 What a validator has made of an argument is what runs, and what the model wrote is what the schema calls it; the two may
 differ in names and in spelling. `matches_call` looks at both: widely, one that fits is enough; narrowly, what runs must
@@ -144,13 +144,13 @@ def argument_path(text: str) -> tuple[Segment, ...]:
         if segments:
             return tuple(segments)
     raise AgentError(
-        f"{text!r} leads to no argument; write its name, and how to go on from there: path, options.force, "
+        f"{text!r} leads to no argument; write its name, and the way below it: path, options.force, "
         "steps[0].title, or steps[*].title for every step"
     )
 
 
 def _found(value: object, segments: Sequence[Segment]) -> Iterator[object]:
-    """What stands in one place, or in several; `_MISSING` where nothing does."""
+    """What is at one place, or at several; `_MISSING` where nothing does."""
     if not segments:
         yield value
         return

@@ -20,7 +20,7 @@ of the `PathFilter` of the run:
 What is left out is not moved to where the rule does not fit. A call that names what a rule asks about is asked about,
 so the filter lets it through.
 
-Not so, because the rule is no rule about a path alone: one that names several arguments, or none. `allow` rules never
+Not so, because the rule is not about a path alone: one that names several arguments, or none. `allow` rules never
 filter, nor do `ask` rules in the mode `approve-all`.
 
 Globs are read widely, as `handrail.agents.approval.matching` says, and what lies in a folder that one fits is meant
@@ -73,7 +73,7 @@ class RulePaths:
         """Take the glob of a rule that has one argument.
 
         Args:
-            verdict: the list that the rule stands in.
+            verdict: the list that the rule is in.
             rule: the rule.
         """
         (pattern,) = rule.arguments.values()
@@ -109,7 +109,7 @@ def path_filter_of(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode
     Args:
         rules: the rules.
         path: the agents that called each other.
-        mode: what becomes of questions.
+        mode: how questions are answered.
         prefix: stands before the names of the file tools.
     """
     found: dict[str, list[RulePaths]] = {each.name: [] for each in fields(PathFilter)}

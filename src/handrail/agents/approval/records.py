@@ -1,4 +1,4 @@
-"""Decisions and open questions as a session keeps them: a record for people, and what a later process goes on with."""
+"""Decisions and open questions as a session stores them: a record for people, and what a later process resumes with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handrail.session.calls import CallRef, OpenCall
 @stored_as("handrail.approval")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRecord:
-    """What became of one question. Its slice is a LOG; the last record of a call is the one that holds.
+    """The outcome of one question. Its slice is a LOG; the last record of a call is the one that holds.
 
     Attributes:
         path: the agents that called each other.

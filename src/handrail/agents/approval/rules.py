@@ -10,8 +10,8 @@
 
 Nothing is remembered here: `handrail.agents.approval.gate` knows what has been answered before.
 
-Rules stand in YAML files. All faults of a file are reported at once, each with its file, line and column. What globs
-fit is said in `handrail.agents.approval.matching`.
+Rules are written in YAML files. All faults of a file are reported at once, each with its file, line and column. What
+globs fit is said in `handrail.agents.approval.matching`.
 
     defaults: {read: allow, state: ask, external: ask}   # where no rule fits; each may be left out
     allow:
@@ -21,7 +21,7 @@ fit is said in `handrail.agents.approval.matching`.
     ask:
       - {tool: write_file, arguments: {path: "reports/**"}}
     deny:
-      - {tool: "*", arguments: {path: "**/.env"}}        # a glob that begins with a star stands in quotes
+      - {tool: "*", arguments: {path: "**/.env"}}        # a glob that begins with a star is quoted
       - {tool: refund, expect: unmatched}                # a tool that the project does not have yet
 """
 
@@ -106,7 +106,7 @@ class Rule:
             that rules or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.path_guard`.
 
     Raises:
-        AgentError: something is no glob, or leads to no argument; `expect` is another word, or `reads_everything`
+        AgentError: something is not a glob, or leads to no argument; `expect` is another word, or `reads_everything`
             neither true nor false.
     """
 
@@ -172,8 +172,8 @@ class Rule:
         """As the file of rules has it: `{tool: write_file, arguments: {path: "reports/**"}} (approval.yaml:12)`."""
         parts = [f"tool: {_quoted(self.tool)}"]
         if self.arguments:
-            told = ", ".join(f"{_quoted(where)}: {_quoted(glob)}" for where, glob in self.arguments.items())
-            parts.append(f"arguments: {{{told}}}")
+            text = ", ".join(f"{_quoted(where)}: {_quoted(glob)}" for where, glob in self.arguments.items())
+            parts.append(f"arguments: {{{text}}}")
         if self.agent is not None:
             parts.append(f"agent: {_quoted(self.agent)}")
         if self.reads_everything:
@@ -193,7 +193,7 @@ class ApprovalRules:
         defaults: what holds by effect where no rule fits; an effect that is not named has its value of `DEFAULTS`.
 
     Raises:
-        AgentError: something is no rule, effect or verdict.
+        AgentError: something is not a rule, effect or verdict.
     """
 
     allow: tuple[Rule, ...] = ()
@@ -209,7 +209,7 @@ class ApprovalRules:
                 if not isinstance(rule, Rule):
                     raise AgentError(f"{name} of approval rules holds {rule!r}; write {name}=(Rule('tool'),)")
                 if rule.reads_everything and name != "allow":
-                    raise AgentError(f"reads_everything stands in rules that allow, not in the {name} rule {rule}")
+                    raise AgentError(f"reads_everything belongs in rules that allow, not in the {name} rule {rule}")
             object.__setattr__(self, name, tuple(rules))
         if not isinstance(cast("object", self.defaults), Mapping):
             raise AgentError(f"defaults of approval rules are a mapping from effect to verdict, not {self.defaults!r}")
@@ -326,7 +326,7 @@ def read_rules(path: Path) -> ApprovalRules:
     """
     file = str(path)
     text = read_document(
-        path, file=file, what="approval rules stand in a text file", refusal=ApprovalRulesError, suffix=".yaml"
+        path, file=file, what="approval rules are a text file", refusal=ApprovalRulesError, suffix=".yaml"
     )
     return parse_rules(text, file=file)
 
@@ -359,8 +359,8 @@ def _tree(text: str, file: str) -> YamlNode | None:
         if "*" not in "".join(text.splitlines()[line - 1 : line])[max(0, column - 2) : column]:
             raise
         # To YAML a bare star begins an alias, and its own words for that do not help who means a glob.
-        told = "a glob that begins with a star stands in quotes: '*'"
-        raise ApprovalRulesError(told, file=file, line=line, column=column) from error
+        words = "a glob that begins with a star is quoted: '*'"
+        raise ApprovalRulesError(words, file=file, line=line, column=column) from error
 
 
 class _RulesReader(DocumentReader):
@@ -423,7 +423,7 @@ class _RulesReader(DocumentReader):
         """A rule that asks or denies."""
         rule = self.rule(tree)
         if rule.reads_everything:
-            self.fail(tree, "reads_everything stands in rules that allow: it is what a program may do")
+            self.fail(tree, "reads_everything belongs in rules that allow: it is what a program may do")
         return rule
 
     def expect(self, tree: YamlNode) -> ExpectedMatch:
@@ -465,4 +465,4 @@ class _RulesReader(DocumentReader):
         try:
             return tree.text if isinstance(tree.value, str) else canonical_json(tree.value).decode()
         except DumpError:
-            self.fail(tree, f"{quote_value(tree.text)} is no number that an argument could have; put it in quotes")
+            self.fail(tree, f"{quote_value(tree.text)} is not a number that an argument could have; put it in quotes")

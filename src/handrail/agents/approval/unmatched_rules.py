@@ -36,7 +36,7 @@ from handrail.errors import ApprovalRulesError
 from handrail.serde.formatting import enumerated, nearest, shorten
 
 PROGRAM: Final = "the rules of the program"
-"""What errors call rules that stand in no file."""
+"""What errors call rules that are not in a file."""
 
 _WILD: Final = frozenset("*?[")
 _LONGEST_SHOWN: Final = 100
@@ -75,7 +75,7 @@ class Unmatched:
     """A name in a rule that is that of nothing, or a glob that fits nothing.
 
     Attributes:
-        verdict: the list that the rule stands in.
+        verdict: the list that the rule is in.
         rule: the rule.
         fault: what is wrong with it and the cure, in words.
         certain: whether it fits no call for certain, which is an error; else it is a warning.
@@ -89,10 +89,10 @@ class Unmatched:
     def error(self) -> ApprovalRulesError:
         """The same as an error, with file, line and column of the rule."""
         place = self.rule.place
-        told = f"the {self.verdict} rule {_named(self.rule)} {self.fault}"
+        text = f"the {self.verdict} rule {_named(self.rule)} {self.fault}"
         if place is None:
-            return ApprovalRulesError(told, file=PROGRAM)
-        return ApprovalRulesError(told, file=place.file, line=place.line, column=place.column)
+            return ApprovalRulesError(text, file=PROGRAM)
+        return ApprovalRulesError(text, file=place.file, line=place.line, column=place.column)
 
     def __str__(self) -> str:
         return str(self.error())

@@ -6,7 +6,7 @@ A list, a tuple or a mapping holds tools (`TOOLS`) or toolsets (`TOOLSETS`). Eve
 - A plain function becomes a PydanticAI tool here, once, under the function's name; what has no name is an offence.
 - A toolset is registered under its key; in a list under its `id`, a section's key, or the name of its factory.
 
-What is certain is told from the object itself, or from what a function is annotated to return. A function of which
+What is certain is taken from the object itself, or from what a function is annotated to return. A function of which
 neither is certain, such as `def search(ctx):`, is either; then it counts where it is exported.
 
 | object | is |
@@ -68,7 +68,7 @@ EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the names of tools, toolsets and agents are made of; all of a name must match."""
 
 Keyed = tuple[str | None, object]
-"""What is exported, with the key under which it stands; in a list there is none."""
+"""What is exported, with its key; in a list without one."""
 
 _LONGEST_SHOWN = 100
 
@@ -112,7 +112,7 @@ def factory_fault(function: AnyFunction) -> str | None:
     """What keeps a function from being called as a factory, with the cure; `None` if nothing does."""
     fault = _calling_fault(function)
     if fault is None and _verdict(_returned(function)) == "tool":
-        fault = f"is annotated to return {_annotation_name(_returned(function))}, which is no toolset"
+        fault = f"is annotated to return {_annotation_name(_returned(function))}, which is not a toolset"
     if fault is None:
         return None
     name = getattr(function, "__name__", "")
@@ -237,8 +237,8 @@ def exported_items(kind: Kind, items: Iterable[Keyed], origin: Origin) -> Collec
             entry = _entry(kind, key, item, origin)
         except Exception as error:  # noqa: BLE001 - a program's object, say a lazy proxy, may raise when looked at
             fault = f"cannot be looked at ({type(error).__name__}: {_first_line(error)})"
-            told = str(error) if isinstance(error, _Refused) else fault
-            offences.append(ExportFault(_shown_key(key) or _name_for_messages(item, place), told))
+            text = str(error) if isinstance(error, _Refused) else fault
+            offences.append(ExportFault(_shown_key(key) or _name_for_messages(item, place), text))
             continue
         if entry.name in entries:
             offences.append(ExportFault(entry.name, f"is there twice as a {kind}; give one of them another name"))
@@ -327,7 +327,7 @@ def _toolset(item: object) -> ToolsetDef:
 def _checked_factory(factory: ToolsetFactory) -> ToolsetFactory:
     fault = fault_of_factory(factory)
     if fault is not None:
-        raise _Refused(f"is no toolset: {fault}. If it is a tool, put it in TOOLS, and name it in `tools:`")
+        raise _Refused(f"is not a toolset: {fault}. If it is a tool, put it in TOOLS, and name it in `tools:`")
     return factory
 
 

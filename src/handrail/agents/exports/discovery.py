@@ -9,7 +9,7 @@
 
 `TOOLS = []` says that there are none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS`
 are passed over. `__init__.py` and `__main__.py` export nothing; one that defines `TOOLS` or `TOOLSETS` is an error.
-Functions that are registered with an agent (`@agent.tool`) are no exports of their module.
+Functions that are registered with an agent (`@agent.tool`) are not exports of their module.
 
 Installed packages offer tools and toolsets by the entry points `handrail.tools` and `handrail.toolsets`:
 
@@ -18,7 +18,7 @@ Installed packages offer tools and toolsets by the entry points `handrail.tools`
 
 The name of the entry point is the name of the entry; its value is a tool, a function, a toolset, a section or a factory
 in a module of the package. A package is imported when one of its names is asked for, and not before: one that is broken
-harms nobody who does not use it. A name that no agent file can say is passed over, and so are the entry points of a
+affects only agents that use it. A name that no agent file can have is passed over, and so are the entry points of a
 package whose metadata cannot be read.
 """
 
@@ -56,7 +56,7 @@ _OURS = ("TOOLS", "TOOLSETS")
 _HINT = "\n__all__ counts because there is no TOOLS; define TOOLS to choose tools, TOOLS = [] for none"
 
 GROUPS: tuple[tuple[Kind, str], ...] = (("tool", "handrail.tools"), ("toolset", "handrail.toolsets"))
-"""The groups of entry points, and what stands in them."""
+"""The groups of entry points, and what is in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def discover(modules: Iterable[ProjectModule]) -> Discovered:
 
 
 def unused_modules(folder: Path, files: Iterable[Path]) -> tuple[DiscoveryError, ...]:
-    """What is told of files that export nothing, and define `TOOLS` or `TOOLSETS` all the same; none is executed.
+    """The hint about files that export nothing, and define `TOOLS` or `TOOLSETS` all the same; none is executed.
 
     Args:
         folder: the project folder.
@@ -110,7 +110,7 @@ def unused_modules(folder: Path, files: Iterable[Path]) -> tuple[DiscoveryError,
 
 
 def _defined(file: Path) -> tuple[str, ...]:
-    """Which of the two names a file assigns at its top level; one that cannot be read is told when it is imported."""
+    """Which of the two names a file assigns at its top level; an unreadable one is reported when it is imported."""
     try:
         table = symtable(decode_source(file.read_bytes()), str(file), "exec")
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -155,8 +155,8 @@ def _named_by_all(module: ModuleType, origin: Origin) -> CollectedEntries:
         return CollectedEntries(offences=(ExportFault("__all__", f"is {kind}, but must be a list or tuple of names"),))
     items = cast("Sequence[object]", listed)
     counts = Counter(name for name in items if isinstance(name, str))
-    offences = [ExportFault(repr(item), "is no name") for item in items if not isinstance(item, str)]
-    offences += [ExportFault(name, f"stands in __all__ {count} times") for name, count in counts.items() if count > 1]
+    offences = [ExportFault(repr(item), "is not a name") for item in items if not isinstance(item, str)]
+    offences += [ExportFault(name, f"is in __all__ {count} times") for name, count in counts.items() if count > 1]
     offences += [
         ExportFault(name, "is in __all__, but not in the module") for name in counts if name not in vars(module)
     ]
@@ -210,9 +210,9 @@ def _load(point: EntryPoint, kind: Kind) -> Entry:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        told = error_message(error)
+        text = error_message(error)
         raise DiscoveryError(
-            f"the {kind} {point.name} cannot be loaded from {origin}, {point.value}: {type(error).__name__}: {told}",
+            f"the {kind} {point.name} cannot be loaded from {origin}, {point.value}: {type(error).__name__}: {text}",
             module=origin.where,
             offenders=(point.name,),
         ) from error

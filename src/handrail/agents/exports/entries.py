@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from handrail.prompt import Section, Tool
 
 Kind = Literal["tool", "toolset"]
-"""The two namespaces: one name may stand in both for different things."""
+"""The two namespaces: one name may be in both for different things."""
 
 FactoryProduct = AbstractToolset[Any] | Section[Any] | None
 """What a factory may return; `None` for no tools."""
@@ -36,7 +36,7 @@ class ToolsetFactory:
     Attributes:
         function: takes the run context, and returns a toolset, a section, or `None`; plain or `async`.
         per_run_step: whether it is called at every step of a run; otherwise once for each run.
-        known_tools: gives the tools that it makes, by name, before it is called; `None` if only a run can tell. They
+        known_tools: gives the tools that it makes, by name, before it is called; `None` if only a run shows them. They
             are declared as those of a run will be, and work on nothing.
     """
 

@@ -5,14 +5,14 @@
   other, so they shadow nothing: not another project's `tools`, and no installed module.
 - In the modules of a project, `import helpers` and `from tools.money import rate` mean the files of its folder, as they
   do for a script that lies there, also in a function that is called later. This holds for the modules of the folder and
-  for nobody else: the rule lies in the `__import__` that their own `__builtins__` have, which is where an `import`
+  for no others: the rule is in the `__import__` that their own `__builtins__` have, which is where an `import`
   statement looks for it. `importlib.import_module("helpers")` does not see it; relative imports work as ever.
 - A file of the folder wins over an installed module of its name, as it does for a script; a module that is compiled
   into Python wins over the file, as it does there; a mere folder stands back behind any module.
 - `tools.py` beside `tools/`: the folder's modules are imported as `tools.<name>`, and `tools` itself is the file. With
-  an `__init__.py` in the folder Python could not tell which of the two `tools` is, so that is an error.
+  an `__init__.py` in the folder it would be ambiguous which of the two `tools` is, so that is an error.
 - A symbolic link to a file of the folder is that file. What a link out of the folder leads to is not executed, neither
-  as a listed file nor by an import: whoever may write a link there does not say what runs.
+  as a listed file nor by an import: a right to write links there is not a right to run code.
 - No bytecode is kept, so the folder stays as it is, and what runs is what stands there.
 - If an import fails, everything that was imported along with it leaves again, and the next one starts afresh. With a
   module, the names that `stored_as` gave to its classes are forgotten.
@@ -39,7 +39,7 @@ from handrail.errors import DiscoveryError
 from handrail.session.persistence.stored_types import PROJECT_PACKAGE, forget_types
 
 _INIT = "__init__.py"
-_ONE_AT_A_TIME = RLock()  # what an import has added is told from what was there before
+_ONE_AT_A_TIME = RLock()  # what an import has added is what was not there before
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ProjectModule:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came of importing the modules of a project.
+    """The result of importing the modules of a project.
 
     Attributes:
         modules: those that could be imported, in the order of their files.
@@ -101,7 +101,7 @@ def _import_modules(folder: Path, files: Iterable[Path]) -> Imported:
 def forget_modules(folder: Path) -> None:
     """Forget all modules of a project folder, so that the next import executes their files again.
 
-    Whoever holds one of the modules, or something out of it, keeps what they have.
+    Modules, and objects of them, that are still referenced stay usable.
     """
     package = package_name(folder)
     _drop(package, _names_below(package))
@@ -170,9 +170,9 @@ def _import(folder: Path, name: str, where: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        told = without_library_path(error, error_message(error).replace(f"{package_name(folder)}.", ""), folder)
+        text = without_library_path(error, error_message(error).replace(f"{package_name(folder)}.", ""), folder)
         raise DiscoveryError(
-            f"{where} cannot be imported: {type(error).__name__}: {told}{_place(folder, error)}", module=where
+            f"{where} cannot be imported: {type(error).__name__}: {text}{_place(folder, error)}", module=where
         ) from error
 
 

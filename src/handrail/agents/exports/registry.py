@@ -1,7 +1,7 @@
 """The registry: tools and toolsets by name, in two namespaces, each with where it comes from.
 
 A registry never changes; `merged` makes another one. Names are known before what stands behind them is: the offer of an
-installed package is imported when its name is asked for, so a broken package harms nobody who does not use it. Nor does
+installed package is imported when its name is asked for, so a broken package affects only agents that use it. Nor does
 one that offers a name which is taken: an entry wins over the offers of its name, and a name that nothing but several
 offers have is at fault when it is asked for.
 
@@ -82,7 +82,7 @@ class Namespace(Mapping[str, Entry]):
             return held[0].load()
         origins = sorted(str(offer.origin) for offer in held)
         raise DiscoveryError(
-            f"the {held[0].kind} {name} comes from {' and from '.join(origins)}, and nobody can tell which is meant; "
+            f"the {held[0].kind} {name} comes from {' and from '.join(origins)}, and it is not clear which is meant; "
             "uninstall one of them, or export the one that is meant in tools.py under another name",
             module=held[0].origin.where,
             offenders=(name,),
@@ -185,13 +185,16 @@ def _once(held: Iterable[Entry | PackageExport]) -> tuple[Entry | PackageExport,
 
 
 def _check(held: tuple[Entry | PackageExport, ...]) -> None:
-    """Refuse names that are none, and those of two entries; an offer stands back, and is no harm."""
+    """Refuse invalid names, and those of two entries; an offer yields to an entry."""
     origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
     for item in held:
         if isinstance(item, Entry) or EXPORT_NAME_PATTERN.fullmatch(item.name) is None:
             origins[item.name, item.kind].append(str(item.origin))
     faults = [
-        (name, f"{kind} {name!r} ({', '.join(sorted(places))}) is no name; a name is 1 to 64 letters, digits, '_', '-'")
+        (
+            name,
+            f"{kind} {name!r} ({', '.join(sorted(places))}) is not a name; a name is 1 to 64 letters, digits, '_', '-'",
+        )
         for (name, kind), places in origins.items()
         if EXPORT_NAME_PATTERN.fullmatch(name) is None
     ]

@@ -1,4 +1,4 @@
-"""What Handrail does at the steps of an agent's run: it asks before calls run, keeps the conversation, and tells.
+"""What Handrail does at the steps of an agent's run: it asks before calls run, stores the conversation, and notifies.
 
 The questions of one reply are settled before any of its calls starts, one after the other, and nothing is open while a
 person thinks: PydanticAI validates all calls of a reply before it carries out the first. Whether a call may run is not
@@ -49,7 +49,7 @@ class AgentCapability(PipelineCapability):
         admit: refuses a tool whose calls would not take the pipeline of this run.
         tools_known: is called at each step once its tools are known, before the model is offered any.
         count: counts what a reply of the model has used.
-        tell: tells what happens.
+        notify: is called with what happens.
         output_names: the names of the tools by which the model gives structured answers.
         put_off: the calls of agents whose own calls wait for an answer.
     """
@@ -60,7 +60,7 @@ class AgentCapability(PipelineCapability):
     admit: Callable[[ToolDefinition], None] = field(kw_only=True)
     tools_known: Callable[[], None] = field(kw_only=True)
     count: Callable[[ModelResponse], None] = field(kw_only=True)
-    tell: Callable[[RunEvent], None] = field(kw_only=True)
+    notify: Callable[[RunEvent], None] = field(kw_only=True)
     output_names: dict[str, str] = field(default_factory=dict[str, str])
     put_off: set[CallRef] = field(default_factory=set[CallRef])
     _asked: dict[CallRef, GatedCall] = field(init=False, repr=False, default_factory=dict[CallRef, GatedCall])
@@ -112,7 +112,7 @@ class AgentCapability(PipelineCapability):
         if gated is None:
             return args
         if ref not in self._asked:  # a call that was held back comes by again
-            self.tell(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments, gated.reply))
+            self.notify(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments, gated.reply))
         self._asked[ref] = gated
         if tool_def.kind == "external" or self.gate.judge(gated).verdict != "ask":
             return args
@@ -128,13 +128,13 @@ class AgentCapability(PipelineCapability):
         """Ask about calls that PydanticAI holds back for approval; a denied one is refused by the pipeline.
 
         Raises:
-            AgentError: a call is to be carried out outside of the run, which nobody here does.
+            AgentError: a call is to be carried out outside of the run, which is not done here.
         """
         if requests.calls:
             names = ", ".join(sorted({call.tool_name for call in requests.calls}))
             raise AgentError(
-                f"{names}: external tools and `CallDeferred` are carried out by somebody outside of the run, and an "
-                "agent file has nobody there; let the tool do the work itself, or run it in an agent of your own"
+                f"{names}: external tools and `CallDeferred` are carried out outside of the run, and an "
+                "agent file has no such caller; let the tool do the work itself, or run it in an agent of your own"
             )
         settled: dict[str, ToolApproved] = {}
         for call in requests.approvals:

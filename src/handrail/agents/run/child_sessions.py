@@ -19,7 +19,7 @@ def open_child_session(
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
 
     It is named after the identity of the call, so that a call that was interrupted finds it again. Versions before
-    named it after the id alone; one of these is resumed if there is none of today's name.
+    named it after the id alone; one of these is resumed if none has today's name.
 
     Args:
         caller: the session of the call.

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: one value for each thing that happens, also in the agents that it calls.
+"""The events of a run: one value for each thing that happens, also in the agents that it calls.
 
 `path` is always the chain of agents, the one that was started first. Values are frozen and made of plain types, so that
 a listener may keep them or write them down.
@@ -20,13 +20,13 @@ Status = Literal["done", "waiting", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """An agent begins, or goes on where it was interrupted.
+    """An agent begins, or resumes where it was interrupted.
 
     Attributes:
         path: the agents that called each other.
         model: the name of the model.
         session_id: the session that it works on.
-        resumed: whether it goes on with a conversation that is in the session.
+        resumed: whether it resumes a conversation that is in the session.
     """
 
     path: tuple[str, ...]
@@ -37,7 +37,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunWarned:
-    """Something about the run may not be as it was meant, such as an approval rule that fits nothing; the run goes on.
+    """Something about the run may not be as it was meant, such as an approval rule that fits nothing.
 
     Attributes:
         path: the agents that called each other.
@@ -94,7 +94,7 @@ class CallEnded:
         replayed: whether the result comes from the ledger.
         reply: the reply of the model that asked for it, as for `CallStarted`.
         raised_at: file and line of the user's code at which the tool raised what ended the call, such as `tools.py:12`,
-            from the folder of the project; empty if it raised nothing, or a library alone did. The model is not told.
+             from the folder of the project; empty if it raised nothing, or a library alone did. The model is not told.
     """
 
     path: tuple[str, ...]
@@ -139,7 +139,7 @@ class CallWaits:
 
 @dataclass(frozen=True, slots=True)
 class QuestionAsked:
-    """Somebody is about to be asked whether a call may run.
+    """A person is about to be asked whether a call may run.
 
     Attributes:
         call: the call.
@@ -199,7 +199,7 @@ RunEvent = (
     | QuestionDecided
     | RunEnded
 )
-"""Everything that a run tells."""
+"""Every event of a run."""
 
 Listener = Callable[[RunEvent], None]
-"""Hears of what happens, on the event loop of the run: it must not block. What it raises is logged."""
+"""Called with each event, on the event loop of the run: it must not block. What it raises is logged."""

@@ -1,6 +1,6 @@
 """The executors of one run, on its session, for the tools of Handrail and for all others, and how calls are described.
 
-A call is described twice: ahead, when its arguments have been validated and somebody may have to be asked, and in the
+A call is described twice: ahead, when its arguments have been validated and a person may have to be asked, and in the
 pipeline, when it is about to run. Both descriptions name the arguments by their digest, so that what runs is what was
 asked about.
 
@@ -60,7 +60,7 @@ class _Own(NamedTuple):
 
     Attributes:
         executor: what carries its calls out.
-        defaults: what is done with calls of its tools where no rule speaks, by name; else their effects decide.
+        defaults: what is done with calls of its tools where no rule applies, by name; else their effects decide.
         shows_section: whether a section of the program's brings its tools.
     """
 
@@ -94,7 +94,7 @@ class RunExecutors:
         stack: ExitStack,
         file: AgentFile,
     ) -> None:
-        """Open the doors; what they need is closed with `stack`.
+        """Open the executors; what they need is closed with `stack`.
 
         Args:
             tree: what the run shares.
@@ -143,7 +143,7 @@ class RunExecutors:
             described = self._of_foreign(ref, call, definition, args)
         else:
             own = self._own_of(definition)
-            # Without one it is a name that nobody knows.
+            # Without one it is an unknown name.
             described = None if own is None else self._of_own(ref, call, name, own, args)
         if described is not None:
             self._ahead[ref, name] = described
@@ -155,7 +155,7 @@ class RunExecutors:
         self._tree.gate.forget((self._session.session_id, ref))
 
     def admit(self, definition: ToolDefinition) -> None:
-        """Refuse a tool whose calls would take another pipeline than this run's, where nobody asks about them.
+        """Refuse a tool whose calls would take another pipeline than this run's, where they are not asked about.
 
         Raises:
             AgentError: it has an executor of its own.
@@ -349,7 +349,7 @@ def _other_name(own: str | None, called: str) -> str:
 
 
 def _defaults_of(section: Section[Any]) -> dict[str, Verdict]:
-    """What is done with calls of a section's own tools where no rule speaks; others are left to their effects.
+    """What is done with calls of a section's own tools where no rule applies; others are left to their effects.
 
     A plan is nothing but words in the session, and a shell whose rules let programs only look is a reader. This holds
     for these very classes and the tools that they bring, not for what a program puts below them or makes of them.
@@ -371,7 +371,7 @@ def _section_of(sections: Iterable[PlacedSection], tool: str) -> str:
 
 
 def _written(call: ToolCallPart) -> dict[str, Any] | None:
-    """The arguments as the model wrote them; `None` if they are no object."""
+    """The arguments as the model wrote them; `None` if they are not an object."""
     given: object = call.args
     if isinstance(given, str):
         try:
@@ -403,7 +403,7 @@ class ToolReport:
 
     Attributes:
         name: what the model calls it by.
-        description: what the model is told of it.
+        description: what the model reads of it.
         source: the entry that it comes from, in words: `toolset files (built-in)`.
         section: the section that brings it, as `files`; empty for a tool without one.
         policies: what judges its calls beside the approval rules.
@@ -411,7 +411,7 @@ class ToolReport:
         approval: what holds for a call that no rule on arguments fits.
         on_arguments: the rules that say something else where their arguments fit; the first that fits decides.
         parameters: the JSON Schema of its arguments.
-        hints: what whoever declared it may not have meant, in sentences.
+        hints: what the developer may not have meant, in sentences.
     """
 
     name: str
@@ -474,5 +474,5 @@ def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
 
 
 def _filtered(filesystem: object, behind: Behind) -> Filesystem | None:
-    """A filesystem behind a filter; where a provider says that there is none, none."""
+    """A filesystem behind a filter; `None` where a provider returns none."""
     return behind(filesystem) if isinstance(filesystem, Filesystem) else None

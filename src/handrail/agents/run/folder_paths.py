@@ -6,7 +6,7 @@
 | `exclude` | its own tools, and programs that runs of its agent start in that folder |
 
 Toolsets are made one after the other, some of them while others are in use. So what is kept back of files that toolsets
-share grows, and is looked up when it is asked for. Another toolset asks nobody what a rule on these tools would have
+share grows, and is looked up when it is asked for. Another toolset does not ask what a rule on these tools would have
 asked: for it such a rule denies.
 """
 
@@ -28,7 +28,7 @@ from handrail.prompt import PromptTemplate
 from handrail.turns import Turn
 
 Files: TypeAlias = Path | Turn
-"""What tells the same files behind several filters: their folder on disk, or else their turn."""
+"""What identifies the same files behind several filters: their folder on disk, or else their turn."""
 
 _SETS: Final = tuple(each.name for each in fields(PathFilter))
 
@@ -54,7 +54,7 @@ class RunRules:
     Attributes:
         rules: the rules.
         path: the agents that called each other.
-        mode: what becomes of questions.
+        mode: how questions are answered.
     """
 
     rules: ApprovalRules
@@ -67,7 +67,7 @@ class RunRules:
         return any(len(rule.places) == 1 for rule in (*self.rules.deny, *self.rules.ask))
 
     def paths(self, prefix: str = "", *, asks: bool = True) -> PathFilter:
-        """What the rules keep back from the tools with a prefix; not `asks`: where nobody would be asked."""
+        """What the rules keep back from the tools with a prefix; not `asks`: where no person would be asked."""
         mode: ApprovalMode = "deny-all" if self.mode == "ask" and not asks else self.mode
         return path_filter_of(self.rules, self.path, mode, prefix=prefix)
 
@@ -102,7 +102,7 @@ class FolderPaths:
                     self._toolsets.by_files[_files_of(part)] = (*made, toolset)
         for section in sections:
             if isinstance(section, VfsToolsSection) and section.exclude and section.filesystem is not None:
-                excluded = excluding(section.exclude, show_git=True)  # for programs, the agent's file says so of .git
+                excluded = excluding(section.exclude, show_git=True)  # for programs, the agent's file excludes .git
                 for mount, part in _parts(section.filesystem):
                     before = self._excluded.get(_files_of(part), NOTHING_FILTERED)
                     self._excluded[_files_of(part)] = before.plus(excluded.below(mount) if mount else excluded)

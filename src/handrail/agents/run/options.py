@@ -25,9 +25,9 @@ class RunOptions:
 
     Attributes:
         session: what the run works on: its state, its conversation and its record. A new one in memory without. One
-            that holds a conversation already is gone on with. It has one run of an agent at a time.
+            that holds a conversation already is resumed. It has one run of an agent at a time.
         model: the model of every agent of the run, instead of those that their files name.
-        mode: what becomes of questions: a person is asked, all are approved, or nothing runs that no rule allows.
+        mode: how questions are answered: a person is asked, all are approved, or nothing runs that no rule allows.
         asker: asks the person. Without one, what would have to be asked is denied.
         rules: what is allowed, asked and denied; those of the project without.
         listener: hears what happens.
@@ -38,7 +38,7 @@ class RunOptions:
         request_limit: how many requests to models the run and those nested in it may make; `None` for any number.
         deadline: no call starts or runs past it.
         output_type: the type of the answer, as PydanticAI's `Agent` takes it; text without.
-        check_names: whether tool names that are taken twice are told by Handrail, with every origin; without,
+        check_names: whether tool names that are taken twice are reported by Handrail, with every origin; without,
             PydanticAI ends the run at the first.
 
     Raises:

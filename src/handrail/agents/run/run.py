@@ -76,7 +76,7 @@ _MOST_LISTED = 600  # bytes of names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         status: `"done"`, or `"waiting"` for answers to the questions in `waiting`.
@@ -200,14 +200,14 @@ class AgentRun:
         """
         checked = self.tree.options.check_names
         entries = (*self.agent.tools, *self.agent.toolsets)
-        # Where some names are known only when the run has made their toolsets, the first step tells all of them.
+        # Where some names are known only when the run has made their toolsets, the first step reports all of them.
         if checked and all(map(static_names, entries)) and (conflict := static_conflicts(entries)) is not None:
             raise conflict
         return LabelledToolset(
             build_toolsets(self.agent, self.tree.project.agents),
             reserved=reserved,
             check=checked,
-            tell=self._note_listed,
+            notify=self._note_listed,
         )
 
     def listings(self) -> Listings:
@@ -222,15 +222,15 @@ class AgentRun:
         return self._doors.report(definition)
 
     async def go(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
-        """Carry the run out, or go on with the one that the session holds.
+        """Carry the run out, or resume the one that the session holds.
 
         Args:
-            input: what the agent is asked; `None` to go on with an unfinished run.
+            input: what the agent is asked; `None` to resume an unfinished run.
             spent: what the run may use up, with those that share it.
             output_type: the type of the answer, as PydanticAI takes it.
 
         Raises:
-            AgentError: there is nothing to go on with, or an input although a run is unfinished.
+            AgentError: there is nothing to resume, or an input although a run is unfinished.
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
@@ -241,15 +241,18 @@ class AgentRun:
             self.tree.notify(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
             )
-            heard = self.session.dispatcher
-            waits = heard.subscribe(EffectAwaited, lambda wait: self.tree.notify(CallWaits.of(self.path, wait)))
+            dispatcher = self.session.dispatcher
+            waits = dispatcher.subscribe(EffectAwaited, lambda wait: self.tree.notify(CallWaits.of(self.path, wait)))
             try:
-                ends, raises = heard.subscribe(ToolInvoked, self._call_ended), heard.subscribe(ToolRaised, self._raised)
+                ends, raises = (
+                    dispatcher.subscribe(ToolInvoked, self._call_ended),
+                    dispatcher.subscribe(ToolRaised, self._raised),
+                )
                 with self.opened(), waits, ends, raises:
                     result = await self._run(input, conversation, spent, output_type)
             except BaseException as error:
                 conversation.save_pending()
-                self.tree.notify(RunEnded(self.path, "failed", _told(error), self._used))
+                self.tree.notify(RunEnded(self.path, "failed", _describe(error), self._used))
                 raise
         self.tree.notify(RunEnded(self.path, result.status, str(result.output), result.usage))
         return result
@@ -257,7 +260,7 @@ class AgentRun:
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
         """Run another agent on a session of its own; see `CurrentRun.call_agent`.
 
-        A call that was interrupted finds the session of its agent again, and the agent goes on where it was.
+        A call that was interrupted finds the session of its agent again, and the agent resumes where it was.
         """
         limit = self.tree.options.max_depth
         if len(self.path) >= limit:
@@ -265,7 +268,7 @@ class AgentRun:
         agents = self.agents
         if name not in agents:
             there = enumerated(tuple(agents), limit=_MOST_LISTED, wanted=name) or "none"
-            raise AgentError(f"there is no agent {shorten(name, _LONGEST_NAME)!r}; the agents are: {there}")
+            raise AgentError(f"the agent {shorten(name, _LONGEST_NAME)!r} does not exist; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         ref = asked(ctx, self.session).ref
         with open_child_session(self.session, ref, agent=name, input=input) as (session, found):
@@ -340,7 +343,7 @@ class AgentRun:
             admit=self._doors.admit,
             tools_known=self._check_rules,
             count=self._count,
-            tell=self.tree.notify,
+            notify=self.tree.notify,
             output_names=output_names,
             put_off=self._put_off,
         )
@@ -359,7 +362,7 @@ class AgentRun:
         self.tree.warn(self.path, [str(each) for each in found])
 
     def _count(self, response: ModelResponse) -> None:
-        # PydanticAI counts for all runs that share the limits; what is told of a run is its own.
+        # PydanticAI counts for all runs that share the limits; what is reported of a run is its own.
         usage = response.usage
         self._used += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
 
@@ -369,12 +372,12 @@ class AgentRun:
             raise AgentError(f"the input of {self.agent.file.name} is {input!r}; it is a text that says what to do")
         if input is None and not conversation.unfinished:
             raise AgentError(
-                f"session {session!r} holds no unfinished run of {self.agent.file.name}, so there is nothing to go on "
+                f"session {session!r} holds no unfinished run of {self.agent.file.name}, so there is nothing to resume "
                 "with; give an input"
             )
         if input is not None and conversation.unfinished:
             raise AgentError(
-                f"the last run of {self.agent.file.name} in session {session!r} is unfinished; go on with it without "
+                f"the last run of {self.agent.file.name} in session {session!r} is unfinished; resume it without "
                 "an input first, or begin another session"
             )
 
@@ -410,7 +413,7 @@ def _name_of(model: Model | str) -> str:
     return model if isinstance(model, str) else model.model_name
 
 
-def _told(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

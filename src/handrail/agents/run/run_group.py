@@ -82,7 +82,7 @@ class RunGroup:
         return Path.cwd() if self.options.root is None else self.options.root
 
     def close(self) -> None:
-        """Let go of the folders."""
+        """Release the folders."""
         self._files.clear()
         self._stack.close()
 
@@ -90,7 +90,7 @@ class RunGroup:
         """The model of an agent: the program's choice, its file's, the project's, or that of the agent that calls it.
 
         Raises:
-            AgentError: nobody names one.
+            AgentError: none is named.
             UnknownModelError: no model can have the name.
         """
         model = self.options.model or file.model or self.project.config.model or caller
@@ -106,7 +106,7 @@ class RunGroup:
     def check_models(self, file: AgentFile) -> None:
         """Make sure that the agents of the project that an agent can call, however far down, name models.
 
-        A run that finds out on the way could only tell the model that called.
+        A run that notices later could only report it to the model that called.
 
         Raises:
             UnknownModelError: no model can have the name in one of the files.
@@ -138,7 +138,7 @@ class RunGroup:
         return found
 
     def notify(self, event: RunEvent) -> None:
-        """Tell the listener, if there is one; what it raises is logged."""
+        """Notify the listener, if there is one; what it raises is logged."""
         listener = self.options.listener
         if listener is None:
             return
@@ -148,7 +148,7 @@ class RunGroup:
             _log.exception("the listener failed on %s", type(event).__name__)
 
     def warn(self, path: tuple[str, ...], messages: Sequence[str]) -> None:
-        """Log warnings about a run that begins, and tell the listener; of many only the first."""
+        """Log warnings about a run that begins, and notify the listener; of many only the first."""
         shown = list(messages[:_MOST_WARNINGS])
         if len(messages) > len(shown):
             shown.append(f"{len(messages) - len(shown):,} more warnings; handrail check shows them")
@@ -206,7 +206,7 @@ class OpenFolders:
             elif found.store is not store:
                 raise AgentError(
                     f"{folder} is used by another run of this process, whose session is kept in "
-                    f"{_name_of(found.store)}, and this one's in {_name_of(store)}: nobody could decide for both what "
+                    f"{_name_of(found.store)}, and this one's in {_name_of(store)}: neither could decide for both what "
                     "was committed there. Open one store for both sessions, or run one after the other."
                 )
             found.users += 1

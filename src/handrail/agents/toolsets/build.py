@@ -3,8 +3,8 @@
 An agent is a toolset of one tool: the model of another agent gives it a task, and reads its answer.
 
 What a program registered is handed to PydanticAI as it is. A tool gets a toolset of its own, so that a name that is
-taken twice can be told with both origins; nothing is set on it, because `FunctionToolset(tools, requires_approval=...)`
-and its like write into the very tool that they are given.
+taken twice can be reported with both origins; nothing is set on it, because `FunctionToolset(tools,
+requires_approval=...)` and its like write into the very tool that they are given.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from handrail.agents.toolsets.labelled_toolset import LabelledSource
 from handrail.prompt import Section, Tool
 
 _LONGEST_DESCRIPTION = 1000
-"""Characters that a model is told of an agent; providers take 1024."""
+"""Characters that a model reads of an agent; providers take 1024."""
 
 
 def build_toolsets(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[LabelledSource, ...]:

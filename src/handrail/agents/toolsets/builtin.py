@@ -2,9 +2,9 @@
 
 Each is a factory: it is asked once for each run, and makes a section over the run that is under way then.
 
-With `dynamic_agents` an agent makes agents for itself while it runs: `agent_create` and `agent_call`. A made agent is a
-value in the session of the run that made it. So it goes when the call that made it fails, and it is there when the run
-is resumed. It may name what its maker names, and nothing else; it uses its maker's model.
+With `dynamic_agents` an agent makes agents for itself while it runs: `agent_create` and `agent_call`. A dynamic agent
+is a value in the session of the run that made it. So it goes when the call that made it fails, and it is there when the
+run is resumed. It may name what its maker names, and nothing else; it uses its maker's model.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ async def _create(
 
     Args:
         name: what the agent is called by, 1 to 64 letters, digits, '_' and '-'.
-        instructions: what the agent is told once for all.
+        instructions: the permanent instructions of the agent.
         tools: which of your own tools it may use.
         toolsets: which of your own toolsets it may use.
         description: what the agent is for, in a sentence.
@@ -150,7 +150,7 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
         near = nearest(asked, within_reach)
         hint = f" Did you mean {near}?" if near else ""
         known = enumerated(within_reach, limit=_MOST_LISTED, wanted=asked) or "none; make one with agent_create"
-        raise ToolValidationError(f"there is no agent {asked!r} that you may call.{hint} The agents are: {known}.")
+        raise ToolValidationError(f"you may not call an agent {asked!r}.{hint} The agents are: {known}.")
     return await run.call_agent(agent, input, ctx)
 
 
@@ -212,10 +212,10 @@ def files_toolset(
         prefix: stands before the name of each tool with a `_`, so that an agent can have several of these toolsets.
         exclude: patterns of paths that do not exist for the tools, beside those that the agent's file excludes; see
             `VfsToolsSection`.
-        show_git: whether `.git` exists for them; it does too if the agent's file says so.
+        show_git: whether `.git` exists for them; it does too if the agent's file allows it.
 
     Raises:
-        AgentError: the folder is no path, the prefix cannot begin the name of a tool, or `exclude` has what is no
+        AgentError: the folder is not a path, the prefix cannot begin the name of a tool, or `exclude` has what is no
             pattern.
     """
     try:
@@ -248,7 +248,7 @@ def shell_toolset(
         prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
 
     Raises:
-        AgentError: the folder is no path, or the prefix cannot begin the name of a tool.
+        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
         PromptValidationError: a rule is none.
     """
     where, names, rules = _folder_of(folder), _Names(_checked_prefix(prefix)), rules_of(allow)
@@ -280,14 +280,14 @@ class _Names:
 
     @property
     def note(self) -> tuple[Section[Any], ...]:
-        """A section below, which tells the model of the prefix that the other texts do not have."""
+        """A section below, which names the prefix, because the other texts do not have it."""
         if not self.prefix:
             return ()
         text = f"The names of these tools begin with `{self.prefix}_`, although this text and messages leave that out."
         return (MarkdownSection(title="Names", template=text),)
 
     def title(self, title: str) -> str:
-        """A title that tells several of these sections apart."""
+        """A title that distinguishes several of these sections."""
         return f"{title}: {self.prefix}" if self.prefix else title
 
     def given_to(self, section: Section[Any], run: CurrentRun) -> Section[Any] | AbstractToolset[Any]:
@@ -357,7 +357,7 @@ def _folder_of(folder: str | os.PathLike[str]) -> FolderOf:
     try:
         path = Path(folder)
     except TypeError as error:
-        raise AgentError(f"{folder!r} is no folder; give a path, such as 'notes'") from error
+        raise AgentError(f"{folder!r} is not a folder; give a path, such as 'notes'") from error
     return lambda run: run.project_folder / path
 
 

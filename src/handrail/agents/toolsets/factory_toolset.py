@@ -2,7 +2,8 @@
 
 PydanticAI has `DynamicToolset` for this. Ours differs in what it does with what the factory returned:
 
-- what is no toolset is refused when it is returned, before anything is entered, with the names of toolset and factory;
+- what is not a toolset is refused when it is returned, before anything is entered, with the names of toolset and
+  factory;
 - the toolset is asked for its own toolset of the run (`for_run`) and of each step (`for_run_step`), so that a dynamic
   toolset shows its tools wherever it stands: returned as it is, among others, under a prefix;
 - a section becomes a toolset of the current run.
@@ -73,7 +74,7 @@ class FactoryToolset(AbstractToolset[Any]):
         """The toolset of one run; unless the factory is for each step, it is called here.
 
         Raises:
-            FactoryError: the factory made something that is no toolset.
+            FactoryError: the factory made something that is not a toolset.
             Exception: what the factory raises, with a note that names it.
         """
         new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
@@ -88,7 +89,7 @@ class FactoryToolset(AbstractToolset[Any]):
         """The same object; a factory for each step has been called, and another product has taken the old one's place.
 
         Raises:
-            FactoryError: the factory made something that is no toolset; the old product is still there.
+            FactoryError: the factory made something that is not a toolset; the old product is still there.
             Exception: what the factory, the old product's exit, or the new one's entry raises.
         """
         if self.factory.per_run_step:
@@ -127,7 +128,7 @@ class FactoryToolset(AbstractToolset[Any]):
         """The tool that a definition of this toolset stands for.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: no tool has that name.
         """
         if self._current is None:
             raise KeyError(tool_def.name)
@@ -140,7 +141,7 @@ class FactoryToolset(AbstractToolset[Any]):
         """Have what was made call one of its tools.
 
         Raises:
-            AgentError: nothing was made, so there is no such tool.
+            AgentError: nothing was made, so the tool does not exist.
         """
         if self._current is None:
             raise AgentError(f"{self.label} has no tools at this step, so {name} cannot be called.")
@@ -180,7 +181,7 @@ class FactoryToolset(AbstractToolset[Any]):
     async def _made(self, ctx: RunContext[Any]) -> FactoryProduct:
         """What the factory returns this time."""
         try:
-            given = cast("object", self.factory.function(ctx))  # whatever somebody's function returns
+            given = cast("object", self.factory.function(ctx))  # whatever the user's function returns
             made = cast("object", await given) if inspect.isawaitable(given) else given
         except Exception as error:
             self._note(error)
@@ -203,7 +204,7 @@ class FactoryToolset(AbstractToolset[Any]):
     def _refusal(self, made: object) -> FactoryError:
         kind = type(made)
         if inspect.iscoroutine(made):
-            made.close()  # else Python warns, some time later, that nobody awaited it
+            made.close()  # else Python warns, some time later, that it was not awaited
         message = f"{self.label}: the factory {self.factory.qualname} {_returned(made)}"
         return FactoryError(message, toolset=self.name, returned=kind)
 
@@ -216,7 +217,7 @@ def _can_be_used(made: object) -> TypeGuard[FactoryProduct]:
 
 
 def _returned(made: object) -> str:
-    """What a factory returned that is no toolset, and what would be right."""
+    """What a factory returned that is not a toolset, and what would be right."""
     if isinstance(made, type):
         return f"returned the class {made.__qualname__}, of type {type(made).__qualname__}; return an instance."
     if inspect.iscoroutine(made):

@@ -2,11 +2,11 @@
 
 PydanticAI's `CombinedToolset` does the combining. What is added:
 
-- at every step, names that several toolsets have are told all together, each with the entries that they come from;
+- at every step, names that several toolsets have are reported together, each with the entries that they come from;
 - members are asked one after the other, in the order of the agent file: when a run begins, at each step, and for their
   tools. An agent has a toolset for each of its tools, and a task for each of these at every step costs more than the
   asking; entering, where connections are opened, is one after the other in PydanticAI too;
-- factories that made no toolset are told all together;
+- factories that made no toolset are reported together;
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
 
 Some conflicts of names are certain before an agent runs. Certain are the names of tools that nothing can hide or
@@ -56,11 +56,11 @@ class LabelledSource:
 
 
 NotifyConflict = Callable[[Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]], None]
-"""Is told the toolsets of a step, each with its tools by name."""
+"""Called with the toolsets of a step, each with its tools by name."""
 
 
-def _tell_nobody(_listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
-    """Whoever does not ask is not told."""
+def _ignore_listed(_listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
+    """Ignores the toolsets."""
 
 
 class LabelledToolset(CombinedToolset[Any]):
@@ -71,7 +71,7 @@ class LabelledToolset(CombinedToolset[Any]):
         toolsets: those of them that may have instructions; this is whom PydanticAI asks for them.
         reserved: gives the names that are taken by others, e.g. by output tools.
         check: whether names are checked here; without, PydanticAI's own check still ends the run at a conflict.
-        tell: is told the toolsets and their tools at each step.
+        notify: called with the toolsets and their tools at each step.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class LabelledToolset(CombinedToolset[Any]):
         *,
         reserved: Reserved = dict,
         check: bool = True,
-        tell: NotifyConflict = _tell_nobody,
+        notify: NotifyConflict = _ignore_listed,
     ) -> None:
         """Combine toolsets; nothing is checked before a run asks for tools."""
         super().__init__([source.toolset for source in sources if source.instructs])
         self.sources = tuple(sources)
         self.reserved = reserved
         self.check = check
-        self.tell = tell
+        self.notify = notify
         self._entered = AsyncExitStack()
 
     @override
@@ -96,7 +96,7 @@ class LabelledToolset(CombinedToolset[Any]):
 
         Raises:
             FactoryError: a factory made no toolset.
-            AgentError: several did, told together.
+            AgentError: several did, reported together.
             Exception: what a factory or a toolset raises.
         """
         toolsets: list[AbstractToolset[Any]] = []
@@ -138,7 +138,7 @@ class LabelledToolset(CombinedToolset[Any]):
         """The tools of all members; each member is asked once.
 
         Raises:
-            ToolConflictError: several members have a tool of one name; all such names are told.
+            ToolConflictError: several members have a tool of one name; all such names are reported.
             UserError: the same, in PydanticAI's words, if the names are not checked here.
         """
         if not self.check:
@@ -147,7 +147,7 @@ class LabelledToolset(CombinedToolset[Any]):
         conflict = name_conflict(((source.label, tools) for source, tools in listed), self.reserved())
         if conflict is not None:
             raise conflict
-        self.tell(listed)
+        self.notify(listed)
         owners = {name: (source.toolset, tool) for source, tools in listed for name, tool in tools.items()}
         return await CombinedToolset([_Listed(self, owners)]).get_tools(ctx)
 
@@ -164,7 +164,7 @@ class LabelledToolset(CombinedToolset[Any]):
 
     def _with(self, toolsets: Sequence[AbstractToolset[Any]]) -> LabelledToolset:
         sources = [replace(source, toolset=toolset) for source, toolset in zip(self.sources, toolsets, strict=True)]
-        return LabelledToolset(sources, reserved=self.reserved, check=self.check, tell=self.tell)
+        return LabelledToolset(sources, reserved=self.reserved, check=self.check, notify=self.notify)
 
 
 class _Listed(WrapperToolset[Any]):
@@ -189,14 +189,14 @@ class _Listed(WrapperToolset[Any]):
 
 
 async def _leave(toolset: AbstractToolset[Any], *args: Any) -> None:  # noqa: ANN401 - PydanticAI's
-    """Leave a toolset, and let it swallow nothing: a run whose toolsets were not all entered must not go on."""
+    """Leave a toolset, and let it swallow nothing: a run whose toolsets were not all entered must not continue."""
     await toolset.__aexit__(*args)
 
 
 def name_conflict(
     sources: Iterable[tuple[str, Iterable[str]]], reserved: Mapping[str, str]
 ) -> ToolConflictError | None:
-    """What is to be said of tool names that several sources have; `None` if there are none.
+    """The error about tool names that several sources have; `None` if there are none.
 
     Args:
         sources: the label of each source, with the names of its tools.
@@ -219,7 +219,7 @@ def name_conflict(
 
 
 def static_conflicts(entries: Sequence[Entry], *, reserved: Mapping[str, str] = _NOTHING) -> ToolConflictError | None:
-    """What is to be said of tool names that several entries of one agent certainly have; `None` if there are none.
+    """The error about tool names that several entries of one agent certainly have; `None` if there are none.
 
     Args:
         entries: the tools and toolsets that the agent names.

@@ -3,10 +3,10 @@
 PydanticAI enters a toolset in each run that has it, also while another run holds it. A toolset that opens on entry and
 closes on exit, and counts nothing, would be closed by the inner run under the outer one. `shared` counts for it.
 
-The toolset is `closed`, `moving` (somebody opens or closes it right now) or `open`. Who comes while it moves waits
-until that is over and looks again. The state is guarded by a lock that nobody holds while waiting, and who waits has a
-future of their own: tasks of several event loops, on several threads, may share a toolset, and when one of them is
-cancelled it concerns nobody else.
+The toolset is `closed`, `moving` (a task opens or closes it right now) or `open`. A task that comes while it moves
+waits until that is over and looks again. The state is guarded by a lock that is not held while waiting, and a task that
+waits has a future of their own: tasks of several event loops, on several threads, may share a toolset, and when one of
+them is cancelled it does not concern others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from handrail.errors import AgentError
 class SharedToolset(WrapperToolset[Any]):
     """A toolset that stays open until the last one who entered it has left. Made by `shared`.
 
-    What is shared is this very object: whoever enters it gets the wrapped toolset as it is.
+    What is shared is this very object: a run that enters it gets the wrapped toolset as it is.
     """
 
     def __init__(self, wrapped: AbstractToolset[Any]) -> None:
@@ -54,7 +54,7 @@ class SharedToolset(WrapperToolset[Any]):
         """This object.
 
         Raises:
-            AgentError: the wrapped toolset puts another one in its place, so that there is nothing to share.
+            AgentError: the wrapped toolset is replaced by another one, so that there is nothing to share.
         """
         return self._itself(await self.wrapped.for_run_step(ctx))
 
@@ -123,11 +123,11 @@ class _Holders:
         """Hold the toolset no longer. `True` for the one who closes it, and says `settle` after.
 
         Raises:
-            AgentError: nobody holds it.
+            AgentError: no run holds it.
         """
         with self._lock:
             if self._state != "open":
-                raise AgentError(f"{label} is left by someone who did not enter it.")
+                raise AgentError(f"{label} is left by a run that did not enter it.")
             self._count -= 1
             if self._count:
                 return False
@@ -135,7 +135,7 @@ class _Holders:
             return True
 
     def settle(self, *, opened: bool) -> None:
-        """Say that the toolset no longer moves: the one who moved it holds it now, or nobody does."""
+        """Note that the toolset no longer moves: the task that moved it holds it now, or none does."""
         with self._lock:
             self._state = "open" if opened else "closed"
             self._count = int(opened)

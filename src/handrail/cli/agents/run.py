@@ -152,7 +152,7 @@ def _told_failure(error: Exception, run: PreparedRun, screen: Screen, listener: 
     """Report why a run failed, and return the exit code."""
     if isinstance(error, AgentError):
         print_problem(screen, error)
-        nothing_ran = not listener.heard or isinstance(error, ApprovalRulesError)
+        nothing_ran = not listener.has_events or isinstance(error, ApprovalRulesError)
         return USAGE if nothing_ran else FAILED
     # An error of a provider, factory or toolset of the program is reported with the place where it was raised.
     show_traceback(screen, error)
@@ -206,17 +206,17 @@ class _Listener:
     """Passes events to the reporter; stops the run when the output pipe is closed.
 
     Attributes:
-        heard: whether there was any event.
+        has_events: whether there was any event.
         failure: why reporting failed, if it did.
         interrupt: what the first Ctrl-C does.
         stop: stops the run.
     """
 
-    __slots__ = ("_teller", "failure", "heard", "interrupt", "stop")
+    __slots__ = ("_teller", "failure", "has_events", "interrupt", "stop")
 
     def __init__(self, teller: Callable[[RunEvent], None]) -> None:
         self._teller = teller
-        self.heard = False
+        self.has_events = False
         self.failure: OutputError | None = None
         self.stop: Callable[[], object] = lambda: None
         self.interrupt: Callable[[], object] = _interrupt_at_once
@@ -226,7 +226,7 @@ class _Listener:
         self.interrupt()
 
     def __call__(self, event: RunEvent) -> None:
-        self.heard = True
+        self.has_events = True
         if self.failure is not None:
             return
         try:

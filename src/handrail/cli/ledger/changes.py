@@ -98,7 +98,7 @@ class EffectFinding:
             return NotApplied(self.why or "a person has found that it did not happen")
         # ASCII: a lone surrogate is valid JSON, but not valid UTF-8.
         value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
-        return EffectResult(_told(row) if self.message is None else self.message, value)
+        return EffectResult(_default_message(row) if self.message is None else self.message, value)
 
     def asked(self, screen: Screen, row: EffectRow) -> EffectFinding | None:
         """The finding with the person's answers; `None` without a decision."""
@@ -108,7 +108,9 @@ class EffectFinding:
             return replace(self, happened=False, why=why)
         if answer not in {"y", "yes"}:
             return None
-        message = self.message or screen.ask(f'The message for a model that asks again? [Enter = "{_told(row)}"]')
+        message = self.message or screen.ask(
+            f'The message for a model that asks again? [Enter = "{_default_message(row)}"]'
+        )
         value = self.value
         while value is None or _fault_of_json(value):
             value = screen.ask("The value of its result, as JSON? [Enter = unknown]")
@@ -121,7 +123,7 @@ NOT_GIVEN = EffectFinding()
 """The defaults."""
 
 
-def _told(row: EffectRow) -> str:
+def _default_message(row: EffectRow) -> str:
     return f"{row.tool} has been carried out; a person has confirmed it."
 
 
@@ -251,10 +253,10 @@ def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) ->
         return 0
     if rows:
         print_effects(screen, rows, now)
-    told = (
+    text = (
         f"{'Would remove' if dry_run else 'Removed'} {count_noun(len(rows) if dry_run else removed, 'expired effect')}."
     )
-    screen.say(told)
+    screen.say(text)
     return 0
 
 
@@ -293,8 +295,8 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
     if options.as_json:
         gone = came.going if came.dry_run else came.removed
         effects = [show.effect_json(row, came.now, beside) for row, beside in gone]
-        told = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
-        screen.json({**told, "effects": effects})
+        text = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
+        screen.json({**text, "effects": effects})
     elif came.dry_run:
         print_effects(screen, came.going, came.now)
         screen.say(f"Would forget {_named(came.going)}.")

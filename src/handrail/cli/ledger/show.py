@@ -271,11 +271,11 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
     null if they were not recorded, and a string if they were cut; `written` is what the model wrote, and null if that
     is the arguments.
     """
-    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
-    told |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
-    told["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
-    told |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
-    told["testimony"] = [
+    text = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
+    text |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
+    text["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
+    text |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
+    text["testimony"] = [
         {
             "given_at": said.given_at.isoformat(),
             "fence": said.fence,
@@ -288,15 +288,15 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
     ]
     if row.value is not None:
         try:
-            told["value"] = json.loads(row.value)
+            text["value"] = json.loads(row.value)
         except ValueError:
-            told["value_text"] = row.value.decode(errors="replace")
+            text["value_text"] = row.value.decode(errors="replace")
     if row.arguments is not None:
         try:
-            told |= read_arguments(row.arguments)._asdict()
+            text |= read_arguments(row.arguments)._asdict()
         except ValueError:
-            told["arguments_text"] = row.arguments.decode(errors="replace")
-    return told
+            text["arguments_text"] = row.arguments.decode(errors="replace")
+    return text
 
 
 Shown: TypeAlias = tuple[EffectRow, Beside]

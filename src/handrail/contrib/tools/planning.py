@@ -54,7 +54,7 @@ _PLAN_ACT_REFLECT = """\
 Plan everything before you act: write down all steps that you can foresee, in the order in which they have to
 happen. Then carry them out one after the other. After each step stop and reflect: did it do what it was meant to
 do, and is the rest of the plan still right? Note the reflection at the end of the step's title, and change the
-steps that are still to come before you go on."""
+steps that are still to come before you continue."""
 
 _GOAL_DECOMPOSE_ROUTE_SYNTHESISE = """\
 Begin by restating the goal in your own words: that is the objective of the plan. Break it into sub-problems that
@@ -76,8 +76,8 @@ Do without one when a single step is enough.
   is, finished or not.
 - `planning_add_step` appends steps at the end of the plan. A completed plan becomes active again.
 - `planning_update_step` changes the title or the status of one step.
-- `planning_read_plan` shows the plan. The other tools show it too, so you need this one only when you have lost sight
-  of the plan.
+- `planning_read_plan` shows the plan. The other tools show it too, so you need this one only when you do not remember
+  the plan.
 
 **Rules**
 
@@ -422,7 +422,7 @@ def _tools(planner: _Planner, *, accepts_overrides: bool) -> tuple[Tool[Any, Any
             handler=planner.update_step,
             examples=(
                 _example("Begin a step", UpdateStep(2, status="in_progress")),
-                _example("Finish a step and note what came of it", UpdateStep(2, "Build the package: 0.4.0", "done")),
+                _example("Finish a step and note its outcome", UpdateStep(2, "Build the package: 0.4.0", "done")),
             ),
             accepts_overrides=accepts_overrides,
         ),

@@ -67,7 +67,9 @@ class PolicyDecision:
             InvalidArgumentError: it is not text.
         """
         return PolicyDecision(
-            "deny", _not_blank("reason", reason, "deny needs a reason, which tells the model what to do instead"), final
+            "deny",
+            _not_blank("reason", reason, "deny needs a reason, which says to the model what to do instead"),
+            final,
         )
 
     @staticmethod

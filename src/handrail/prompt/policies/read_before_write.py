@@ -204,8 +204,8 @@ class ReadBeforeWritePolicy:
             return
         known = context.session[KnownFiles]
         if tool.name in self.read_tools or tool.name in self.write_tools:
-            told = result.files_shown
-            shown = [FileShown(path) for path in self._paths(tool, params)] if told is None else told
+            text = result.files_shown
+            shown = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
             learned = _learned(filesystem, shown, known, is_edit=tool.name in self.edit_tools)
         elif tool.name in self.move_tools and known:
             learned = _moved(self._paths(tool, params))
@@ -263,12 +263,12 @@ class ReadBeforeWritePolicy:
 
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
         """The faults of all the files, and what to do first."""
-        told = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
+        text = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
         hopeless = " and ".join(fault.path for fault in faults if not fault.to_read)
         if hopeless:
-            return f"{told} Leave {hopeless} as it is."
+            return f"{text} Leave {hopeless} as it is."
         to_read = " and ".join(fault.to_read for fault in faults)
-        return f"{told} Call {' or '.join(self.read_tools)} on {to_read} first, then {tool.name} again."
+        return f"{text} Call {' or '.join(self.read_tools)} on {to_read} first, then {tool.name} again."
 
 
 def _as_text(path: object) -> str | None:

@@ -178,7 +178,7 @@ class EffectClaim(Claim):
         self._nested = nested
         self.store = store
         self._happened: EffectResult | None = None
-        self._told = False
+        self._testified = False
         self._recorded = False
         self._given_up = False
         self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
@@ -229,7 +229,7 @@ class EffectClaim(Claim):
         """Raise if the effect has happened; see `Claim.not_recorded`. The lease is left to expire."""
         if self._happened is None:
             return
-        self._told = True
+        self._testified = True
         if self._recorded:
             raise EffectUncertain(f"{_done(self._tool.name)} Its changes here were not saved: {error}") from error
         self._given_up = True
@@ -240,7 +240,7 @@ class EffectClaim(Claim):
         """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
         if self._unknown is not None:
             return _unknown(self._tool)
-        if self._happened is None or self._told:
+        if self._happened is None or self._testified:
             return ""
         if self._recorded:
             return f"But {_done(self._tool.name)}"

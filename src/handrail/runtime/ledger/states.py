@@ -172,8 +172,8 @@ def claimed(
     wrong = fault(row)
     if wrong:
         return "unknown", unknown_row(row, f"the stored row is corrupt: {wrong}")
-    mended = row.status == "failed" and row.params_hash != fresh.params_hash  # the caller has fixed its arguments
-    if row.tool != fresh.tool or (row.params_hash != fresh.params_hash and not mended):
+    fixed = row.status == "failed" and row.params_hash != fresh.params_hash  # the caller has fixed its arguments
+    if row.tool != fresh.tool or (row.params_hash != fresh.params_hash and not fixed):
         return "conflict", row
     if row.status == "running":
         return _claimed_from_owner(row, fresh, on_orphan=on_orphan, now=now)
@@ -275,7 +275,7 @@ def resolved_row(
     """
     if row.status != "unknown":
         if not fault(row) and not lease_expired(row, now):
-            raise LedgerError(_no_riddle(row), key=row.key, status=row.status)
+            raise LedgerError(_not_unresolved(row), key=row.key, status=row.status)
         row = unknown_row(row, "")
     if isinstance(finding, NotApplied):
         return failed_row(row, finding.why, now=now, ttl=forget)
@@ -407,7 +407,7 @@ def removable(row: EffectRow) -> bool:
     return row.status in {"done", "failed"}
 
 
-def _no_riddle(row: EffectRow) -> str:
+def _not_unresolved(row: EffectRow) -> str:
     if row.status == "running":
         return (
             f"the effect {row.key} is running (owner {str(row.owner) or 'unnamed'}, lease until {row.lease_until}), so "

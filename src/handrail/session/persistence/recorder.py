@@ -189,8 +189,8 @@ class SessionRecorder:
         if error is not None and not isinstance(error, StoreError | SessionError | CommitInDoubtError):
             raise error
         if error is not None:
-            told = "could not be stored yet" if word == "not kept" else "may or may not be stored"
-            _log.error("what session %s has logged %s", self.session_lock.session_id, told, exc_info=error)
+            text = "could not be stored yet" if word == "not kept" else "may or may not be stored"
+            _log.error("what session %s has logged %s", self.session_lock.session_id, text, exc_info=error)
 
     def plan(self, part: SessionCommit) -> EntryBatch:
         """What a part is to write now."""
@@ -405,18 +405,18 @@ def order_differences(
     An event that was appended to its own slice stands where it was taken in; what reducers, seeds and restores have
     made of slices comes after all events.
     """
-    told: dict[type[Any], int] = {}
+    text: dict[type[Any], int] = {}
     for event in taken:
         kind = type(event)
         change = differences.get(kind)
-        place = told.get(kind, 0)
+        place = text.get(kind, 0)
         if change and not change.removed and place < len(change.items) and change.items[place] is event:
-            told[kind] = place + 1
+            text[kind] = place + 1
             yield kind, SliceDifference(change.start + place, 0, (event,))
         else:
             yield kind, SliceDifference(0, 0, (event,), "event")
     for kind, change in differences.items():
-        place = told.get(kind, 0)
+        place = text.get(kind, 0)
         if change and not place:
             yield kind, change
         elif change and place < len(change.items):

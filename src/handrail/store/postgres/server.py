@@ -131,16 +131,16 @@ class Server:
     def translated(self, error: Exception, *, in_doubt: bool = False) -> StoreError:
         """What an error of psycopg means; `in_doubt` if it came in answer to a commit."""
         state = getattr(error, "sqlstate", None) or ""
-        told = str(error).strip().partition("\n")[0]
+        text = str(error).strip().partition("\n")[0]
         if state in _READ_ONLY:
-            msg = f"{self.url} can be read, but not written to: {told}. Look at the rights of the user"
+            msg = f"{self.url} can be read, but not written to: {text}. Look at the rights of the user"
             return StoreReadOnlyError(msg, store=self.url)
         if state.startswith(_CORRUPT):
-            return StoreCorruptError(f"{self.url} cannot be read: {told}", store=self.url)
+            return StoreCorruptError(f"{self.url} cannot be read: {text}", store=self.url)
         if state.startswith(_UNAVAILABLE) or (isinstance(error, psycopg.OperationalError) and not state):
-            msg = f"{self.url} cannot be used now: {told}. Look whether the server runs, and who else uses it"
+            msg = f"{self.url} cannot be used now: {text}. Look whether the server runs, and who else uses it"
             return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt)
-        return StoreError(f"{self.url} refuses: {told}", store=self.url)
+        return StoreError(f"{self.url} refuses: {text}", store=self.url)
 
 
 def check_alive(connection: PsycopgConnection) -> None:
@@ -165,13 +165,13 @@ class ServerClock:
         clock: measures what has passed here.
     """
 
-    __slots__ = ("_ask", "_asked_at", "_clock", "_lock", "_told")
+    __slots__ = ("_ask", "_asked_at", "_clock", "_lock", "_reported")
 
     def __init__(self, ask: Callable[[], datetime], *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._ask = ask
         self._clock = clock
         self._lock = threading.Lock()
-        self._told: datetime | None = None
+        self._reported: datetime | None = None
         self._asked_at = 0.0
 
     def now(self) -> datetime:
@@ -182,11 +182,11 @@ class ServerClock:
         """
         with self._lock:
             here = self._clock.monotonic()
-            if self._told is None or here - self._asked_at > _TRUSTED_SECONDS:
-                told = self._ask()
+            if self._reported is None or here - self._asked_at > _TRUSTED_SECONDS:
+                text = self._ask()
                 after = self._clock.monotonic()
-                self._told, self._asked_at, here = told, (here + after) / 2, after
-            return self._told + timedelta(seconds=here - self._asked_at)
+                self._reported, self._asked_at, here = text, (here + after) / 2, after
+            return self._reported + timedelta(seconds=here - self._asked_at)
 
 
 class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):

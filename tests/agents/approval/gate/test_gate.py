@@ -128,7 +128,7 @@ async def test_with_nobody_to_ask_the_call_is_denied(call: GatedCall, rules: App
     heard = Heard()
     decision = await gate(rules=rules, heard=heard).decide(call)
     assert (decision.verdict, decision.by) == ("deny", "nobody")
-    assert "there is nobody here to ask" in decision.reason
+    assert "no person can be asked here" in decision.reason
     assert told in decision.reason
     assert heard.events == [("call-1", "deny by nobody")]
 

@@ -206,7 +206,7 @@ async def test_a_denial_that_nobody_decided_is_not_final(*, ahead: bool) -> None
 async def test_with_nobody_to_ask_the_model_is_told_to_do_without() -> None:
     """And which rule would let it run."""
     content = (await Desk(gate()).call("a")).content
-    assert "there is nobody here to ask; it would run if the approval rules had: allow: [note]" in content
+    assert "no person can be asked here; it would run if the approval rules had: allow: [note]" in content
 
 
 @pytest.mark.anyio

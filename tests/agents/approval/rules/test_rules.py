@@ -176,7 +176,10 @@ def test_rules_are_values() -> None:
         (lambda: Rule("x", {"a..b": "a"}), "'a..b' leads to no argument"),
         (lambda: ApprovalRules(allow=cast("Any", ("x",))), r"allow of approval rules holds 'x'; write allow=\(Rule"),
         (lambda: Rule("x", reads_everything=cast("Any", "yes")), "reads_everything of a rule is True or False"),
-        (lambda: ApprovalRules(ask=(Rule("x", reads_everything=True),)), "reads_everything stands in rules that allow"),
+        (
+            lambda: ApprovalRules(ask=(Rule("x", reads_everything=True),)),
+            "reads_everything belongs in rules that allow",
+        ),
         (lambda: ApprovalRules(deny=cast("Any", None)), "deny of approval rules holds None"),
         (lambda: ApprovalRules(ask=cast("Any", "x")), "ask of approval rules holds 'x'"),
         (lambda: ApprovalRules(defaults=cast("Any", "ask")), "defaults of approval rules are a mapping"),

@@ -111,16 +111,19 @@ def test_names_are_read_without_the_blanks_around_them() -> None:
         ("allow: [{tool: x, arguments: {'': x}}]", "an argument of a rule is blank"),
         (
             "allow: [{tool: x, arguments: {a: .inf}}]",
-            "'.inf' is no number that an argument could have; put it in quotes",
+            "'.inf' is not a number that an argument could have; put it in quotes",
         ),
         ("allow: [{tool: x, expect: nothing}]", "approval.yaml:1:27: expect is one of unmatched, not 'nothing'"),
-        ("deny: [{tool: x, reads_everything: true}]", "approval.yaml:1:8: reads_everything stands in rules that allow"),
+        (
+            "deny: [{tool: x, reads_everything: true}]",
+            "approval.yaml:1:8: reads_everything belongs in rules that allow",
+        ),
         ("allow: [{tool: x, reads_everything: often}]", "approval.yaml:1:37: reads_everything is true or false"),
         ("allow: [{tool: x, expect: }]", "expect is one of unmatched, not ''"),
         ("allow: [{tool: x, expect: [unmatched]}]", "approval.yaml:1:27: text is due here"),
         ("allow: [", "approval.yaml:1:9"),
-        ("deny:\n- *\n", "approval.yaml:2:4: a glob that begins with a star stands in quotes: '*'"),
-        ("deny: [{tool: **/x}]", "approval.yaml:1:15: a glob that begins with a star stands in quotes"),
+        ("deny:\n- *\n", "approval.yaml:2:4: a glob that begins with a star is quoted: '*'"),
+        ("deny: [{tool: **/x}]", "approval.yaml:1:15: a glob that begins with a star is quoted"),
         ("a\0", "approval.yaml:1:2: the character U+0000"),
         ("---\n---\n", "approval.yaml:2:1"),
     ],
@@ -169,7 +172,7 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     pipe = Path("/dev/null")
     for path, told in [
         (tmp_path / "none.yaml", "none.yaml: the file does not exist"),
-        (tmp_path, "this is a folder; approval rules stand in a text file"),
+        (tmp_path, "this is a folder; approval rules are a text file"),
         (pipe, "this is a device or pipe"),
         (latin, "latin.yaml:2:6: the byte 0xE9 is not UTF-8; save the file as UTF-8"),
         (long, "the file cannot be read: File name too long"),

@@ -95,7 +95,9 @@ def test_evidence_says_in_words_what_a_thing_is(tmp_path: Path, source: str, wor
         pytest.param("def it(): ...", "takes ()", id="takes none"),
         pytest.param("def it(a, b): ...", "missing a required argument: 'b'", id="takes two"),
         pytest.param("def it(ctx: int): ...", "takes ctx: int, but is called with RunContext", id="takes a number"),
-        pytest.param("def it(ctx) -> str: ...", "is annotated to return str, which is no toolset", id="returns text"),
+        pytest.param(
+            "def it(ctx) -> str: ...", "is annotated to return str, which is not a toolset", id="returns text"
+        ),
         pytest.param("def it(ctx) -> int | str: ...", "is annotated to return int | str", id="returns one of two"),
     ],
 )

@@ -145,8 +145,8 @@ def test_one_error_lists_all_that_is_wrong_in_all(tmp_path: Path) -> None:
         "FunctionToolset: is a class of toolsets",
         "functools: is a module",
         "agent: is an agent",
-        "later: stands in __all__ 2 times",
-        "7: is no name",
+        "later: is in __all__ 2 times",
+        "7: is not a name",
         "make: is a factory of toolsets, by its annotation; put it in TOOLSETS",
         "define TOOLS to choose tools, TOOLS = [] for none",
     ):
@@ -249,7 +249,9 @@ def test_what_no_model_could_call_is_refused_with_its_cure(tmp_path: Path, sourc
         ),
         pytest.param(f"TOOLSETS = {{'{'a' * 9000}': 7}}", "a…: is a constant of type int", id="endless key"),
         pytest.param("def f(): ...\nTOOLSETS = [f]", "write def f(ctx): ...", id="takes none"),
-        pytest.param("TOOLSETS = {'desk': ping}", "desk: is no toolset: the factory ping takes text: str", id="tool"),
+        pytest.param(
+            "TOOLSETS = {'desk': ping}", "desk: is not a toolset: the factory ping takes text: str", id="tool"
+        ),
     ],
 )
 def test_what_makes_no_toolset_is_refused_with_its_cure(tmp_path: Path, source: str, told: str) -> None:

@@ -80,7 +80,7 @@ def test_a_name_that_is_taken_is_told_with_both_origins() -> None:
 @pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "é", "a\n", "a" * 65])
 def test_a_name_that_nobody_can_write_is_refused(name: str) -> None:
     """Names of entries are those that an agent file can say and a model can call."""
-    with pytest.raises(RegistryError, match="is no name") as caught:
+    with pytest.raises(RegistryError, match="is not a name") as caught:
         Registry.of([entry(name)])
     assert caught.value.names == (name,)
 
@@ -129,7 +129,7 @@ def test_a_name_that_several_packages_offer_is_at_fault_when_it_is_looked_up() -
     assert registry.toolsets["alone"].name == "alone"
     assert "desk" in registry.toolsets
     with pytest.raises(
-        DiscoveryError, match="the toolset desk comes from package other and from package shop, and nobody can tell"
+        DiscoveryError, match="the toolset desk comes from package other and from package shop, and it is not clear"
     ) as caught:
         registry.toolsets["desk"]
     assert caught.value.offenders == ("desk",)
@@ -138,7 +138,7 @@ def test_a_name_that_several_packages_offer_is_at_fault_when_it_is_looked_up() -
 
 def test_an_offer_is_refused_for_a_name_that_nobody_can_write() -> None:
     """The same as an entry."""
-    with pytest.raises(RegistryError, match=r"toolset 'a b' \(package shop, package shop\) is no name"):
+    with pytest.raises(RegistryError, match=r"toolset 'a b' \(package shop, package shop\) is not a name"):
         Registry.of([], offers=[offer("a b", []), offer("a b", [])])
 
 

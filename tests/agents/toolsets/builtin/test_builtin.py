@@ -247,9 +247,9 @@ def test_prefix_that_cannot_begin_a_name_is_refused(prefix: Any) -> None:
 def test_folder_or_rule_that_is_none_is_refused() -> None:
     """Where it is written."""
     wrong: Any = 5
-    with pytest.raises(AgentError, match="5 is no folder"):
+    with pytest.raises(AgentError, match="5 is not a folder"):
         files_toolset(wrong)
-    with pytest.raises(AgentError, match="5 is no folder"):
+    with pytest.raises(AgentError, match="5 is not a folder"):
         shell_toolset(wrong, allow=[])
     with pytest.raises(PromptValidationError, match=r"allow\[0\] is the string 'ls'"):
         shell_toolset(allow=["ls"])

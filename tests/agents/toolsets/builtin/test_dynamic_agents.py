@@ -58,7 +58,7 @@ async def test_an_agent_cannot_be_given_what_its_maker_does_not_have(tmp_path: P
         "toolsets: shell, other cannot be given, because you have only dynamic_agents.",
     )
     calls = [create("helper", tools=["nope", "ping", "pong", "nope"], toolsets=["shell", "other"]), task("helper")]
-    unknown = "there is no agent 'helper' that you may call. The agents are: none; make one with agent_create."
+    unknown = "you may not call an agent 'helper'. The agents are: none; make one with agent_create."
     await play(loaded, called(*calls, c1=Outcome.failed(*told), c2=Outcome.failed(unknown)), session=session)
     assert session_agents(session) == {}
 
@@ -83,7 +83,7 @@ async def test_only_agents_within_reach_are_called(tmp_path: Path) -> None:
     listed = "The agents are: helper, child."
     calls = [create("helper"), task("other"), task("helpr"), task("child")]
     came = {
-        "c2": Outcome.failed("no agent 'other' that you may call", listed),
+        "c2": Outcome.failed("you may not call an agent 'other'", listed),
         "c3": Outcome.failed("Did you mean helper?", listed),
         "c4": Outcome.ok("found"),
     }
@@ -108,7 +108,7 @@ async def test_an_agent_that_was_made_may_make_agents_if_its_maker_lets_it(tmp_p
         "n1": Outcome.failed("you have only none"),
         "n2": Outcome.ok(),
         "n3": Outcome.failed("depth 3"),
-        "n4": Outcome.failed("no agent 'helper'"),
+        "n4": Outcome.failed("may not call an agent 'helper'"),
     }
     inner = inside("c2", called(*calls, **told))
     await play(loaded, [first, *inner, last], session=session, max_depth=2)

@@ -61,8 +61,8 @@ that brought it: note it at the end of the step's title.
   is, finished or not.
 - `planning_add_step` appends steps at the end of the plan. A completed plan becomes active again.
 - `planning_update_step` changes the title or the status of one step.
-- `planning_read_plan` shows the plan. The other tools show it too, so you need this one only when you have lost sight
-  of the plan.
+- `planning_read_plan` shows the plan. The other tools show it too, so you need this one only when you do not remember
+  the plan.
 
 **Rules**
 
@@ -80,7 +80,7 @@ def test_mindsets_of_the_other_strategies() -> None:
 Plan everything before you act: write down all steps that you can foresee, in the order in which they have to
 happen. Then carry them out one after the other. After each step stop and reflect: did it do what it was meant to
 do, and is the rest of the plan still right? Note the reflection at the end of the step's title, and change the
-steps that are still to come before you go on.\
+steps that are still to come before you continue.\
 """)
     assert parts(PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE)[1] == snapshot("""\
 Begin by restating the goal in your own words: that is the objective of the plan. Break it into sub-problems that

@@ -29,7 +29,7 @@ notes/plan.md (1,234 bytes)\
 def test_part_of_a_folder_says_how_to_go_on() -> None:
     """The first line is where the model looks."""
     assert FileList("notes", None, NOTES[1:2], 2, 3).render() == snapshot("""\
-notes: entry 2 of 3. Go on with offset=3, or narrow it down with pattern.
+notes: entry 2 of 3. Continue with offset=3, or narrow it down with pattern.
 notes/link (symlink)\
 """)
     assert FileList("notes", "**/*", NOTES[2:], 3, 3).render() == snapshot("""\
@@ -58,14 +58,14 @@ def test_entries_that_were_left_out_are_not_said_not_to_fit() -> None:
     "excerpt, first_line",
     [
         (FileExcerpt("a.txt", "one", 1, 1, 1), "all of it, 1 line."),
-        (FileExcerpt("a.txt", "one", 1, 1, 3), "line 1 of 3. Go on with offset=2."),
-        (FileExcerpt("a.txt", "one", 1, 2, 3), "lines 1 to 2 of 3. Go on with offset=3."),
+        (FileExcerpt("a.txt", "one", 1, 1, 3), "line 1 of 3. Continue with offset=2."),
+        (FileExcerpt("a.txt", "one", 1, 2, 3), "lines 1 to 2 of 3. Continue with offset=3."),
         (FileExcerpt("a.txt", "one", 2, 3, 3), "lines 2 to 3 of 3."),
         (
             FileExcerpt("a.txt", "one", 2, 2, 3, 1, 4),
-            "characters 1 to 3 of line 2 (of 3). Go on with offset=2, column=4.",
+            "characters 1 to 3 of line 2 (of 3). Continue with offset=2, column=4.",
         ),
-        (FileExcerpt("a.txt", "one", 1, 1, 3, 4), "characters 4 to 6 of line 1 (of 3). Go on with offset=2."),
+        (FileExcerpt("a.txt", "one", 1, 1, 3, 4), "characters 4 to 6 of line 1 (of 3). Continue with offset=2."),
         (FileExcerpt("a.txt", "one", 1, 3, 3, 4), "lines 1 (from character 4) to 3 of 3."),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_part_is_read_like_a_part_of_a_file() -> None:
     session = session_with("one\ntwo\nthree")
     key = session[KeptText][0].key
     assert read_overflow(kept_text(session, key), ReadKept(key, offset=2, limit=1), LIMITS).render() == snapshot("""\
-kept result of grep_files: line 2 of 3. Go on with offset=3.
+kept result of grep_files: line 2 of 3. Continue with offset=3.
 two\
 """)
     with pytest.raises(ToolValidationError, match=r"\$\.offset: kept result of grep_files has 3 lines"):
@@ -119,7 +119,7 @@ def test_a_long_result_can_be_read_to_its_end() -> None:
         told = run.told(tool, pattern=pattern)
         kept = run.session[KeptText].all()[-1]
         assert kept.tool == tool
-        assert f"Go on with read_kept, key='{kept.key}', offset=4" in told
+        assert f"Continue with read_kept, key='{kept.key}', offset=4" in told
         shown = told.split("\n")[1:]
         assert len(shown) == 3
         for offset in (4, 7):
@@ -220,7 +220,7 @@ def test_text_of_another_toolset_is_refused() -> None:
     register_overflow(session, Long)
     session.dispatch(Long(store_overflow("notes_grep_files", ["a: 1", "b: 1"], ("a", "b"), LIMITS)))
     (kept,) = session[KeptText]
-    assert kept.reading_on(1) == f"Go on with notes_read_kept, key='{kept.key}', offset=2"
+    assert kept.reading_on(1) == f"Continue with notes_read_kept, key='{kept.key}', offset=2"
     assert kept_text(session, kept.key, reader="notes_read_kept") is kept
     with pytest.raises(ToolValidationError, match=r"result of notes_grep_files, .* Read it with notes_read_kept\."):
         kept_text(session, kept.key)

@@ -172,7 +172,7 @@ class ForeignCall:
         answer_lost: whether the toolset has not answered: it raised an exception that is not an answer of a tool.
     """
 
-    __slots__ = ("_args", "_returned", "_told", "_tool", "_toolset", "answer_lost", "arguments", "context", "name")
+    __slots__ = ("_args", "_failure", "_returned", "_tool", "_toolset", "answer_lost", "arguments", "context", "name")
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class ForeignCall:
         self._args = args
         self._tool = tool
         self._returned: Any = _NOTHING
-        self._told: Exception | None = None
+        self._failure: Exception | None = None
         self.answer_lost = False
         self.context = context
         self.arguments = plain_arguments(args, tool.tool_def)
@@ -219,8 +219,8 @@ class ForeignCall:
             ModelRetry: as the tool raised it.
             ToolFailed: as the tool raised it, or because the call was refused or failed.
         """
-        if self._told is not None:
-            raise self._told
+        if self._failure is not None:
+            raise self._failure
         if not message.success:
             raise ToolFailed(message.content)
         if self._returned is _NOTHING:  # the call was answered from a record
@@ -234,8 +234,8 @@ class ForeignCall:
             ApprovalRequired: as the tool raised it, or because the question about the call was left open.
             CallDeferred: as the tool raised it.
         """
-        if self._told is not None:
-            raise self._told
+        if self._failure is not None:
+            raise self._failure
         raise ApprovalRequired from error
 
     async def carry_out(self, context: ToolContext, *, acts_outside: bool) -> ToolResult[Any]:
@@ -253,13 +253,13 @@ class ForeignCall:
             # An iterator can be read once, and its side effects belong to the call.
             self._returned, recorded = freeze_value(self.name, returned)
         except (ApprovalRequired, CallDeferred) as error:
-            self._told = error
+            self._failure = error
             raise CallPostponed(f"{self.name} is postponed: {str(error) or type(error).__name__}") from error
         except (ModelRetry, ToolFailed) as error:
             self.answer_lost = is_answer_lost(error)
             if acts_outside and (isinstance(error.__context__, TimeoutError) or self.answer_lost):
                 raise self._uncertain(error) from error
-            self._told = _escaped(error)
+            self._failure = _escaped(error)
             raise ToolValidationError(str(error)) from error
         except UnreadableValueError as error:
             if acts_outside:  # it has run to its end

@@ -13,7 +13,7 @@ taken from
 a server: if only the hints declare a tool as reading, its calls need approval unless a rule or Python decides
 otherwise. The hint is also ignored for a tool with an idempotency in Python.
 
-| the hints say | effect | where no rule speaks |
+| the hints say | effect | where no rule applies |
 |---|---|---|
 | `destructiveHint: true`, whatever else they say | `external` | the default for the effect |
 | `readOnlyHint: true` | `read` | `ask` |

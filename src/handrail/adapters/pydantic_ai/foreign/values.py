@@ -52,9 +52,9 @@ def freeze_value(name: str, returned: object) -> tuple[Any, Any]:
         return replace(returned, return_value=shown, content=content, metadata=metadata), recorded
     read = _read(name, returned, ())
     recorded = to_plain_json(read)
-    if _can_be_told(read):
+    if _is_representable(read):
         return read, recorded
-    recorded = recorded if _can_be_told(recorded) else to_plain_text(recorded)
+    recorded = recorded if _is_representable(recorded) else to_plain_text(recorded)
     return recorded, recorded
 
 
@@ -183,7 +183,7 @@ def _read(name: str, value: object, within: tuple[int, ...]) -> object:
     return value
 
 
-def _can_be_told(value: object) -> bool:
+def _is_representable(value: object) -> bool:
     """Whether PydanticAI can write a value in a message, and read it again."""
     if _is_simple_text(value):
         return True

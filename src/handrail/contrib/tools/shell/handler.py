@@ -140,7 +140,7 @@ class ShellHandler:
             )
         except OSError as error:
             raise ToolValidationError(f"{command[0]} cannot be run: {error.strerror}.") from error
-        return self._told(ProgramEnded(command, path, ended.code, ended.output, ended.left_out), ended, rule)
+        return self._result_of(ProgramEnded(command, path, ended.code, ended.output, ended.left_out), ended, rule)
 
     def _place(self, folder: str) -> tuple[str, ArgumentPath]:
         """The folder that a command names, in its shortest form, and its location."""
@@ -158,7 +158,7 @@ class ShellHandler:
             raise ToolValidationError(f"$.folder: there is no folder {format_command(path)}. Give one that exists.")
         return path, ArgumentPath(self.root, real)
 
-    def _told(self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule) -> ToolResult[ProgramEnded]:
+    def _result_of(self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule) -> ToolResult[ProgramEnded]:
         if ended.how == "exited" and not ended.code:
             return ToolResult.ok(value)
         name, undone = value.command[0], ""

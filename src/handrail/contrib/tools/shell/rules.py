@@ -176,13 +176,13 @@ class ShellRule:
     @property
     def described(self) -> str:
         """The commands in words, with what may follow; long lists of options appear only in the refusal of another."""
-        told = self.label
+        text = self.label
         if self.options is not None and not self.exact:
             listed = "a few options" if len(self.options) > _MOST_LISTED else " ".join(self.options)
-            told += f" with no options but {listed}" if self.options else " without options"
+            text += f" with no options but {listed}" if self.options else " without options"
         if self.forbid and not self.exact:
-            told += f", never with {' '.join(self.forbid)}"
-        return told
+            text += f", never with {' '.join(self.forbid)}"
+        return text
 
     def fits(self, command: Command) -> bool:
         """Whether this rule applies to a command."""
@@ -335,8 +335,8 @@ def _leads_out(token: str, place: ArgumentPath) -> str | None:
     for path in paths_in(token):
         is_there = os.path.lexists(f"{folder}/{path.partition('/')[0]}")  # most are not paths
         if is_there and not Path(os.path.realpath(f"{folder}/{path}")).is_relative_to(place.root):
-            told = "is or goes through a link that leads out of the folder. Give a path without it"
-            return f"{format_command(token)} {told}"
+            text = "is or goes through a link that leads out of the folder. Give a path without it"
+            return f"{format_command(token)} {text}"
     return None
 
 

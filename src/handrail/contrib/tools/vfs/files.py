@@ -130,7 +130,7 @@ class FileList:
         else:
             head = f"{where}: entries {self.first} to {last} of {self.total}."
         if last < self.total:
-            head += f" Go on with offset={last + 1}, or narrow it down with pattern."
+            head += f" Continue with offset={last + 1}, or narrow it down with pattern."
         return head
 
 
@@ -153,7 +153,7 @@ class ReadFile:
     )
     column: int = field(
         default=1,
-        metadata={"ge": 1, "description": "The first character of that line to show, to go on in a very long line."},
+        metadata={"ge": 1, "description": "The first character of that line to show, to continue in a very long line."},
     )
 
 
@@ -194,9 +194,9 @@ class FileExcerpt:
             return f"{self.path}: the file is empty."
         notes = [f"{self.path}: {self._shown()}."]
         if self.next_column is not None:
-            notes.append(f"Go on with offset={self.last_line}, column={self.next_column}.")
+            notes.append(f"Continue with offset={self.last_line}, column={self.next_column}.")
         elif self.last_line < self.total_lines:
-            notes.append(f"Go on with offset={self.last_line + 1}.")
+            notes.append(f"Continue with offset={self.last_line + 1}.")
         if self.line_ends != "LF":
             notes.append(f"Its line ends are {self.line_ends}, shown as LF; edit_file keeps them.")
         if not self.ends_with_line_end:

@@ -68,7 +68,7 @@ class KeptText:
 
     def reading_on(self, shown: int) -> str:
         """How to read what follows the first `shown` lines, as a sentence without its full stop."""
-        return f"Go on with {self.reader}, key='{self.key}', offset={shown + 1}"
+        return f"Continue with {self.reader}, key='{self.key}', offset={shown + 1}"
 
 
 class CanOverflow(Protocol):
@@ -92,14 +92,14 @@ class ReadKept:
         column: the first character of that line to show, from 1.
     """
 
-    key: str = field(metadata={"description": "The key, as the cut result told it, such as '3f9a0c12'."})
+    key: str = field(metadata={"description": "The key, as the cut result shows it, such as '3f9a0c12'."})
     offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first line to show."})
     limit: int | None = field(
         default=None, metadata={"ge": 1, "description": "How many lines at most; leave it out for as many as fit."}
     )
     column: int = field(
         default=1,
-        metadata={"ge": 1, "description": "The first character of that line to show, to go on in a very long line."},
+        metadata={"ge": 1, "description": "The first character of that line to show, to continue in a very long line."},
     )
 
 

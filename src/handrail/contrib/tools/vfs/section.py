@@ -50,7 +50,7 @@ _GLOB_EXAMPLE = ToolExample(
 _GREP = GrepFiles("buy (milk|bread)", "notes", "**/*.md")
 
 _GREP_EXAMPLE = ToolExample(
-    description="Where the Markdown files below a folder speak of milk or bread",
+    description="Where the Markdown files below a folder mention milk or bread",
     input=_GREP,
     output=LinesFound(_GREP, ("notes/plan.md:2: - buy milk",), matches=1, files=1, searched=1),
 )
@@ -62,7 +62,7 @@ _READ_EXAMPLE = ToolExample(
 )
 
 _KEPT_EXAMPLE = ToolExample(
-    description="Go on where a long result was cut",
+    description="Continue where a long result was cut",
     input=ReadKept("3f9a0c12", offset=501),
     output=OverflowExcerpt(
         "3f9a0c12", "grep_files", FileExcerpt("kept result of grep_files", "a.py:1: x = 1", 501, 501, 501)
@@ -105,7 +105,7 @@ _LOOKING = """\
   show. It reads each line by itself, and knows no look-around and no backreferences.
 - `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
   on; it is not in the file. Everything below that line is the file's text, exactly.
-- `read_kept` goes on in a result of `glob_files` or `grep_files` that was too long: the result tells key and offset."""
+- `read_kept` continues a result of `glob_files` or `grep_files` that was too long: the result shows key and offset."""
 
 _CHANGING = """
 
@@ -274,7 +274,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
         ),
         Tool[ReadFile, FileExcerpt](
             name="read_file",
-            description="Show the text of a file, or a part of it. The first line of the result tells which part.",
+            description="Show the text of a file, or a part of it. The first line of the result names the part.",
             handler=files.read_file,
             examples=(_READ_EXAMPLE,),
             accepts_overrides=accepts_overrides,
@@ -282,7 +282,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
         ),
         Tool[ReadKept, OverflowExcerpt](
             name="read_kept",
-            description="Go on in a result that was too long to be shown whole, with the key that it told.",
+            description="Continue a result that was too long to be shown whole, with the key that it shows.",
             handler=files.read_kept,
             examples=(_KEPT_EXAMPLE,),
             accepts_overrides=accepts_overrides,

@@ -186,7 +186,7 @@ def test_a_search_stops_when_no_more_can_be_kept() -> None:
     files = {"a.txt": "x\n" * 50, "b.txt": "x\n"}
     found = search(files, GrepFiles("x"), kept_characters=50, lines=2)
     assert found.render() == snapshot("""\
-x in .: 50 lines match in 1 file (1 file searched). Shown are the first 2. Go on with read_kept, key='63e528a0', \
+x in .: 50 lines match in 1 file (1 file searched). Shown are the first 2. Continue with read_kept, key='63e528a0', \
 offset=3. The search stopped because as much was found as can be kept, and 1 file was not looked at. Narrow it down \
 with pattern, path or files.
 a.txt:1: x

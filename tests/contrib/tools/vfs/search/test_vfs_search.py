@@ -30,12 +30,12 @@ notes/c.md (12 bytes)\
 def test_long_list_says_how_to_go_on() -> None:
     """And how much of it is kept, if that is not all."""
     assert FilesFound("*.md", "notes", FILES[:1], 3, kept(3)).render() == snapshot("""\
-*.md in notes: 3 entries, the first 1 of them shown. Go on with read_kept, key='3f9a0c12', offset=2, or narrow it \
+*.md in notes: 3 entries, the first 1 of them shown. Continue with read_kept, key='3f9a0c12', offset=2, or narrow it \
 down with pattern.
 notes/a.md (12 bytes)\
 """)
     assert FilesFound("*.md", "notes", FILES[:1], 9, kept(3)).render() == snapshot("""\
-*.md in notes: 9 entries, the first 1 of them shown, the first 3 kept. Go on with read_kept, key='3f9a0c12', \
+*.md in notes: 9 entries, the first 1 of them shown, the first 3 kept. Continue with read_kept, key='3f9a0c12', \
 offset=2, or narrow it down with pattern.
 notes/a.md (12 bytes)\
 """)
@@ -76,7 +76,7 @@ def test_lines_read_below_what_is_said_of_them() -> None:
         kept=kept(900),
     )
     assert found.render() == snapshot("""\
-TODO in src: 1,200 lines match in 2 files (30 files searched). Shown are the first 1. Go on with read_kept, \
+TODO in src: 1,200 lines match in 2 files (30 files searched). Shown are the first 1. Continue with read_kept, \
 key='3f9a0c12', offset=2. The search stopped because the time for it was over, and 1 file was not looked at. Narrow \
 it down with pattern, path or files. 2 very long lines were searched up to character 10,000 only. Not searched: \
 src/a.bin (not text), src/b, src/c and 2 more (cannot be read).

@@ -62,7 +62,7 @@ def test_long_list_is_shown_in_parts() -> None:
     for number in range(5):
         filesystem.write_text(f"{number}{'x' * 50}.md", "")
     run = free(filesystem, VfsLimits(entries=2))
-    assert run.told("list_files").startswith(".: entries 1 to 2 of 5. Go on with offset=3,")
+    assert run.told("list_files").startswith(".: entries 1 to 2 of 5. Continue with offset=3,")
     assert run.told("list_files", offset=5).startswith(".: entry 5 of 5.\n4xxx")
     short = free(filesystem, VfsLimits(characters=150))
     assert short.told("list_files").startswith(".: entries 1 to 2 of 5.")

@@ -63,7 +63,7 @@ Work on files with these tools. A path is relative to the root of the filesystem
   show. It reads each line by itself, and knows no look-around and no backreferences.
 - `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
   on; it is not in the file. Everything below that line is the file's text, exactly.
-- `read_kept` goes on in a result of `glob_files` or `grep_files` that was too long: the result tells key and offset.
+- `read_kept` continues a result of `glob_files` or `grep_files` that was too long: the result shows key and offset.
 
 **Tools to change with**
 

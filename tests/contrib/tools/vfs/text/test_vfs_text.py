@@ -95,7 +95,7 @@ def test_lines_that_fit_in_a_result(most: int, characters: int, shown: int) -> N
 
 
 def test_whole_file_is_shown_without_its_last_line_end() -> None:
-    """All lines fit, so there is nothing to go on with."""
+    """All lines fit, so there is nothing to resume with."""
     assert read(FIVE_LINES) == FileExcerpt("a.txt", "one\ntwo\nthree\nfour\nfive", 1, 5, 5)
 
 
