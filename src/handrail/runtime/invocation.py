@@ -147,12 +147,13 @@ class Invocation:
         await self.turn.acquire(self.mode, self.environment.deadline)
         return self.recorded() if self.is_known else None
 
-    async def take_first_turn(self) -> ToolMessage | None:
-        """Wait until the calls that arrived before have ended; see `CallTurn.wait_for_earlier_calls`.
-
-        Then returns `recorded()`.
-        """
+    async def wait_for_earlier_calls(self) -> None:
+        """Wait until the calls that arrived before have ended; see `CallTurn.wait_for_earlier_calls`."""
         await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
+
+    async def take_first_turn(self) -> ToolMessage | None:
+        """Wait until the calls that arrived before have ended. Then returns `recorded()`."""
+        await self.wait_for_earlier_calls()
         return self.recorded() if self.is_known else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
@@ -260,7 +261,7 @@ class Invocation:
             value_with_tags(self.tool, result.value) if self.is_stored else None,
         )
 
-    def refuse(self, result: ToolResult[Any]) -> ToolResult[Any]:
+    def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = self.step
         return self._with_aftermath(result)
@@ -269,9 +270,14 @@ class Invocation:
         aftermath = self.claim.unresolved_note()
         return replace(result, message=f"{_as_sentence(result.message)}{aftermath}") if aftermath else result
 
-    async def fail(self, error: BaseException) -> ToolResult[Any]:
-        """Determine the outcome of an exception, and wait until earlier calls have been recorded."""
+    async def fail(self, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
+        """Determine the outcome of an exception, and wait until earlier calls have been recorded.
+
+        Returns the failed result, and the message of the same call if that was recorded meanwhile. What ends the run is
+        noted in `raises`.
+        """
         self.refused_at = self.step
+        answer: ToolMessage | None = None
         result, self.raises = failure_of(error, self.call.name)
         self.is_final &= self.raises is None and _is_final(error, self.step)
         if self.raises is None and not is_for_model(error):
@@ -280,13 +286,13 @@ class Invocation:
             result = self._with_aftermath(result)
             try:
                 await self.turn.acquire(self.mode, self.environment.deadline)
-                await self.take_first_turn()
+                answer = await self.take_first_turn()
             except DeadlineExceededError:
                 pass  # recorded out of order rather than not at all
             except BaseException as interrupt:  # noqa: BLE001 - recorded first, raised after
                 result, self.raises = failure_of(interrupt, self.call.name)
                 self.is_final = False
-        return result
+        return result, None if self.raises is not None or self.claim.unsettled else answer
 
     def _notify_raised(self, error: BaseException) -> None:
         session = self.environment.session

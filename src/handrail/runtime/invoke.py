@@ -104,9 +104,11 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                     run.step = Step.COMMIT
                     run.commit(result, claim, transaction)  # without this line, the block rolls back
                 else:
-                    result = run.refuse(result)
+                    result = run.note_failed_result(result)
         except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
-            result = await run.fail(error)
+            result, answer = await run.fail(error)
+            if answer is not None:
+                return answer  # the same call was recorded meanwhile
         run.step = Step.RECORD
         record_call(run, result)
     run.step = Step.RENDER

@@ -161,7 +161,7 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     except CallRefusedError:
         if not run.turn.shared:
             raise
-    await run.take_first_turn()
+    await run.wait_for_earlier_calls()
     return await _ask_each(run, tool, context)
 
 
@@ -289,10 +289,10 @@ def preview_call(
         context = ToolContext(environment, resources, CallRef(reply, call.id))
         policies = [policy for policy in prompt.policies_for(tool.name) if policy.name != without]
         asked = [question for policy in policies for question in _asked_by(policy, tool, params, context)]
-        reached = None if reach is None else _reached(reach, tool, params, context)
+        link_targets = None if reach is None else _link_targets(reach, tool, params, context)
     finally:
         _close(resources, tool.name)
-    return CallPreview(tool, params, tuple(asked), reached)
+    return CallPreview(tool, params, tuple(asked), link_targets)
 
 
 def _asked_by(
@@ -311,7 +311,7 @@ def _asked_by(
         return ()
 
 
-def _reached(
+def _link_targets(
     reach: Reach,
     tool: Tool[Any, Any],
     params: Any,  # noqa: ANN401 - of the tool's parameter type
@@ -492,7 +492,10 @@ def record_call(run: Invocation, result: ToolResult[Any]) -> None:
 
     The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
     """
-    if run.raises is not None and _is_unrecorded(run):
+    if isinstance(run.raises, CallPostponed):
+        _note_postponed(run)
+        return
+    if isinstance(run.raises, CallIdReusedError):
         return
     session = run.environment.session
     event = run.closed
@@ -522,14 +525,6 @@ def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], object])
         note()
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("the outcome found by a repeat of %s could not be recorded", run.call.name)
-
-
-def _is_unrecorded(run: Invocation) -> bool:
-    """Whether a call gets no record: it was postponed, or its identity belongs to another call."""
-    if isinstance(run.raises, CallPostponed):
-        _note_postponed(run)
-        return True
-    return isinstance(run.raises, CallIdReusedError)
 
 
 def _note_postponed(run: Invocation) -> None:

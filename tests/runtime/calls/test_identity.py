@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from handrail.errors import (
     CallIdReusedError,
     CallPostponed,
     EffectNotApplied,
+    ToolValidationError,
 )
 from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
@@ -391,3 +393,59 @@ def test_records_are_found_by_the_index(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "desk.db")) as database:
         plan = database.execute(f"EXPLAIN QUERY PLAN {NEWEST_RECORD}", ("s", "r", "c")).fetchall()
     assert "handrail_entries_of_calls" in str(plan)
+
+
+class Denies:
+    """Denies every call of one tool."""
+
+    name = "denies"
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        return PolicyDecision.deny("not today") if tool.name == "denied" else PolicyDecision.allow()
+
+    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda: ToolCall("twin", "look", '{"txt": 1}'),
+        lambda: ToolCall("twin", "loook", '{"text": "a"}'),
+        lambda: call("denied", id="twin"),
+        lambda: call("refusing", id="twin"),
+    ],
+    ids=["arguments that do not parse", "an unknown tool", "denied by a policy", "refused by its handler"],
+)
+def test_calls_of_one_identity_that_fail_side_by_side_are_recorded_once(
+    world: World, request_of: Callable[[], ToolCall]
+) -> None:
+    """Both wait for an earlier call; the second one is answered from the record of the first."""
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        begun.set()
+        await released.wait()
+        return ToolResult.ok(params)
+
+    def refuse(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise ToolValidationError("not like this")
+
+    async def run(door: ToolExecutor) -> list[ToolMessage]:
+        holding = asyncio.create_task(door.execute_async(call("hold", id="hold"), reply="r1"))
+        await begun.wait()
+        twins = [asyncio.create_task(door.execute_async(request_of(), reply="r1")) for _ in range(2)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(twin.done() for twin in twins)
+        released.set()
+        await holding
+        return await asyncio.gather(*twins)
+
+    begun, released = asyncio.Event(), asyncio.Event()
+    tools = tool("hold", hold), tool("look", effect="read"), tool("denied", effect="read"), tool("refusing", refuse)
+    with world.session() as session:
+        door = executor(*tools, policies=[Denies()], session=session)
+        first, second = asyncio.run(run(door))
+        assert (first.replayed, second.replayed) == (False, True)
+        assert first.content == second.content
+        assert [event.call.id for event in events(door)] == ["hold", "twin"]
