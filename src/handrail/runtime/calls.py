@@ -75,7 +75,8 @@ class ToolMessage(NamedTuple):
         content: the text that the model reads.
         success: whether the call succeeded; when it is false, everything the call did to state has been undone.
         result: what the handler returned, or the failed result that describes the failure.
-        replayed: whether the result comes from the ledger, and the handler was not run.
+        replayed: whether the result comes from the record of the call, or from the ledger. The handler was not run, or
+            its result was dropped because the same call had been recorded meanwhile.
     """
 
     call_id: str

@@ -40,6 +40,9 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     Raises:
         CallRefusedError: another call runs the effect, its key belongs to another call, its result cannot be read any
             more, or its outcome is unknown and `Tool.reconcile` could not determine it.
+        FinalRefusal: it repeats a call of this session whose effect has happened or is unknown.
+        CallIdReusedError: its slot belongs to another call.
+        DeveloperMistake: the reconciler has one.
     """
     reached("before-claim")
     key = _key_of(run, tool)

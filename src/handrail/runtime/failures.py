@@ -1,4 +1,4 @@
-"""Maps exceptions to their outcome, for the model and for the effect. No other module decides this.
+"""Maps the exceptions that a step lets through to their outcome, for the model and for the effect.
 
 | raised by a step, a handler, a policy, a reducer or a subscriber | becomes |
 |---|---|

@@ -62,10 +62,10 @@ class Invocation:
         refused_at: the step that refused the call or failed.
         raises: what is raised after the call has been recorded.
         claim: the right to run the handler, once the transaction has begun.
-        closed: the event that records the call, if it was committed together with it.
+        committed_event: the event that records the call, if it was committed together with it.
         is_stored: whether the session is in a store.
-        is_known: whether the session recognizes a repeat of the call. Calls without a reply are recognized only in a
-            stored session; nested calls never are, because their parent may have been rolled back.
+        has_identity: whether the session recognizes a repeat of the call. Calls without a reply are recognized only in
+            a stored session; nested calls never are, because their parent may have been rolled back.
         is_final: whether a repeat of the call is answered from the record, unless the claim is unsettled; see
             `ToolInvoked.final`.
         once_recorded: called once the refusal of the call has a final record; `None` for nothing.
@@ -79,7 +79,7 @@ class Invocation:
     replayed = False
     refused_at: Step | None = None
     raises: BaseException | None = None
-    closed: ToolInvoked | None = None
+    committed_event: ToolInvoked | None = None
     claim: Claim = NO_CLAIM
     is_final = True
     once_recorded: Callable[[], object] | None = None
@@ -95,11 +95,11 @@ class Invocation:
         self.policies = () if tool is None else prompt.policies[call.name]
         self.turn = CallTurn(tool, environment)
         self.is_stored = stored = environment.session.store is not None
-        self.is_known = reply is not None or (stored and bool(call.id))
+        self.has_identity = reply is not None or (stored and bool(call.id))
         outer = self.turn.outer
         self.ref = CallRef(reply, call.id)
         if outer is not None:
-            self.is_final = self.is_known = False
+            self.is_final = self.has_identity = False
             if reply is None and isinstance(outer.call, CallRef):
                 self.ref = CallRef.nested(outer.call, call.id)
         resources = environment.resources
@@ -145,7 +145,7 @@ class Invocation:
     async def take_turn(self) -> ToolMessage | None:
         """Step 3: wait for the turn; see `CallTurn.acquire`. Then returns `recorded()`."""
         await self.turn.acquire(self.mode, self.environment.deadline)
-        return self.recorded() if self.is_known else None
+        return self.recorded() if self.has_identity else None
 
     async def wait_for_earlier_calls(self) -> None:
         """Wait until the calls that arrived before have ended; see `CallTurn.wait_for_earlier_calls`."""
@@ -154,7 +154,7 @@ class Invocation:
     async def take_first_turn(self) -> ToolMessage | None:
         """Wait until the calls that arrived before have ended. Then returns `recorded()`."""
         await self.wait_for_earlier_calls()
-        return self.recorded() if self.is_known else None
+        return self.recorded() if self.has_identity else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy; off the event loop if that may block it."""
@@ -216,18 +216,21 @@ class Invocation:
         return ToolContext(self.environment, self.resources, self.ref, claim.effect.key, claim.fence, claim.renew)
 
     def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
-        """Step 11: commit what was written, with the effect; in a stored session, with the record of the call too.
+        """Step 11: close the resources of the call, and commit what was written, with the effect.
+
+        In a stored session the record of the call is part of the commit.
 
         Raises:
             ModelVisibleError: the effect of the call has happened, and its store is unavailable.
             CallRefusedError: a store is unavailable, and everything has been rolled back.
+            Exception: a resource of the call cannot be closed; it is rolled back.
         """
         self.resources.close()
         if claim.effect is not None:
             claim.record_on_commit(result)
         if self.is_stored and transaction.parent is None:
-            self.closed = self.event(result)
-            self.environment.session.commit_event(self.closed, self.ref, transaction)
+            self.committed_event = self.event(result)
+            self.environment.session.commit_event(self.committed_event, self.ref, transaction)
         reached("before-commit")
         try:
             transaction.commit()
@@ -238,7 +241,7 @@ class Invocation:
             ) from error
         finally:
             if not transaction.committed:
-                self.closed = None
+                self.committed_event = None
         reached("after-commit")
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:

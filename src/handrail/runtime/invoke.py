@@ -1,24 +1,27 @@
 """The pipeline: the only code that runs a handler. Every entry point calls `invoke`.
 
-Theory of operation. A call runs in thirteen steps:
+Theory of operation. A call whose identity has a final record is answered from it: nothing runs and nothing is recorded.
+This is checked on arrival, and again after each wait, because the same call may have been made concurrently. Any other
+call runs in thirteen steps:
 
 | # | step | a refusal or failure here |
 |---|---|---|
 | 1 | look the tool up in the rendered prompt | failed message: known names, near miss |
 | 2 | parse the arguments, strictly | failed message: every fault with its path, and the tool's first example |
-| 3 | take its turn, queued for on arrival | cancelled, or past the deadline: it leaves the queue |
+| 3 | take its turn, queued for on arrival; a failed call waits here too | cancelled, past the deadline: it leaves the queue |
 | 4 | policies, each must allow; one that raises denies | failed message naming the policy |
 | 5 | approval, only where a policy said ask; no transaction is open yet | failed message; no approver means deny |
 | 6 | deadline; the store of a stored session is available | `PromptEvaluationError(phase="tool")`; failed message |
 | 7 | claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
-| 8 | begin the transaction | a participant that cannot be snapshotted: failed message |
-| 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures` |
+| 8 | begin the transaction; resources join with their first write | a participant without snapshot: failed message |
+| 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures`; 10 and 11 are skipped |
 | 10 | on success: policies' `on_result`, reducers, subscribers | rolled back, failed message |
-| 11 | commit, or roll back (default); complete, fail or abandon the claim | rolled back, failed message |
-| 12 | append exactly one `ToolInvoked`, whatever the outcome; release the turn | postponed: not recorded yet |
-| 13 | render the message | |
+| 11 | close resources of the call; commit, or roll back (default); settle the claim | rolled back, failed message |
+| 12 | append one `ToolInvoked`, unless the commit did; release the turn | postponed, or reused identity: not recorded |
+| 13 | render the message | a call that ends the run raises here |
 
-`handrail.runtime.failures` alone decides the outcome of an exception raised at any step. Everything a call may wait for
+`handrail.runtime.failures` decides the outcome of an exception that a step lets through; policies and approvers that
+raise deny the call. Everything a call may wait for
 (its turn, a person, another call's effect, its handler) goes through an `ExecutionMode`, so that one coroutine serves
 both entry points.
 
@@ -66,7 +69,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     """
     with Invocation(call, reply, environment, mode) as run:  # draws the ticket of step 3
         try:
-            if run.is_known and (answer := run.recorded()) is not None:
+            if run.has_identity and (answer := run.recorded()) is not None:
                 return answer  # the call has a final record
             tool = run.tool or unknown_tool(run)
 

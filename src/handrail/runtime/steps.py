@@ -498,7 +498,7 @@ def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     if isinstance(run.raises, CallIdReusedError):
         return
     session = run.environment.session
-    event = run.closed
+    event = run.committed_event
     if event is None:
         event = run.event(result)
         session.log_event(event, run.ref, nested=run.turn.outer is not None)
@@ -519,7 +519,7 @@ def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], object])
     An interrupted call runs again when it is repeated, and would then find the other one done. If the store fails here,
     the other call stays unknown. A nested call has no record to be answered from.
     """
-    if not event.final and run.is_known:
+    if not event.final and run.has_identity:
         return
     try:
         note()

@@ -108,7 +108,7 @@ class MemoryStore:
 
     Args:
         clock: the time by which leases and expiries are measured.
-        new_token: makes the tokens of holds.
+        new_token: makes the tokens of locks.
     """
 
     __slots__ = (
@@ -317,9 +317,9 @@ class MemoryStore:
         except BaseException:
             self._held.give(session_id)
             raise
-        hold = SessionLock(session_id, kept.token)
-        self._held.note(hold)
-        return hold
+        lock = SessionLock(session_id, kept.token)
+        self._held.note(lock)
+        return lock
 
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid is not an error."""
@@ -331,7 +331,7 @@ class MemoryStore:
             self._held.give(lock.session_id)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
-        """Make sure that the hold is valid, and that no other process has written to the session.
+        """Make sure that the lock is valid, and that no other process has written to the session.
 
         Raises:
             SessionLostError: it is not, or another process has.

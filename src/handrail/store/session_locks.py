@@ -1,8 +1,8 @@
-"""Who holds which session: one holder at a time, across threads and, by a lock that dies with it, across processes.
+"""Locks of sessions: one holder at a time, across threads and, by a lock that ends with its process, across processes.
 
-Two things make a hold. A lock that lives exactly as long as the process (or its connection to the database) keeps
+A session lock has two parts. A lock that lives exactly as long as the process (or its connection to the database) keeps
 others from waiting for the lease of a dead process; it is `LockBackend`, and each kind of store has its own. The
-token in the session's row, compared at each write, is what makes a hold valid: should a lock ever be lost without its
+token in the session's row, compared at each write, is what makes it valid: should a lock ever be lost without its
 holder knowing, the next holder writes another token, and the old holder's next write is refused.
 
 The errors about a session that is not held are made here, in the same words over every store.
@@ -114,7 +114,7 @@ class SessionLockTable:
             self._held[lock.session_id] = lock.token
 
     def holds(self, lock: SessionLock) -> bool:
-        """Whether a hold is the one that was given out last for its session, and not released."""
+        """Whether a lock is the one that was given out last for its session, and not released."""
         return self._held.get(lock.session_id) == lock.token
 
     def refresh(self) -> None:
@@ -127,7 +127,7 @@ class SessionLockTable:
             self._locks.refresh()
 
     def give(self, session_id: str) -> None:
-        """Let others hold a session."""
+        """Release a session."""
         with self._freed:
             if session_id in self._held:
                 del self._held[session_id]
@@ -135,7 +135,7 @@ class SessionLockTable:
                 self._freed.notify_all()
 
     def close(self) -> None:
-        """Let others hold all of them."""
+        """Release all sessions."""
         with self._freed:
             self._held.clear()
             self._locks.close()
@@ -156,16 +156,16 @@ def session_not_found(session_id: str, store: str) -> SessionNotFoundError:
     return SessionNotFoundError(msg, session_id=session_id)
 
 
-def session_lost(hold: SessionLock, head: int, found: tuple[str, int] | None) -> SessionLostError:
+def session_lost(lock: SessionLock, head: int, found: tuple[str, int] | None) -> SessionLostError:
     """A lock is not valid, or another process has written; `found` has the present token and head, if any."""
     if found is None:
         why = "it has been deleted"
-    elif found[0] != hold.token:
+    elif found[0] != lock.token:
         why = "it is no longer held: another process has taken it over, or it has been closed here"
     else:
         why = f"its newest entry is number {found[1]}, not {head}: another process has written to it"
-    msg = f"session {hold.session_id!r} cannot be written to: {why}. Open it again to continue from its present state"
-    return SessionLostError(msg, session_id=hold.session_id)
+    msg = f"session {lock.session_id!r} cannot be written to: {why}. Open it again to continue from its present state"
+    return SessionLostError(msg, session_id=lock.session_id)
 
 
 def newest_number(session_id: str, head: int, entries: Sequence[SessionEntry]) -> int:

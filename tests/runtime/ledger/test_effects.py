@@ -55,7 +55,7 @@ def test_value_that_was_lost_is_told() -> None:
     effect = ToolEffect.of(lost)
     assert (effect.result_value, effect.value_unavailable, effect.exclude_value_from_context) == (None, True, True)
     assert Hit(lost).result == EffectResult("paid", None, exclude_value_from_context=True)
-    assert "its value could not be stored" in Hit(lost).caveat
+    assert "Its value could not be stored" in Hit(lost).caveat
     assert Hit(ROW._replace(value=b"null")).caveat == ""
 
 

@@ -124,7 +124,7 @@ class Hit:
         """A note for the model if the value has been lost; otherwise empty."""
         if self.row.value is not None:
             return ""
-        return "It has been done, but its value could not be stored, so only this message is available."
+        return "(This was done before, and is not done again. Its value could not be stored.)"
 
     @property
     def effect_id(self) -> UUID:

@@ -39,7 +39,7 @@ def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
     found = hit.result
     message, value = found.message, None
     if found.value is None:
-        message = f"{message} (This was done before, and is not done again. Its value could not be stored.)".strip()
+        message = f"{message} {hit.caveat}".strip()
     elif tool.value_codec is not None:
         value = _load_value(tool, found.value)
     return ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context)

@@ -111,18 +111,18 @@ def load_session(
         if not opening.create:
             _row_of(store, session_id)
         store.create(SessionRow(session_id, tags, parent, store.now()))
-    hold = store.acquire(session_id, wait=opening.wait)
+    lock = store.acquire(session_id, wait=opening.wait)
     try:
-        if not hold.was_released:
+        if not lock.was_released:
             for claim in store.end_leases_of_dead(session_id):
                 _log.warning("session %s: %s", session_id, claim)
         row = _row_of(store, session_id)
         layouts, covered = _layouts(store, row)
         kinds = _kinds(opening, layouts, session_id)
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
-        kept = SessionRecorder(store, hold, row.head, layouts, covered, opening.checkpoint_every, kinds, types)
+        kept = SessionRecorder(store, lock, row.head, layouts, covered, opening.checkpoint_every, kinds, types)
     except BaseException:
-        store.release(hold)
+        store.release(lock)
         raise
     return kept, row
 
@@ -359,11 +359,11 @@ def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | t
         raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
 
 
-def release_with(session: object, store: SessionStore, hold: SessionLock) -> None:
-    """Have a session released that is collected without having been closed. A process that ends holds nothing."""
-    weakref.finalize(session, _release, store, hold).atexit = False
+def release_with(session: object, store: SessionStore, lock: SessionLock) -> None:
+    """Have a session released that is collected without having been closed. A process that ends releases its locks."""
+    weakref.finalize(session, _release, store, lock).atexit = False
 
 
-def _release(store: SessionStore, hold: SessionLock) -> None:
-    """Release a session from a thread: who collects garbage may hold any lock."""
-    threading.Thread(target=store.release, args=(hold,), name="handrail-release", daemon=True).start()
+def _release(store: SessionStore, lock: SessionLock) -> None:
+    """Release a session from a thread: the thread that collects garbage may hold any lock."""
+    threading.Thread(target=store.release, args=(lock,), name="handrail-release", daemon=True).start()

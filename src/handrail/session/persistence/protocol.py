@@ -1,19 +1,19 @@
 """What a session needs of a store: rows of sessions, entries in order, checkpoints, and the right to write.
 
-The store decides nothing. It keeps what it is given and changes a session only for who holds it; what entries mean is
+The store decides nothing. It stores what it is given and changes a session only for its holder; what entries mean is
 the session's affair (`handrail.session.persistence.recorder`).
 
 The rules that every store keeps:
 
 1. A session has one row, and entries numbered 1, 2, 3, ... without gaps; `head` is the number of the newest.
-2. At most one `SessionLock` of a session is valid. A process that dies loses its holds at once, without any lease
+2. At most one `SessionLock` of a session is valid. A process that dies loses its locks at once, without any lease
 running out.
-3. `append` counts only if the hold is still valid and `head` is what the holder believes; then all of it counts.
+3. `append` counts only if the lock is still valid and `head` is what the holder believes; then all of it counts.
 4. Everything that is written between entering and leaving `unit()`, by the same thread and in the same context, is
    committed atomically when the block is left, and not at all when the block raises. A unit inside a unit joins it.
 5. A store that cannot answer raises `StoreUnavailableError`, and then nothing has been written; the one exception is
    a connection lost in the very moment of a commit. So writes can be repeated: `append` of the very entries that the
-   store has already got from this hold changes nothing and succeeds.
+   store has already got under this lock changes nothing and succeeds.
 6. What cannot be read raises `StoreCorruptError`, which names session and entry; it is never left out.
 """
 
@@ -171,7 +171,7 @@ class SessionStore(UnitStore, Protocol):
         ...
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
-        """Make sure that the store answers and that the hold is valid.
+        """Make sure that the store answers and that the lock is valid.
 
         Raises:
             SessionLostError: another process has taken the session over, or has written to it.

@@ -16,8 +16,8 @@ Theory of operation
     `writing` keeps other units of the session out. Locks are taken in this order: `writing`, the session's, the
     store's; so a reducer may read items from the store with the session's lock held.
 
-    The numbers of entries are dense, and only who holds the session may add some, so a store that has moved on without
-    this process learns that, and what another process has written is not lost.
+    The numbers of entries are dense, and only the holder of the session may add some, so a store that has moved on
+    without this process learns that, and what another process has written is not lost.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SessionRecorder:
 
     Attributes:
         store: the store.
-        hold: the right to write.
+        session_lock: the right to write.
         head: the number of the newest entry.
         layouts: where the items of every slice stand, by the names of their types.
         covered: the newest entry that a checkpoint covers.

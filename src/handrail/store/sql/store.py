@@ -45,7 +45,7 @@ class SqlStore:
     Args:
         driver: the database.
         clock: measures how long a caller waits for a session.
-        new_token: makes the tokens of holds.
+        new_token: makes the tokens of locks.
 
     Raises:
         StoreError: the tables cannot be created or migrated.
@@ -291,7 +291,7 @@ class SqlStore:
                 database.execute(sql, (row.session_id, source, row.head))
             return True
 
-    # ---------------------------------------------------------------------------------------------------------- holds
+    # ---------------------------------------------------------------------------------------------------------- locks
 
     def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
         """Become the only one that writes to a session; waits for another holder to let go.
@@ -303,17 +303,17 @@ class SqlStore:
         self._held.acquire(session_id, wait=wait)
         try:
             found = self._database.query(statements.GET_HOLDER, (session_id,))
-            hold = SessionLock(session_id, self._new_token(), was_released=not (found and found[0][0]))
-            is_there = found and self._database.execute(statements.SET_HOLDER, (hold.token, session_id))
+            lock = SessionLock(session_id, self._new_token(), was_released=not (found and found[0][0]))
+            is_there = found and self._database.execute(statements.SET_HOLDER, (lock.token, session_id))
         except BaseException:
             self._held.give(session_id)
             raise
         if not is_there:
             self._held.give(session_id)
             raise session_locks.session_not_found(session_id, self._database.url)
-        self._held.note(hold)
+        self._held.note(lock)
         self._database.watchers.unresolved.forget(session_id)
-        return hold
+        return lock
 
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid, or a store that is down, is not an error."""
