@@ -8,7 +8,7 @@ call runs in thirteen steps:
 |---|---|---|
 | 1 | look the tool up in the rendered prompt | failed message: known names, near miss |
 | 2 | parse the arguments, strictly | failed message: every fault with its path, and the tool's first example |
-| 3 | take its turn, queued for on arrival; a failed call waits here too | cancelled, past the deadline: it leaves the queue |
+| 3 | take its turn, queued for on arrival; failed calls wait too | cancelled, past the deadline: it leaves the queue |
 | 4 | policies, each must allow; one that raises denies | failed message naming the policy |
 | 5 | approval, only where a policy said ask; no transaction is open yet | failed message; no approver means deny |
 | 6 | deadline; the store of a stored session is available | `PromptEvaluationError(phase="tool")`; failed message |
@@ -21,9 +21,8 @@ call runs in thirteen steps:
 | 13 | render the message | a call that ends the run raises here |
 
 `handrail.runtime.failures` decides the outcome of an exception that a step lets through; policies and approvers that
-raise deny the call. Everything a call may wait for
-(its turn, a person, another call's effect, its handler) goes through an `ExecutionMode`, so that one coroutine serves
-both entry points.
+raise deny the call. Everything a call may wait for (its turn, a person, another call's effect, its handler) goes
+through an `ExecutionMode`, so that one coroutine serves both entry points.
 
 `run.step` is the current step; it is set only here, and recorded with a call that fails. Leaving a `with` block, in any
 way, rolls back the transaction with the claim enlisted in it (steps 7 and 8), and releases the ticket (step 3).
