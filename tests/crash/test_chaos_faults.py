@@ -70,7 +70,7 @@ def test_every_change_of_an_effect_is_noted(url: str) -> None:
         ledger = EffectLedger(kept)
         claim = ledger.claim(ClaimRequest("", "key", "pay", "hash", lease=timedelta(minutes=1)))
         assert isinstance(claim, Claimed)
-        ledger.heartbeat(claim)
+        ledger.renew(claim)
         assert ledger.mark_unknown(claim, "read timed out")
         row = ledger.row("key")
         assert row is not None

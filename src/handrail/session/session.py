@@ -226,7 +226,7 @@ class Session:
             nested: whether the call was made inside another; then `recorded_call` does not find it, because what it did
                 may still be undone.
         """
-        self._log_item(type(event), event, call, closing=True)
+        self._log_item(type(event), event, call, is_record=True)
         if nested or (call[0] is None and self._kept is None):
             return
         if call.is_named:
@@ -536,14 +536,14 @@ class Session:
         """What a call is rolled back to; unlike `snapshot`, it is dropped with the call."""
         return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
 
-    def _log_item(self, kind: type[Any], item: object, call: CallRef | None = None, *, closing: bool = False) -> None:
-        """Let a LOG get an item; what its store cannot hold is refused before, as is all but what closes a call."""
+    def _log_item(self, kind: type[Any], item: object, call: CallRef | None = None, *, is_record: bool = False) -> None:
+        """Append to a LOG. A closed session refuses all but the record of a call."""
         kept = self._kept
         if kept is None:
             with self._lock:
                 self._log.append(kind, item)
             return
-        if not closing:
+        if not is_record:
             kept.check_open()
         with self._lock:
             kept.note(kept.noting(kind, item, call))

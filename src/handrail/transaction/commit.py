@@ -45,7 +45,7 @@ class CommitProgress:
 class CommitOutcome(NamedTuple):
     """What a settling has come to, and what is to be raised then."""
 
-    word: Literal["kept", "not kept", "in doubt"]
+    word: Literal["committed", "rolled back", "in doubt"]
     error: BaseException | None = None
 
 
@@ -62,13 +62,13 @@ def commit_participants(parts: Sequence[CommitParticipant], *, attempts: int = A
         return CommitOutcome("in doubt", error)
     except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
         if not progress.may_be_kept:
-            return CommitOutcome("not kept", error)
+            return CommitOutcome("rolled back", error)
         try:
             write_participants(parts, progress=progress)  # what is kept is written once more, which changes nothing
         except BaseException:  # noqa: BLE001 - the interrupt propagates
             return CommitOutcome("in doubt", error)
-        return CommitOutcome("kept", error)
-    return CommitOutcome("kept")
+        return CommitOutcome("committed", error)
+    return CommitOutcome("committed")
 
 
 def write_participants(

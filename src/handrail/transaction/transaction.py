@@ -14,7 +14,7 @@ from handrail.transaction.participants import CommitParticipant, Snapshotable, U
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
-_KEPT = CommitOutcome("kept")
+_COMMITTED = CommitOutcome("committed")
 _NESTING = threading.Lock()
 """Guards what a transaction makes when the first call is made inside it."""
 
@@ -286,7 +286,7 @@ class Transaction:
         if self.parent is None:
             self.state = "closed"  # what is written or enlisted from here on would not be among what is settled
         parts = self._enlisted
-        outcome = _KEPT
+        outcome = _COMMITTED
         if self.parent is not None:
             for part in parts:
                 self.parent.enlist(part)
@@ -295,11 +295,11 @@ class Transaction:
         self._end(outcome, parts)
 
     def _end(self, outcome: CommitOutcome, parts: tuple[CommitParticipant, ...]) -> None:
-        if outcome.word != "not kept":
+        if outcome.word != "rolled back":
             self.must_roll_back = False
             self._enlisted = ()
             self._saved.clear()
-            self.committed = outcome.word == "kept"
+            self.committed = outcome.word == "committed"
             self.state = "ended"
             if parts and self.parent is None:
                 notify_participants(parts, kept=self.committed)

@@ -203,7 +203,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _beat(self, model: Model, given: Given, *, valid: bool) -> None:
         try:
-            self.ledgers[given.ledger].heartbeat(given.claim)
+            self.ledgers[given.ledger].renew(given.claim)
         except LeaseLostError:
             assert not valid
             given.beat_at = None

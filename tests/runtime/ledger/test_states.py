@@ -114,8 +114,8 @@ def _record_with(params: object) -> Callable[[World], object]:
     return record
 
 
-def _heartbeat(world: World) -> object:
-    world.ledger.heartbeat(world.owner)
+def _renew(world: World) -> object:
+    world.ledger.renew(world.owner)
     return world.seen().lease_until == world.clock.now() + REQUEST.lease
 
 
@@ -158,7 +158,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "claim, reconcile": _claim_with(on_orphan="reconcile"),
     "claim, other arguments": _claim_with(params_hash="0" * 64),
     "claim, other tool": _claim_with(tool="refund"),
-    "heartbeat": _heartbeat,
+    "renew": _renew,
     "owner found dead": _found_dead,
     "complete": lambda world: world.ledger.complete(world.owner, RESULT),
     "apply": _apply,
@@ -243,7 +243,7 @@ def test_table_leaves_nothing_out() -> None:
     assert {state for state, event in pairs if event.split(",")[0] == "claim"} == set(STATES)
 
 
-WRITES = ["heartbeat", "complete", "fail", "mark unknown"]
+WRITES = ["renew", "complete", "fail", "mark unknown"]
 
 
 def _taken_over(world: World) -> None:

@@ -66,7 +66,7 @@ def test_trap_zombie_does_not_overwrite_the_new_owner(ledger: EffectLedger, cloc
     assert not ledger.complete(zombie, EffectResult("by the zombie"))
     assert not ledger.fail(zombie)
     with pytest.raises(LeaseLostError, match=r"effect session:pay:abc123def456 \(fence 1\) has been lost"):
-        ledger.heartbeat(zombie)
+        ledger.renew(zombie)
     assert ledger.complete(owner, EffectResult("by the owner"))
     assert hit(ledger) == EffectResult("by the owner")
 

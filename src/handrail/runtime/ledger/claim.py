@@ -200,7 +200,7 @@ class EffectClaim(Claim):
 
     def renew(self) -> None:
         """Renew the lease; see `Claim.renew`."""
-        self._ledger.heartbeat(self._claimed)
+        self._ledger.renew(self._claimed)
 
     def outcome_unknown(self, why: str) -> None:
         """Set the effect to unknown; see `Claim.outcome_unknown`."""

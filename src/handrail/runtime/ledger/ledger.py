@@ -131,7 +131,7 @@ class EffectLedger:
                     return self._answer(word, row)
                 return self._held(row, request, retried=standing.status in {"running", "unknown"})
 
-    def heartbeat(self, claim: Claimed) -> None:
+    def renew(self, claim: Claimed) -> None:
         """Renew the lease from now on.
 
         Raises:

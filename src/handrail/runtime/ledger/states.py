@@ -43,8 +43,8 @@ the same outcome again is answered `kept`, because the first answer may have bee
     unknown     claim, other arguments    as it was           conflict
     done        claim, other tool         as it was           conflict
     expired     claim, other arguments    running, fence 1    claimed
-    running     heartbeat                 running, same       kept
-    lapsed      heartbeat                 running, same       kept
+    running     renew                     running, same       kept
+    lapsed      renew                     running, same       kept
     running     owner found dead          running, lapsed     kept
     running     complete                  done, same          kept
     lapsed      complete                  done, same          kept

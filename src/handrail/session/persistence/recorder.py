@@ -180,7 +180,7 @@ class SessionRecorder:
             return
         part = SessionCommit(self, state, log, None)
         word, error = commit_participants((part,), attempts=1)  # no caller waits: it is written with the next unit
-        if word == "kept":
+        if word == "committed":
             part.after_commit()
         elif word == "in doubt":
             part.in_doubt()
@@ -189,7 +189,7 @@ class SessionRecorder:
         if error is not None and not isinstance(error, StoreError | SessionError | CommitInDoubtError):
             raise error
         if error is not None:
-            text = "could not be stored yet" if word == "not kept" else "may or may not be stored"
+            text = "could not be stored yet" if word == "rolled back" else "may or may not be stored"
             _log.error("what session %s has logged %s", self.session_lock.session_id, text, exc_info=error)
 
     def plan(self, part: SessionCommit) -> EntryBatch:
@@ -199,7 +199,7 @@ class SessionRecorder:
             draft.add_log(kind, call, data)
         noted = len(self._noted)
         draft.add_state(part)
-        for kind, call, _, data in part.closing:
+        for kind, call, _, data in part.call_records:
             draft.add_log(kind, call, data)
         entries = tuple(draft.entries)
         checkpoint = None
@@ -222,11 +222,11 @@ class SessionCommit:
     Attributes:
         root: the transaction; `None` for what is written outside of any.
         state: the STATE slices.
-        closing: what the LOGs get together with the call, if and only if it is committed.
+        call_records: what the LOGs get together with the call, if and only if it is committed.
         call: the call that the changes belong to; `None` for none.
     """
 
-    __slots__ = ("_kept", "_log", "_plan", "_record", "_writes", "_written", "call", "closing", "root", "state")
+    __slots__ = ("_kept", "_log", "_plan", "_record", "_writes", "_written", "call", "call_records", "root", "state")
 
     def __init__(self, kept: SessionRecorder, state: StateSlices, log: LogSlices, root: Transaction | None) -> None:
         """Made by `SessionRecorder`."""
@@ -237,7 +237,7 @@ class SessionCommit:
         self._writes = False
         self.root = root
         self.state = state
-        self.closing: list[PendingItem] = []
+        self.call_records: list[PendingItem] = []
         self.call: CallRef | None = None
         self._record: tuple[CallRecords, CallRef, CallRecord] | None = None
 
@@ -254,7 +254,7 @@ class SessionCommit:
         """
         noted = self._kept.noting(type(event), event, call)
         self.call = noted.call
-        self.closing = [noted]
+        self.call_records = [noted]
         self._record = None if noted.call is None else (records, noted.call, event)
 
     def prepare(self) -> None:
@@ -292,7 +292,7 @@ class SessionCommit:
         try:
             with kept.lock:
                 kept.advance(self._plan)
-                for noted in self.closing:
+                for noted in self.call_records:
                     self._log.append(noted.kind, noted.item)
                 if self._record is not None:
                     records, call, event = self._record

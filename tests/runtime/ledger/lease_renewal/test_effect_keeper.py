@@ -75,7 +75,7 @@ def test_lost_claim_is_told_at_the_next_sign(ledger: EffectLedger, store: Ledger
     assert ledger.tick() == 1
     assert ledger.tick() == 0
     with pytest.raises(LeaseLostError) as lost:
-        ledger.heartbeat(claim)
+        ledger.renew(claim)
     assert (lost.value.key, lost.value.fence) == (REQUEST.key, 1)
 
 
@@ -84,7 +84,7 @@ def test_owner_that_has_found_out_is_looked_after_no_longer(ledger: EffectLedger
     claim = claimed(ledger)
     ledger.invalidate(REQUEST.key, force=True)
     with pytest.raises(LeaseLostError):
-        ledger.heartbeat(claim)
+        ledger.renew(claim)
     clock.advance(THIRD)
     assert ledger.tick() == 0
 
@@ -94,6 +94,6 @@ def test_owner_may_give_signs_itself(ledger: EffectLedger, clock: FakeClock) -> 
     claim = claimed(ledger)
     ledger.stop_renewing(claim)
     clock.advance(MINUTE * 2)
-    ledger.heartbeat(claim)
+    ledger.renew(claim)
     assert _lease_until(ledger) == clock.now() + MINUTE
     assert busy(ledger).row.owner.call == REQUEST.owner.call
