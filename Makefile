@@ -67,7 +67,7 @@ diagrams: setup ## Draw the diagrams of the docs from the tables of the code
 chaos: setup ## Kill workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)
 
-format: setup ## Format the code, and mend what ruff can mend
+format: setup ## Format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
