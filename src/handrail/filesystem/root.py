@@ -289,7 +289,7 @@ def normalise_on_disk(path: str) -> str:
     """The shortest form of a path on disk; as `normalise`, but lengths are those of the names on disk.
 
     Raises:
-        PathEscapeError: it is no path inside the root, or spells a name in another way than `to_text` does.
+        PathEscapeError: it is not a path inside the root, or spells a name in another way than `to_text` does.
     """
     if not isinstance(cast("object", path), str) or ESCAPE not in path:  # `normalise` refuses what is not text
         return normalise(path)

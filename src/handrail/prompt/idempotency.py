@@ -211,8 +211,8 @@ class IdempotencyConfig:
                 f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {missing}. Nothing was run."
             )
         named = {name: getattr(params, name) if given is None else given[name] for name in there}
-        told_apart = with_tags(type(params), named) if tagged and given is None else named
-        return _digest(tool_name, told_apart, hash_key, tagged=tagged)
+        distinguished = with_tags(type(params), named) if tagged and given is None else named
+        return _digest(tool_name, distinguished, hash_key, tagged=tagged)
 
     def _custom_part(self, tool_name: str, params: object) -> str:
         if self.key_fn is None:  # pragma: no cover - refused at construction

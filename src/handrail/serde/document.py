@@ -107,7 +107,7 @@ class DocumentReader:
         """The error for what stands at `tree`."""
         return self._refusal(message, file=self.file, line=tree.line, column=tree.column)
 
-    def key_fault(self, tree: YamlNode, key: str, message: str) -> DocumentError:  # noqa: ARG002 - for readers that tell more
+    def key_fault(self, tree: YamlNode, key: str, message: str) -> DocumentError:  # noqa: ARG002 - for readers that report more
         """The error for a key that stands twice, or where it is not known; `tree` is where the key stands."""
         return self.fault(tree, message)
 

@@ -294,7 +294,7 @@ class Codec(Generic[T]):
         decoded: object = from_json(data)
         if not make_whole(lines, self._built.parsed, decoded):
             return data, faults_of(lines, self._built.parsed, decoded)
-        # A key that is given twice is once in what is decoded; two values for one key are a fault all the same.
+        # A repeated key is in what is decoded only one time; two values for one key are a fault all the same.
         whole, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
         try:
             self._validate(whole, strict=True)

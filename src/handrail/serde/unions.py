@@ -58,7 +58,7 @@ _HOLDING: Final = frozenset(
 )
 """Types whose values hold others."""
 
-_TOLD_BY_FORM: Final = [{number, exact} for number in ("int", "float") for exact in ("decimal", "fraction")]
+_DISTINCT_BY_FORM: Final = [{number, exact} for number in ("int", "float") for exact in ("decimal", "fraction")]
 """Pairs of which one is written as a number and the other as a string, though it is read from a number too."""
 
 _TAG: Final = Side(
@@ -371,7 +371,7 @@ def _is_open(node: Node) -> bool:
 def _is_same_value(one: Core, other: Core) -> bool:
     """Whether what both can be read from is equal and of one type, whichever it is read as."""
     kinds = kinds_of(one) | kinds_of(other)
-    if kinds in _TOLD_BY_FORM:
+    if kinds in _DISTINCT_BY_FORM:
         return True
     if kinds & {"any"}:
         return kinds - {"any"} <= _SAME_VALUE

@@ -15,7 +15,7 @@ When an end is cut off
     taken a snapshot, made a fork, or gone back to a snapshot of an earlier call. Then nothing is cut off until the
     outermost transaction has ended, and the next append copies the list instead.
 
-A LOG slice grows whoever writes, and whatever the outcome of the call.
+A LOG slice grows with each writer, whatever the outcome of the call.
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ class Decision:
         verdict: whether the call may run; `"later"` if the question is open.
         digest: the arguments that it was decided about.
         reason: why, in words; for a denial the model reads it.
-        by: who decided: a rule or default, the mode, a person, an earlier answer, or nobody because no person can be
-            ask.
+        by: who decided: a rule or default, the mode, a person, an earlier answer, or `"nobody"` if no person can
+            be asked.
     """
 
     verdict: Literal["allow", "deny", "later"]

@@ -45,14 +45,14 @@ CANNOT_ASK = (
 class TextProgress:
     """Reports a run to a person. One for each run; it remembers which text has been printed."""
 
-    __slots__ = ("_nobody", "_screen", "_spoken", "_streams", "_texts")
+    __slots__ = ("_has_explained", "_screen", "_spoken", "_streams", "_texts")
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._streams = screen.out.is_terminal
         self._texts: dict[tuple[str, ...], str] = {}
         self._spoken = ""
-        self._nobody = False
+        self._has_explained = False
 
     def __call__(self, event: RunEvent) -> None:
         """Report an event."""
@@ -65,7 +65,7 @@ class TextProgress:
             case TextDelta():
                 self._text(event)
             case CallStarted():
-                self._told_so_far(event.path)
+                self._shown_so_far(event.path)
                 self._remark(f"{_path(event.path)}: {event.tool}({_arguments(event.arguments)})")
             case CallWaits():
                 self._remark(f"{_path(event.path)}: {_wait(event)}")
@@ -95,7 +95,7 @@ class TextProgress:
         else:
             self._texts[event.path] = self._texts.get(event.path, "") + event.text
 
-    def _told_so_far(self, path: tuple[str, ...]) -> None:
+    def _shown_so_far(self, path: tuple[str, ...]) -> None:
         """Print an agent's text before a call, which is not part of its answer."""
         if said := self._texts.pop(path, "").strip():
             self._remark(f"{_path(path)}: {said}")
@@ -105,8 +105,8 @@ class TextProgress:
 
     def _decided(self, event: QuestionDecided) -> None:
         decision = event.decision
-        if decision.by == "nobody" and not self._nobody:
-            self._nobody = True
+        if decision.by == "nobody" and not self._has_explained:
+            self._has_explained = True
             self._remark(CANNOT_ASK)
         elif decision.by == "remembered":
             self._remark(f"{_path(event.call.path)}: {event.call.tool} {decision.verdict}, as answered before")
@@ -124,18 +124,18 @@ class TextProgress:
 class JsonProgress:
     """Prints every event as one line of JSON on standard output."""
 
-    __slots__ = ("_clock", "_nobody", "_screen")
+    __slots__ = ("_clock", "_has_explained", "_screen")
 
     def __init__(self, screen: Screen, *, clock: Clock) -> None:
         self._screen = screen
         self._clock = clock
-        self._nobody = False
+        self._has_explained = False
 
     def __call__(self, event: RunEvent) -> None:
         """Print an event."""
         self._screen.json(event_json(event, at=self._clock.now().isoformat()), lines=True)
-        if isinstance(event, QuestionDecided) and event.decision.by == "nobody" and not self._nobody:
-            self._nobody = True
+        if isinstance(event, QuestionDecided) and event.decision.by == "nobody" and not self._has_explained:
+            self._has_explained = True
             self._screen.remark(CANNOT_ASK)
 
     def answer(self, output: str) -> None:

@@ -91,7 +91,7 @@ def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int
             return USAGE
         session_id = choices.session or uuid.uuid4().hex
         with opened_session(run.store, session_id) as session:
-            return _told_run(run, session, screen)
+            return _run_reported(run, session, screen)
 
 
 def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> PreparedRun:
@@ -116,7 +116,7 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
     )
 
 
-def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
+def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> int:
     """Run the agent, and report its progress and outcome."""
     teller = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
     if session is not None and run.choices.session is None:
@@ -135,7 +135,7 @@ def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
     except Exception as error:
         if error is listener.failure:
             raise
-        return _told_failure(error, run, screen, listener)
+        return _failure(error, run, screen, listener)
     if result.status == "waiting" and session is not None:
         calls = count_noun(len(result.waiting), "call")
         screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
@@ -148,7 +148,7 @@ def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
     return DONE
 
 
-def _told_failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
+def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
     """Report why a run failed, and return the exit code."""
     if isinstance(error, AgentError):
         print_problem(screen, error)

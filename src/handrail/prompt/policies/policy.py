@@ -244,8 +244,8 @@ class Approval:
     Attributes:
         approved: whether the call may run.
         reason: the reason of a refusal, for the model; may be empty.
-        final: for a refusal, whether a repeat of the same call is refused without being judged again; `False` if there
-            was no decision.
+        final: for a refusal, whether a repeat of the same call is refused without being judged again; `False` without
+            a decision.
 
     Raises:
         InvalidArgumentError: `approved` or `final` is not a boolean, or `reason` is not text.

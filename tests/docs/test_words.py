@@ -1,0 +1,87 @@
+"""The text of the package and of the docs has none of the expressions that `docs/glossary-forbidden.toml` lists."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.architecture.sources import ROOT, listed
+
+FORBIDDEN: dict[str, Any] = tomllib.loads((ROOT / "docs" / "glossary-forbidden.toml").read_text(encoding="utf-8"))
+SOURCES = sorted((ROOT / "src" / "handrail").rglob("*.py"))
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+_CODE = re.compile(r"^```(?!text|console).*?^```$", re.MULTILINE | re.DOTALL)
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+class Line(NamedTuple):
+    """A line of text, and where it is."""
+
+    where: str
+    text: str
+
+
+def text_of(source: Path) -> Iterator[Line]:
+    """The comments and the strings of a module, docstrings among them, line by line."""
+    name = source.relative_to(ROOT)
+    kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+    for token in tokenize.generate_tokens(io.StringIO(source.read_text(encoding="utf-8")).readline):
+        if token.type in kinds:
+            for number, line in enumerate(token.string.splitlines()):
+                yield Line(f"{name}:{token.start[0] + number}", line)
+
+
+def text_on(page: Path) -> Iterator[Line]:
+    """The lines of a page, without its code."""
+    text = _CODE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text(encoding="utf-8"))
+    for number, line in enumerate(text.splitlines(), 1):
+        yield Line(f"{page.relative_to(ROOT)}:{number}", line)
+
+
+def names_in(source: Path) -> Iterator[Line]:
+    """The names that a module defines: functions, classes, parameters, variables and attributes."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found = name
+            case ast.arg(arg=name):
+                found = name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                found = name
+            case _:
+                continue
+        yield Line(f"{source.relative_to(ROOT)}:{node.lineno}", found)
+
+
+@pytest.mark.parametrize("rule", FORBIDDEN["text"], ids=lambda rule: str(rule["find"]))
+def test_an_expression_that_is_not_used(rule: dict[str, Any]) -> None:
+    """In no comment, no docstring, no message and on no page."""
+    pattern = re.compile(rule["find"], re.IGNORECASE)
+    allowed = [re.compile(each) for each in rule.get("except", ())]
+    lines = [line for source in SOURCES for line in text_of(source)] + [
+        line for page in PAGES for line in text_on(page)
+    ]
+    found = [line for line in lines if _is_used(pattern, allowed, line.text)]
+    assert not found, f"say {rule['say']}:\n" + listed([f"{line.where}: {line.text.strip()}" for line in found])
+
+
+def _is_used(pattern: re.Pattern[str], allowed: list[re.Pattern[str]], text: str) -> bool:
+    for each in allowed:
+        text = each.sub("", text)
+    return pattern.search(text) is not None
+
+
+@pytest.mark.parametrize("rule", FORBIDDEN["names"], ids=lambda rule: str(rule["word"]))
+def test_a_word_that_is_in_no_name(rule: dict[str, Any]) -> None:
+    """Names are compared word by word: `is_told` has the word `told`."""
+    names = [name for source in SOURCES for name in names_in(source)]
+    found = [name for name in names if rule["word"] in [word.lower() for word in _WORDS.findall(name.text)]]
+    assert not found, f"say {rule['say']}:\n" + listed([f"{name.where}: {name.text}" for name in found])
