@@ -56,7 +56,7 @@ def test_wrong_declaration_is_refused_at_once(make: Callable[[], object], told: 
 @pytest.mark.parametrize("protocol,value", [(Client, Config()), (Client, Client), (Greeter, Config()), (int, "5")])
 def test_instance_of_another_type_is_refused(protocol: type[Any], value: object) -> None:
     """A class, an abstract class or a checkable protocol is held to what is given for it; the class is no instance."""
-    with pytest.raises(ProviderError, match=f"which is no {protocol.__name__}") as caught:
+    with pytest.raises(ProviderError, match=f"which is not a {protocol.__name__}") as caught:
         Binding.instance(protocol, value)
     assert caught.value.protocol is protocol
 

@@ -135,7 +135,7 @@ async def make_later() -> Config:
 def test_provider_of_another_type_is_refused(make: Callable[[], object], kind: str) -> None:
     """What is asked for by its type is of that type."""
     registry = ResourceRegistry.of(Binding(Config, lambda _: cast("Config", make())))
-    with pytest.raises(ProviderError, match=f"what was provided for Config is a {kind}, which is no Config"):
+    with pytest.raises(ProviderError, match=f"what was provided for Config is a {kind}, which is not a Config"):
         registry.open().get(Config)
 
 

@@ -58,7 +58,7 @@ def test_binding_under_another_type_is_refused() -> None:
 
 def test_mapping_is_held_to_the_types() -> None:
     """As `Binding.instance` is."""
-    with pytest.raises(ProviderError, match="what was provided for Config is a str, which is no Config"):
+    with pytest.raises(ProviderError, match="what was provided for Config is a str, which is not a Config"):
         ResourceRegistry.build({Config: "here"})
 
 

@@ -94,7 +94,7 @@ class CallEnded:
         replayed: whether the result comes from the ledger.
         reply: the reply of the model that asked for it, as for `CallStarted`.
         raised_at: file and line of the user's code at which the tool raised what ended the call, such as `tools.py:12`,
-            from the folder of the project; empty if it raised nothing, or only a library did. The model does not see it.
+            from the folder of the project; empty if it raised nothing, or only a library did. Not for the model.
     """
 
     path: tuple[str, ...]
