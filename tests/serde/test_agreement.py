@@ -88,6 +88,7 @@ TAKEN: list[tuple[Any, str, Any]] = [
     (list[int], "[1, 2.0, -0.0]", [1, 2, 0]),
     (dict[str, int | str], '{"a": 3.0}', {"a": 3}),
     (int | float, "5.0", 5.0),
+    (int | Annotated[int, object()], "5.0", 5),
     (Literal[1, 2], "2.0", 2),
     (Literal[0, False, "0"] | None, "false", False),
     (Literal[0, False, "0"] | None, "0", 0),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AnyUrl, ByteSize, DirectoryPath, Field, IPvAnyAddress, JsonValue, StringConstraints
+from pydantic import AnyUrl, ByteSize, DirectoryPath, Field, FilePath, IPvAnyAddress, JsonValue, StringConstraints
 
 from handrail.errors import ParseError, SchemaError
 from handrail.serde import codec
@@ -68,6 +68,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (held(_dict[_annotated[int, _field(gt=5, lt=2)], int]), "$.x.*", "no value can meet both"),
     (held(_dict[_annotated[str, {"min_length": 1}], int]), "$.x.*", "Field(min_length=...)"),
     (held(_annotated[DirectoryPath, _field(min_length=2)]), "$.x", "min_length"),
+    (held(_annotated[FilePath, _field(min_length=2)]), "$.x", "min_length"),
     (held(_annotated[defaultdict[str, int], _field(multiple_of=2)]), "$.x", "multiple_of"),
 ]
 

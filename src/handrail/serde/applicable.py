@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Any, Final, cast
 from uuid import UUID
 
-from pydantic_core import CoreSchema, SchemaError, SchemaValidator
+from pydantic_core import CoreSchema, SchemaError, SchemaValidator, to_json
 
 from handrail.serde.core_schemas import Core, choices_of, core_definitions, parts_of, places_of, python_view
 from handrail.serde.formatting import type_name
@@ -63,7 +63,7 @@ _METHODS: Final[Mapping[str, str]] = {
 }
 """What a value needs for a constraint."""
 
-_TEXTS: Final = ("1", '"a"', '"1"', '"http://a.b"', '"127.0.0.1"', '"."', "true", "null", "{}", "[]")
+_TEXTS: Final = ("1", '"a"', '"1"', '"http://a.b"', '"127.0.0.1"', '"."', to_json(__file__), "true", "null", "{}", "[]")
 _LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "ipaddress", "builtins"})
 
 _CANNOT: Final = "Unable to apply constraint"

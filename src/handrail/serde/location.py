@@ -17,6 +17,8 @@ from handrail.serde.json_schema import Node, is_array, is_object, options_of, re
 _ARRAYS = {"list", "tuple", "set", "frozenset"}
 _SCALARS = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
 
+_WITHOUT_KEYS = {"array", "integer", "number", "string", "boolean", "null"}
+
 NO_VALUE_THERE: Final = object()
 """Stands for a value that the data does not hold."""
 
@@ -114,8 +116,8 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
         return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
     if segment == "[key]":
         return replace(spot, nodes=(), is_key=True)
-    if isinstance(segment, str) and around and all(node.get("type") == "array" for node in around):
-        return spot  # the name of a branch: a list and a tuple of one type have one schema
+    if isinstance(segment, str) and around and all(node.get("type") in _WITHOUT_KEYS for node in around):
+        return spot  # the name of a branch: members that JSON does not distinguish have one schema
     return replace(
         spot,
         path=(*spot.path, segment),
