@@ -147,13 +147,9 @@ class Invocation:
         await self.turn.acquire(self.mode, self.environment.deadline)
         return self.recorded() if self.has_identity else None
 
-    async def wait_for_earlier_calls(self) -> None:
-        """Wait until the calls that arrived before have ended; see `CallTurn.wait_for_earlier_calls`."""
-        await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
-
     async def take_first_turn(self) -> ToolMessage | None:
         """Wait until the calls that arrived before have ended. Then returns `recorded()`."""
-        await self.wait_for_earlier_calls()
+        await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
         return self.recorded() if self.has_identity else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:

@@ -161,7 +161,7 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     except CallRefusedError:
         if not run.turn.shared:
             raise
-    await run.wait_for_earlier_calls()
+    await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
     return await _ask_each(run, tool, context)
 
 
@@ -492,10 +492,9 @@ def record_call(run: Invocation, result: ToolResult[Any]) -> None:
 
     The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
     """
-    if isinstance(run.raises, CallPostponed):
-        _note_postponed(run)
-        return
-    if isinstance(run.raises, CallIdReusedError):
+    if run.raises is not None and isinstance(run.raises, CallPostponed | CallIdReusedError):
+        if isinstance(run.raises, CallPostponed):
+            _note_postponed(run)
         return
     session = run.environment.session
     event = run.committed_event
