@@ -232,27 +232,31 @@ class HostChanges:
 
     def after_commit(self) -> None:
         """Discard the journal of a committed call. Never raises: a fault is logged, and blocks further changes."""
+        settled: str | None = None
         with self.lock:
             try:
                 with self._or_stuck():
                     reached("journal-before-discard")
-                    self._settle()
+                    settled = self._settle()
             except FilesystemError:
                 _LOGGER.exception("the journal of a committed call could not be removed")
             finally:
                 self._abandon()
+        self._drop_record(settled)
 
     def after_rollback(self) -> None:
         """Discard the journal of a call that was rolled back; it stays if the rollback failed."""
+        settled: str | None = None
         with self.lock:
             try:
                 if self._stuck is None:
                     with self._or_stuck():
                         self._check_process()
                         self._sync(self._opened())
-                        self._settle()
+                        settled = self._settle()
             finally:
                 self._abandon()
+        self._drop_record(settled)
 
     def in_doubt(self) -> None:
         """Leave the journal to the next opening, when the store can be read, and refuse changes until then."""
@@ -265,14 +269,18 @@ class HostChanges:
             msg = "this filesystem was opened before the process was forked. Open one in the process that uses it."
             raise FilesystemError(msg, path=ROOT)
 
-    def _settle(self) -> None:
-        """Discard the journal of a call, and delete its id from the store."""
+    def _settle(self) -> str | None:
+        """Discard the journal of a call; returns its id if the store has to delete it."""
         journal = self._opened()
-        store = self.terms.store if journal.written.prepared else None
-        self._discard(settled=store is not None)
+        is_in_store = self.terms.store is not None and journal.written.prepared
+        self._discard(settled=is_in_store)
         reached("journal-after-discard")
-        if store is not None:
-            drop_commit_record(journal.journal_id, store, self.images)
+        return journal.journal_id if is_in_store else None
+
+    def _drop_record(self, journal_id: str | None) -> None:
+        # Without `lock`: a unit that commits files holds the lock of its store and waits for `lock`.
+        if journal_id is not None and self.terms.store is not None:
+            drop_commit_record(journal_id, self.terms.store, self.images)
 
     def _back_to(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
         images, tree = self._spans.since(snapshot)
