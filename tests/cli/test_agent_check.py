@@ -361,9 +361,9 @@ def test_an_agent_file_must_be_there(handrail: Command, folder: Path, path: str)
     "settings, told",
     [
         ("model = 'nobody:knows'", "nobody:knows ([tool.handrail] of pyproject.toml) cannot be used: no such model"),
-        ("model = 'script:play.yaml'", "played only where it is named by --model or HANDRAIL_MODEL"),
-        ("store = 'mysql://ada:secret@host/db'", "store: 'mysql://ada:***@host/db' names no store"),
-        ("store = 'desk.db'", "store: 'desk.db' names no store"),
+        ("model = 'script:play.yaml'", "can be given only by --model or HANDRAIL_MODEL"),
+        ("store = 'mysql://ada:secret@host/db'", "store: 'mysql://ada:***@host/db' is not a store URL"),
+        ("store = 'desk.db'", "store: 'desk.db' is not a store URL"),
     ],
 )
 def test_the_names_of_model_and_store_are_checked(check: Check, folder: Path, settings: str, told: str) -> None:

@@ -57,7 +57,7 @@ def test_input_is_read_where_that_is_asked_for(terminal: bool) -> None:
 )
 def test_empty_input_is_a_slip(given: str | None, stream: Keyboard | None, reading: bool) -> None:
     """It is told before anything runs."""
-    with pytest.raises(CycloptsError, match="is empty; say "):
+    with pytest.raises(CycloptsError, match="is empty; write "):
         read_prompt(given, stream, reading=reading)
 
 
@@ -172,9 +172,9 @@ def test_options_that_can_be_meant_are_not(tmp_path: Path) -> None:
 
 def test_an_agent_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     """A folder is told with the agent files in it."""
-    with pytest.raises(CycloptsError, match=r"the file .*desk.agent does not exist; look at the folder you are in"):
+    with pytest.raises(CycloptsError, match=r"the file .*desk.agent does not exist; check the current folder"):
         check_agent_path(tmp_path / "desk.agent")
-    with pytest.raises(CycloptsError, match="is a folder, and no agent file is in it"):
+    with pytest.raises(CycloptsError, match="is a folder without an agent file"):
         check_agent_path(tmp_path)
     (tmp_path / "desk.agent").touch()
     with pytest.raises(CycloptsError, match=r"is a folder; name one of its agent files: .*desk.agent"):

@@ -122,11 +122,11 @@ def test_a_name_that_an_agent_may_have_is_taken(handrail: Command, place: Path, 
 @pytest.mark.parametrize(
     "name, told",
     [
-        ("a b", "names no agent"),
-        ("../x", "names no agent"),
-        ("", "names no agent"),
-        ("é", "names no agent"),
-        ("x" * 65, "names no agent"),
+        ("a b", "is not an agent's name"),
+        ("../x", "is not an agent's name"),
+        ("", "is not an agent's name"),
+        ("é", "is not an agent's name"),
+        ("x" * 65, "is not an agent's name"),
         ("files", "is a built-in toolset"),
         ("planning", "is a built-in toolset"),
     ],
@@ -145,7 +145,7 @@ def test_nothing_is_overwritten(handrail: Command, place: Path) -> None:
     (place / "notes" / "tools.py").write_text("mine")
     ran = handrail("new", "notes")
     assert (ran.code, ran.out) == (1, "")
-    assert "is there already" in ran.err
+    assert "already exists" in ran.err
     assert (place / "notes" / "tools.py").read_text() == "mine"
 
 

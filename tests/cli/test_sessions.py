@@ -307,7 +307,7 @@ def test_a_fork_does_not_overwrite_a_session(handrail: Command, store: Store) ->
     """An id that is taken is refused."""
     ran = handrail("sessions", "fork", SESSION, "--as", FORK)
     assert ran.code == 1
-    assert f"there is a session {FORK} already, so nothing was written" in ran.err
+    assert f"the session {FORK} already exists, so nothing was written" in ran.err
     row = store.find(FORK)
     assert row is not None
     assert row.head == 0

@@ -259,10 +259,10 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "which model?": ("run", "FOLDER/desk.agent", "Go."),
     "no such model is known": ("run", "FOLDER/desk.agent", "Go.", "--model", "nowhere:none"),
     "what is the agent to do?": ("run", "FOLDER/desk.agent", "--model", "test"),
-    "needs a store that stays": ("run", "FOLDER/desk.agent", "Go.", "--model", "test", "--session", "monday"),
+    "needs a durable store": ("run", "FOLDER/desk.agent", "Go.", "--model", "test", "--session", "monday"),
     "--root": ("run", "FOLDER/desk.agent", "Go.", "--model", "test", "--root", "FOLDER/nowhere"),
-    "is there already": ("new", "taken", "--folder", "FOLDER"),
-    "names no agent": ("new", "a b", "--folder", "FOLDER"),
+    "already exists": ("new", "taken", "--folder", "FOLDER"),
+    "is not an agent's name": ("new", "a b", "--folder", "FOLDER"),
     "is a built-in toolset": ("new", "files", "--folder", "FOLDER"),
 }
 """What is typed."""

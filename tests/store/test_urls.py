@@ -52,7 +52,7 @@ def test_server_is_opened() -> None:
 )
 def test_other_urls_are_told_the_three_forms(url: str) -> None:
     """Whoever mistypes a URL reads what it could have been."""
-    with pytest.raises(StoreError, match="names no store") as told:
+    with pytest.raises(StoreError, match="is not a store URL") as told:
         handrail.store.open(url)
     for form in ("memory:", "sqlite:///desk.db", "postgresql://"):
         assert form in str(told.value)

@@ -38,11 +38,11 @@ from handrail.errors import HandrailError
 _SILENCE = logging.NullHandler()
 """The logger of the libraries: an error is reported once, by the exception."""
 
-_HELP = """Run agents in which every tool call is a transaction, look into a store of sessions and effects, and decide
-what only a person can decide.
+_HELP = """Run agents in which every tool call is a transaction, inspect a store of sessions and effects, and resolve
+effects that need a human decision.
 
-The store is named by --store URL, or once for all by the environment variable HANDRAIL_STORE. --debug, or the
-environment variable HANDRAIL_DEBUG, shows tracebacks. Every command explains itself: handrail ledger reconcile --help.
+The store is named by --store URL, or for all commands by the environment variable HANDRAIL_STORE. --debug, or the
+environment variable HANDRAIL_DEBUG, shows tracebacks. Every command has a help: handrail ledger reconcile --help.
 """
 _EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
 wrong; 3 a run waits for approvals; 130 interrupted by Ctrl-C; 141 output pipe closed."""
@@ -76,11 +76,11 @@ def application() -> App:
     app.command(run_agent, name="run", sort_key=1, help_epilogue=RUN_CODES, usage=RUN_USAGE)
     app.command(check_agent, name="check", sort_key=2, help_epilogue=CHECK_CODES)
     app.command(new_agent, name="new", sort_key=3, help_epilogue=NEW_CODES)
-    sessions = App(name="sessions", sort_key=4, help="What sessions a store has, what is in one, and a branch of one.")
+    sessions = App(name="sessions", sort_key=4, help="List, show and fork the sessions of a store.")
     sessions.command(list_sessions, name="list", sort_key=1)
     sessions.command(show_session, name="show", sort_key=2)
     sessions.command(fork_session, name="fork", sort_key=3)
-    ledger = App(name="ledger", sort_key=5, help="What effects the ledger knows of, and what people decide about them.")
+    ledger = App(name="ledger", sort_key=5, help="Show the effects of the ledger, and resolve or remove them.")
     ledger.command(list_effects, name="list", sort_key=1)
     ledger.command(show_effect, name="show", sort_key=2)
     ledger.command(reconcile_effect, name="reconcile", sort_key=3)
@@ -167,7 +167,7 @@ def _give_output_up() -> None:
 def _check_text(argv: Sequence[str]) -> None:
     for word in argv:
         if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
-            raise CycloptsError(msg=f"{word!a} is not UTF-8, so no store can hold it")
+            raise CycloptsError(msg=f"{word!a} is not UTF-8, so a store cannot hold it")
 
 
 def add_completion(app: App) -> None:

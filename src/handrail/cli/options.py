@@ -80,7 +80,7 @@ class StoreOptions:
 
     store: Annotated[
         str | None,
-        Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must be there already."),
+        Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must exist."),
     ] = None
     format: Annotated[
         Literal["table", "json"],

@@ -57,7 +57,7 @@ DEBUG_VARIABLE = "HANDRAIL_DEBUG"
 DEBUG_OPTION = "--debug"
 """The option that turns them on."""
 
-_HELP = f"Show the traceback of whatever is raised. {DEBUG_VARIABLE}=1 does so for all commands."
+_HELP = f"Show the traceback of every error. {DEBUG_VARIABLE}=1 does so for all commands."
 
 Debug = Annotated[bool, Parameter(name=DEBUG_OPTION, help=_HELP)]
 """The option as a parameter, for help and completion; `without_option` removes it before parsing."""

@@ -89,16 +89,16 @@ def show_session(  # noqa: PLR0913 - they are its options
     session: SessionId,
     /,
     *,
-    after: Annotated[int, Parameter(metavar="NUMBER", help="Begin behind the entry of this number.")] = 0,
+    after: Annotated[int, Parameter(metavar="NUMBER", help="Begin after the entry of this number.")] = 0,
     limit: Limit = None,
-    type: Annotated[str | None, Parameter(metavar="NAME", help="Only entries of the type stored by this name.")] = None,
+    type: Annotated[str | None, Parameter(metavar="NAME", help="Only entries of the type of this name.")] = None,
     full: Annotated[bool, Parameter(help="Print the items whole, under each entry.")] = False,
     options: StoreOptions = AS_SET,
 ) -> int:
-    """Show one session: its row, the calls that have not come to their end, and its entries in order.
+    """Show one session: its row, the calls that have not ended, and its entries in order.
 
-    A call is shown as REPLY/CALL. An entry is one change of a slice, or an event that reducers took. The change
-    `-2 +1 at 4` takes two items away at index 4 and puts one there. In JSON the entries stand under `shown`, the calls
+    A call is shown as REPLY/CALL. An entry is one change of a slice, or an event that reducers handled. The change
+    `-2 +1 at 4` removes two items at index 4 and inserts one there. In JSON the entries are under `shown`, the calls
     under `open_calls`.
     """
     size = paginate(limit, options)
@@ -137,7 +137,7 @@ def fork_session(
         str | None,
         Parameter(
             metavar="CALL",
-            help="The last call that the fork shares, as REPLY/CALL or by an id that one reply alone has; else all.",
+            help="The last call that the fork shares, as REPLY/CALL or by an id that only one reply has; else all.",
         ),
     ] = None,
     as_: Annotated[
@@ -145,13 +145,13 @@ def fork_session(
     ] = None,
     options: StoreOptions = AS_SET,
 ) -> int:
-    """Make a session that shares the past of another one, and goes its own way from there.
+    """Make a session that shares the history of another one up to a call.
 
     The fork has the same tags, and the other session as its parent. The ledger is not copied: keys of the scope
-    "session" belong to the one session, so a call of the past that is made again in the fork runs again.
+    "session" belong to one session, so an earlier call that is repeated in the fork runs again.
     """
     if as_ is not None and not as_.strip():
-        raise CycloptsError(msg="--as is empty; give the id that the fork shall have, or leave it out")
+        raise CycloptsError(msg="--as is empty; give the id of the fork, or leave it out")
     screen = Screen()
     with options.open(writing=True) as store:
         row = found_session(store, session)
@@ -159,7 +159,7 @@ def fork_session(
         fork = SessionRow(as_ or uuid.uuid4().hex, row.tags, row.session_id, store.now(), head)
         if not store.copy(session, fork):
             raise SessionError(
-                f"there is a session {fork.session_id} already, so nothing was written; give another --as"
+                f"the session {fork.session_id} already exists, so nothing was written; give another --as"
             )
     if options.as_json:
         screen.json(session_json(fork))
@@ -240,7 +240,7 @@ def _set_in(items: str) -> str:
 def _tag(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise CycloptsError(msg=f"--tag {text} says nothing; write --tag NAME=VALUE")
+        raise CycloptsError(msg=f"--tag {text} is not a tag; write --tag NAME=VALUE")
     return name, value
 
 

@@ -62,7 +62,7 @@ def open(  # noqa: A001 - it is called `handrail.store.open`
         from handrail.store.postgres import PostgresStore, Server  # noqa: PLC0415 - the core does not load psycopg
 
         return PostgresStore(Server(url, _without_password(url), durability, busy, read_only), clock=clock)
-    msg = f"{_without_password(url)!r} names no store; write {_FORMS}"
+    msg = f"{_without_password(url)!r} is not a store URL; write {_FORMS}"
     raise StoreError(msg, store=_without_password(url))
 
 

@@ -76,7 +76,7 @@ def test_a_script_plays_a_model(tmp_path: Path) -> None:
     assert named.typed
     assert NamedModel(f"script:{script}", "HANDRAIL_MODEL").typed
     assert not NamedModel("test", "HANDRAIL_MODEL").typed
-    with pytest.raises(CycloptsError, match="played only where it is named by --model or HANDRAIL_MODEL"):
+    with pytest.raises(CycloptsError, match="can be given only by --model or HANDRAIL_MODEL"):
         opened_model(NamedModel(f"script:{script}", "the agent file"))
     with pytest.raises(CycloptsError, match="no file is named; write script:FILE"):
         opened_model(NamedModel("script: ", TYPED))

@@ -36,7 +36,7 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
         there.mkdir()
     else:
         there.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(AgentError, match="desk is there already, and nothing of it was changed"):
+    with pytest.raises(AgentError, match="desk already exists; unchanged"):
         write_agent_folder("desk", tmp_path)
     assert list(tmp_path.iterdir()) == [there]
 

@@ -34,7 +34,7 @@ COMMANDS = _commands(application.application())
 EXIT_CODES: dict[tuple[str, ...], str] = {
     ("run",): "Exit codes: 0 the agent has answered; 1 the run failed;",
     ("check",): "Exit codes: 0 the agent can run; 1 it cannot",
-    ("new",): "Exit codes: 0 the folder is there; 1 it was there already",
+    ("new",): "Exit codes: 0 the folder was made; 1 it already exists",
 }
 
 

@@ -242,7 +242,7 @@ def test_programs_are_told_what_went(handrail: Command) -> None:
     [
         (("--yes",), "give either the KEY of one effect, or --tool NAME"),
         (("k", "--tool", "pay", "--yes"), "give either the KEY of one effect, or --tool NAME"),
-        (("--tool", "pay", "--partition", "s", "--yes"), "--partition says whose KEY is meant"),
+        (("--tool", "pay", "--partition", "s", "--yes"), "--partition goes with KEY, not with --tool"),
         (("session:pay:done",), "without a terminal to ask on, give --yes"),
     ],
 )

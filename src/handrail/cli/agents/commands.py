@@ -12,19 +12,19 @@ from handrail.cli.agents.options import AS_TYPED, AgentPath, RunChoices, check_a
 from handrail.cli.screen import Debug
 
 RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
-leads to, is wrong, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
+names, is invalid, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
 """The exit codes of `handrail run`."""
 
 RUN_USAGE = "Usage: handrail run [OPTIONS] AGENT_FILE [INPUT]"
 """The usage of `handrail run`. All words after AGENT_FILE are accepted, to report that INPUT needs quotes."""
 
 CHECK_CODES = (
-    """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is wrong."""
+    """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is invalid."""
 )
 """The exit codes of `handrail check`."""
 
 NEW_CODES = (
-    """Exit codes: 0 the folder is there; 1 it was there already, or cannot be written; 2 the command line is wrong."""
+    """Exit codes: 0 the folder was made; 1 it already exists, or cannot be written; 2 the command line is invalid."""
 )
 """The exit codes of `handrail new`."""
 
@@ -68,10 +68,10 @@ def check_agent(
     ] = "table",
     debug: Debug = False,  # noqa: ARG001 - for the help; it is removed before parsing
 ) -> int:
-    """Check an agent without a model: all files of its project, all names, and the tools that a run would have.
+    """Check an agent without a model: all files of its project, all names, and the tools of a run.
 
-    The table says of each tool what it does to the world, whether the approval rules let it run, and where it is from;
-    a second one, which rules on arguments say otherwise. A rule that names what the project does not have is a problem.
+    The table shows for each tool its effect, whether the approval rules allow it, and where it is defined; a second one
+    shows the rules on arguments that differ. A rule that names what the project does not have is a problem.
     """
     _need_extra()
     check_agent_path(agent_file)
@@ -86,9 +86,7 @@ def new_agent(
     name: Annotated[str, Parameter(metavar="NAME", help="The name of the agent: letters, digits, `_` and `-`.")],
     /,
     *,
-    folder: Annotated[
-        Path, Parameter(metavar="FOLDER", help="Where to make it; else in the folder you are in.")
-    ] = Path(),
+    folder: Annotated[Path, Parameter(metavar="FOLDER", help="Where to make it; else in the current folder.")] = Path(),
     debug: Debug = False,  # noqa: ARG001 - as above
 ) -> int:
     """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test."""

@@ -92,7 +92,7 @@ def check_name(named: NamedModel | None) -> None:
         return
     if named.name.startswith(SCRIPT_PREFIX):
         if named.source not in _SCRIPTED_BY:
-            raise _cannot(named, f"a script is played only where it is named by {' or '.join(_SCRIPTED_BY)}")
+            raise _cannot(named, f"a script can be given only by {' or '.join(_SCRIPTED_BY)}")
         if not named.name.removeprefix(SCRIPT_PREFIX).strip():
             raise _cannot(named, "no file is named; write script:FILE")
         return

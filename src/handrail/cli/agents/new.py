@@ -155,7 +155,7 @@ def create_agent(name: str, parent: Path) -> int:
         AgentError: the folder already exists, or cannot be written.
     """
     if not EXPORT_NAME_PATTERN.fullmatch(name):
-        raise CycloptsError(msg=f"{name!r} names no agent: a name is 1 to 64 letters (a to z), digits, `_` and `-`")
+        raise CycloptsError(msg=f"{name!r} is not an agent's name: 1 to 64 letters (a to z), digits, `_` and `-`")
     if any(entry.name == name for entry in built_ins()):
         raise CycloptsError(
             msg=f"{name} is a built-in toolset, and an agent is a toolset for others; give another name"
@@ -182,9 +182,7 @@ def write_agent_folder(name: str, parent: Path) -> Path:
     folder = parent / name
     try:
         if os.path.lexists(folder):
-            raise AgentError(
-                f"{folder} is there already, and nothing of it was changed; give another name, or --folder"
-            )
+            raise AgentError(f"{folder} already exists; unchanged. Give another name, or --folder")
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as place:
             made = Path(place) / name

@@ -69,27 +69,27 @@ class RunChoices:
         Path | None, Parameter(metavar="FILE", group=_RUN, help="The approval rules, instead of the project's.")
     ] = None
     root: Annotated[
-        Path | None, Parameter(metavar="FOLDER", group=_RUN, help="The folder to work on; else the one you are in.")
+        Path | None, Parameter(metavar="FOLDER", group=_RUN, help="The folder to work on; else the current one.")
     ] = None
     max_depth: Annotated[
-        int, Parameter(metavar="N", group=_RUN, help="How deep agents may call each other; 5 unless said.")
+        int, Parameter(metavar="N", group=_RUN, help="How deep agents may call each other; 5 by default.")
     ] = 5
     request_limit: Annotated[
-        int, Parameter(metavar="N", group=_RUN, help="How often models may be asked in all; 50 unless said.")
+        int, Parameter(metavar="N", group=_RUN, help="How many requests to models are allowed in all; 50 by default.")
     ] = 50
     store: Annotated[
         str | None,
         Parameter(
             metavar="URL",
             group=_KEPT,
-            help=f"Where the session is kept: {EXAMPLES}. It is made if it is not there. Else that of "
+            help=f"Where the session is stored: {EXAMPLES}. It is made if it does not exist. Else that of "
             "\\[tool.handrail], HANDRAIL_STORE, or none.",
         ),
     ] = None
     session: Annotated[
         str | None,
         Parameter(
-            metavar="ID", group=_KEPT, help="The session to resume, or to begin. Without one, a new one is begun."
+            metavar="ID", group=_KEPT, help="The session to resume, or to start. By default a new one is started."
         ),
     ] = None
     format: Annotated[
@@ -170,7 +170,7 @@ def _path_fault(path: Path) -> tuple[str, Path]:
     if found == "folder":
         files = sorted(path.glob(f"*{_AGENT}"))
         if not files:
-            return f"{path} is a folder, and no agent file is in it; handrail new NAME makes one.", _ANY
+            return f"{path} is a folder without an agent file; handrail new NAME makes one.", _ANY
         named = files_in(path, suffix=_AGENT)
         return f"{path} is a folder; name one of its agent files: {named}.", files[0] if len(files) == 1 else _ANY
     if found == "nothing":
@@ -178,8 +178,6 @@ def _path_fault(path: Path) -> tuple[str, Path]:
         if near is not None:
             return f"the file {path} does not exist. Did you mean {near}?", near
         inside = files_in(path.parent, suffix=_AGENT)
-        where = (
-            f"; the agent files there: {inside}." if inside else f"; look at the folder you are in ({folder_here()})."
-        )
+        where = f"; the agent files there: {inside}." if inside else f"; check the current folder ({folder_here()})."
         return f"the file {path} does not exist{where}", _ANY
     return "", path

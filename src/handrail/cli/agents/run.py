@@ -40,7 +40,7 @@ from handrail.errors import AgentError, ApprovalRulesError, DocumentError, Handr
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 
-_WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. Ctrl-C twice more ends it here and now."
+_WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. Ctrl-C twice more ends it at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +249,9 @@ def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = Fal
     """
     if given is not None:
         if reading:
-            raise CycloptsError(
-                msg="INPUT is typed, and `-` says to read it from standard input; leave one of them out"
-            )
+            raise CycloptsError(msg="INPUT is given, and `-` reads it from standard input; leave one of them out")
         if not given.strip():
-            raise CycloptsError(msg="INPUT is empty; say what the agent is to do")
+            raise CycloptsError(msg="INPUT is empty; write what the agent is to do")
         return given
     if not reading and (stream is None or stream.isatty()):
         return None
@@ -268,7 +266,7 @@ def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = Fal
         return text
     if not reading:
         return None
-    raise CycloptsError(msg="standard input is empty; say there what the agent is to do")
+    raise CycloptsError(msg="standard input is empty; write there what the agent is to do")
 
 
 def no_input(agent_file: object) -> CycloptsError:

@@ -51,9 +51,7 @@ def check_stored(url: str | None, choices: RunChoices) -> None:
     """
     wants = "--session" if choices.session is not None else "--approve later" if choices.approve == "later" else ""
     if wants and url is None:
-        raise CycloptsError(
-            msg=f"{wants} needs a store that stays: give --store URL or set {STORE_VARIABLE}: {EXAMPLES}"
-        )
+        raise CycloptsError(msg=f"{wants} needs a durable store: give --store URL or set {STORE_VARIABLE}: {EXAMPLES}")
 
 
 def check_url(url: str | None) -> None:
@@ -65,7 +63,7 @@ def check_url(url: str | None) -> None:
     if url is None or url.startswith(_SERVERS) or (url.startswith(_SQLITE) and url != _SQLITE):
         return
     shown = without_passwords(url)
-    raise StoreError(f"{shown!r} names no store; write {EXAMPLES}", store=shown)
+    raise StoreError(f"{shown!r} is not a store URL; write {EXAMPLES}", store=shown)
 
 
 @contextmanager

@@ -104,7 +104,7 @@ class EffectFinding:
         """The finding with the person's answers; `None` without a decision."""
         answer = (screen.ask("Has it happened? [y = yes, n = no, Enter = leave it as it is]") or "").lower()
         if answer in {"n", "no"}:
-            why = self.why or screen.ask("How is that known, for people who look later?")
+            why = self.why or screen.ask("How is that known? (for later readers)")
             return replace(self, happened=False, why=why)
         if answer not in {"y", "yes"}:
             return None
@@ -150,9 +150,9 @@ def reconcile_effect(
 ) -> int:
     """Record the outcome of an effect that was started and has no recorded end.
 
-    That is one in the state `unknown` or `lapsed`. Look at the world first (the account, the outbox), for the ledger
-    believes what you say. If it has happened, the same call is answered with that from now on; if it has not, the same
-    call may run again.
+    That is one in the state `unknown` or `lapsed`. Check the outside world first (the account, the outbox): the ledger
+    cannot verify your answer. If the effect has happened, the same call is answered with that from now on; if it has
+    not, the same call may run again.
     """
     finding.check()
     screen = Screen()
@@ -194,9 +194,9 @@ class Removal:
         dry_run: whether to remove nothing.
     """
 
-    force: Annotated[
-        bool, Parameter(help="Remove what is running or unknown too. It may then happen a second time.")
-    ] = False
+    force: Annotated[bool, Parameter(help="Remove running and unknown effects too. They may then happen twice.")] = (
+        False
+    )
     yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed without a terminal.")] = False
     dry_run: DryRun = False
 
@@ -212,12 +212,12 @@ def invalidate_effects(
 ) -> int:
     """Forget effects, so that the same calls run again.
 
-    What is running or unknown stays, because it could happen twice: see `reconcile`, or give --force.
+    Running and unknown effects stay, because they could happen twice: see `reconcile`, or give --force.
     """
     if (key is None) == (tool is None):
         raise CycloptsError(msg="give either the KEY of one effect, or --tool NAME for all of a tool")
     if tool is not None and partition is not None:
-        raise CycloptsError(msg="--partition says whose KEY is meant, so it does not go with --tool")
+        raise CycloptsError(msg="--partition goes with KEY, not with --tool")
     screen = Screen()
     if not (removal.yes or removal.dry_run or screen.can_ask):
         raise CycloptsError(msg="this forgets what has been done; without a terminal to ask on, give --yes")
@@ -241,7 +241,7 @@ def invalidate_effects(
 
 
 def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) -> int:
-    """Remove the effects that have expired. They count as absent already; this only makes room."""
+    """Remove the effects that have expired. They count as absent already; this only frees space."""
     screen = Screen()
     with options.open(writing=not dry_run) as store:
         now = store.now()
@@ -278,7 +278,7 @@ def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: da
     what = one if tool is None else f"all effects of {tool} are running or unknown"
     return (
         f"{what}: forgotten, it could happen twice, so nothing was removed. Wait for its end, or record it with "
-        "handrail ledger reconcile; --force removes it all the same"
+        "handrail ledger reconcile; --force removes it anyway"
     )
 
 

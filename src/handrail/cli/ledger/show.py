@@ -100,7 +100,7 @@ def format_awaited(call: OpenCall, now: datetime) -> str:
     if call.lease_until is None:
         return f"nothing: {owner} has ended"
     if call.lease_until <= now:
-        return "nothing: its lease has passed"
+        return "nothing: its lease has expired"
     return f"{owner}, or the end of its lease at {format_time(call.lease_until)} UTC"
 
 
@@ -132,7 +132,7 @@ def term(row: EffectRow, now: datetime) -> str:
     if row.lease_until is not None:
         left = row.lease_until - now
         return (
-            f"lease passed {format_duration(left)} ago"
+            f"lease expired {format_duration(left)} ago"
             if lease_expired(row, now)
             else f"lease for {format_duration(left)}"
         )
@@ -256,11 +256,11 @@ def value_text(row: EffectRow) -> str:
     if row.status != "done":
         return ""
     if row.value is None:
-        return f"{NO_VALUE_CELL} (it could not be kept)"
+        return f"{NO_VALUE_CELL} (it could not be stored)"
     try:
         return json.dumps(json.loads(row.value), ensure_ascii=False, indent=2)
     except ValueError:
-        return f"no JSON: {row.value.decode(errors='replace')}"
+        return f"not JSON: {row.value.decode(errors='replace')}"
 
 
 def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> dict[str, Any]:
@@ -372,7 +372,7 @@ class EffectFilter:
         tuple[EffectState, ...],
         Parameter(
             metavar="STATE",
-            help="Only those in this state. May be repeated. `lapsed` is running with a lease that has passed, "
+            help="Only those in this state. May be repeated. `lapsed` is running with an expired lease, "
             "`expired` is done or failed so long ago that it counts as absent.",
         ),
     ] = ()
@@ -386,7 +386,7 @@ class EffectFilter:
         bool,
         Parameter(
             negative="",
-            help="Only those that may have happened twice: a former owner says that the effect is done, and another "
+            help="Only those that may have happened twice: a former owner reports that the effect is done, and another "
             "has started it since, or may start it.",
         ),
     ] = False
@@ -435,7 +435,7 @@ def show_effect(
     partition: Partition = None,
     options: StoreOptions = AS_SET,
 ) -> int:
-    """Show all that is known of one effect."""
+    """Show all that is known about one effect."""
     screen = Screen()
     with options.open() as store:
         row = found_effect(store, key, partition)

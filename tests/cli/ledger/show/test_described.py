@@ -23,7 +23,7 @@ ENTRY = SessionEntry(3, "resp_1", "call_2", "state", "desk.plan", 2, 4, 2, 1, b'
     "row, state, term",
     [
         (effect("k", "running", NOW), "running", "lease for 60 min"),
-        (effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed", "lease passed 60 min ago"),
+        (effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed", "lease expired 60 min ago"),
         (effect("k", "running", NOW, lease_until=None), "running", "for ever"),
         (effect("k", "done", NOW), "done", "expires in 23 h"),
         (effect("k", "done", NOW, expires_at=None), "done", "for ever"),
@@ -89,8 +89,8 @@ def test_items_that_are_no_json_are_named(items: bytes) -> None:
     [
         (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
         (effect("k", "done", NOW, value=b"null"), "null"),
-        (effect("k", "done", NOW, value=None), "- (it could not be kept)"),
-        (effect("k", "done", NOW, value=b"{\xff"), "no JSON: {\ufffd"),
+        (effect("k", "done", NOW, value=None), "- (it could not be stored)"),
+        (effect("k", "done", NOW, value=b"{\xff"), "not JSON: {\ufffd"),
         (effect("k", "running", NOW), ""),
     ],
 )

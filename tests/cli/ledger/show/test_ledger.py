@@ -38,7 +38,7 @@ def test_effects_are_listed_newest_first_with_their_state(handrail: Command) -> 
         ("app:pay:expired", "expired"),
         ("app:mail:kept", "done"),
     ]
-    assert f"lease passed 5 min ago  {SESSION}/resp_1/call_1" in rows[1]
+    assert f"lease expired 5 min ago  {SESSION}/resp_1/call_1" in rows[1]
     assert "  for ever  " in rows[6]
     assert all(row.endswith("  not recorded") for row in rows)
 
@@ -255,7 +255,7 @@ def test_a_table_of_effects_fits_every_terminal(terminal: Terminal, width: int) 
     assert "\x1b[1;33mlapsed" in terminal.screen
     assert ("Left out" in terminal.lines[-1]) == (width < 200)
     assert all(len(line) <= width for line in terminal.lines[:-1])
-    assert any("session:pay:lapsed" in line and "lease passed 5 min ago" in line for line in terminal.lines)
+    assert any("session:pay:lapsed" in line and "lease expired 5 min ago" in line for line in terminal.lines)
 
 
 @pytest.mark.parametrize("value", [b'{"cut": ', b"\xff", b'{"of": "another type"}'])
