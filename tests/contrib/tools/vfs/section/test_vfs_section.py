@@ -130,7 +130,7 @@ def test_section_keeps_the_resources_it_is_given() -> None:
 def test_what_is_no_filesystem_is_refused() -> None:
     """Where the section is made, not where a call first needs it."""
     no_filesystem: Any = "notes"
-    with pytest.raises(ProviderError, match="no Filesystem"):
+    with pytest.raises(ProviderError, match="not a Filesystem"):
         VfsToolsSection(no_filesystem)
 
 
