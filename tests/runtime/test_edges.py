@@ -15,7 +15,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import DeadlineExceededError, PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolExample, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step, ToolCall, ToolInvoked
 from handrail.runtime.ledger.effects import ClaimRequest
 from handrail.serde import digest
 from tests.runtime.bench import Kept, Note, call, echo, events, executor, soon, tool
@@ -312,3 +312,14 @@ def test_a_concurrent_tool_may_use_what_nobody_takes_turns_on() -> None:
 
     door = executor(tool("fetch", fetch, concurrent=True), resources={Client: Client()})
     assert door.execute(call("fetch")).content == "client"
+
+
+def test_a_session_with_recorded_calls_is_exported_and_read_again() -> None:
+    """`ToolInvoked` is written in its own form, in JSON for people as in a store."""
+    door = executor(tool("keep"))
+    assert door.execute(call("keep"), reply="r1").success
+    assert not door.execute(call("lost", id="2"), reply="r1").success
+    session = door.environment.session
+    read = Session.from_json(session.to_json(), types=[Note, ToolInvoked])
+    assert read[ToolInvoked].all() == session[ToolInvoked].all()
+    assert read[Note].all() == (Note("hello"),)

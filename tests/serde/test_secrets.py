@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
+from typing_extensions import TypeAliasType
 
 from handrail.errors import DumpError
 from handrail.serde import MASK, codec, digest, is_secret, masked_json, masking_of, parse, schema_masking
@@ -336,3 +338,27 @@ def test_a_digest_with_a_key_looks_into_every_kind_of_secret() -> None:
     assert digest(frozenset(secrets), key=key) == digest(frozenset(secrets[::-1]), key=key)
     with pytest.raises(DumpError, match=r"^\$\[0\]: inf is not finite"):
         digest([Secret(float("inf"))], key=key)
+
+
+Quoted = TypeAliasType("Quoted", "list[T]", type_params=(T,))
+Recursive = TypeAliasType("Recursive", "list[Recursive] | SecretStr")
+Open = TypeAliasType("Open", "list[Open] | int")
+
+
+def test_a_secret_in_a_type_alias_that_is_written_as_text_is_secret() -> None:
+    """Also where the alias holds itself, or has arguments; a name that cannot be found counts as a secret."""
+    assert is_secret(Quoted[SecretStr])
+    assert is_secret(Recursive)
+    assert not is_secret(Open)
+    assert not is_secret(Quoted[int])
+    lost = "list[NotDefinedAnywhere]"
+    assert is_secret(TypeAliasType("Lost", cast("Any", lost)))
+
+
+def test_two_values_that_differ_in_a_secret_of_an_alias_have_two_digests() -> None:
+    """Arguments are masked, and the key of a call is made with the key of the store."""
+    cls: Any = dataclasses.make_dataclass("Pay", [("ibans", Quoted[SecretStr])], frozen=True)
+    masked = masking_of(cls)
+    assert masked.hides
+    one, other = (codec(cls).parse_json(f'{{"ibans": ["{iban}"]}}') for iban in ("DE1", "DE2"))
+    assert digest(one, key=b"k") != digest(other, key=b"k")

@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, NewType, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from typing_extensions import TypeAliasType
 
@@ -45,6 +46,40 @@ def options_around(kind: object) -> tuple[tuple[object, ...], object]:
             kind = substitute_variables(alias.__value__, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
         else:
             return options, kind
+
+
+def quoted_alias(kind: object) -> object | None:
+    """The type alias around a type whose value is text, as in `TypeAliasType("Many", "list[T]")`; `None` for others."""
+    while True:
+        origin = get_origin(kind)
+        alias = kind if isinstance(kind, _ALIASES) else origin if isinstance(origin, _ALIASES) else None
+        if alias is not None and isinstance(cast("Any", alias).__value__, str):
+            return kind
+        if alias is not None:
+            kind = cast("Any", alias).__value__
+        elif origin in {Annotated, Final}:
+            kind = get_args(kind)[0]
+        elif isinstance(kind, NewType):
+            kind = kind.__supertype__
+        else:
+            return None
+
+
+def unquoted(kind: object) -> object:
+    """The type that the text of a type alias means, with its arguments in place.
+
+    Args:
+        kind: what `quoted_alias` has found. The text is evaluated with the names of the module of the alias.
+
+    Raises:
+        Exception: the text cannot be evaluated there.
+    """
+    alias = cast("Any", kind if isinstance(kind, _ALIASES) else get_origin(kind))
+    names = {**vars(sys.modules[alias.__module__]), alias.__name__: alias}
+    parameters = {parameter.__name__: parameter for parameter in alias.__type_params__}
+    holder = type("Holder", (), {"__annotations__": {"value": alias.__value__}})
+    value = get_type_hints(holder, globalns=names, localns=parameters, include_extras=True)["value"]
+    return substitute_variables(value, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
 
 
 def is_union(kind: object) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import Field, is_dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
 
 from handrail.errors import SchemaError
-from handrail.serde.annotations import is_union, strip_annotated
+from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, unquoted
 from handrail.serde.json_schema import MASK, is_array, is_object
 from handrail.serde.json_values import json_of
 from handrail.serde.supported_types import accept_type, field_types
@@ -27,6 +27,8 @@ _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
 _MODULE = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it
 _MARKED: Final = object()
 """Stands for the type of a field that its metadata marks as secret."""
+_UNKNOWN: Final = object()
+"""Stands for a type alias whose text cannot be resolved: it may hold a secret, so it counts as one."""
 
 
 class MaskedJson(NamedTuple):
@@ -59,7 +61,16 @@ def is_secret(kind: object) -> bool:
         if isinstance(field.type, str):
             raise TypeError(f"the annotation of the field {field.name} is text: {field.type}; resolve it first")
         return is_secret(field.type)
-    return kind is _MARKED or any(_holds_secret(option) for option in _options(kind))
+    return kind is _MARKED or _is_secret_type(kind, ())
+
+
+def _is_secret_type(kind: object, aliases: tuple[object, ...]) -> bool:
+    quoted = quoted_alias(kind)
+    if quoted is not None:
+        if quoted in aliases:  # it holds itself
+            return False
+        aliases = (*aliases, quoted)
+    return any(_holds_secret(option, aliases) for option in _options(kind))
 
 
 class SecretValue(Protocol):
@@ -256,6 +267,11 @@ def _type_reaches(place: object, seen: list[object]) -> bool:
 def _options(kind: object) -> Iterator[object]:
     """The types that a union may be, without what only decorates or names them; the type itself if it is not one."""
     plain = strip_annotated(kind)
+    if isinstance(plain, str):
+        try:
+            plain = strip_annotated(unquoted(quoted_alias(kind)))
+        except Exception:  # noqa: BLE001 - a name of the text is not in the module of the alias
+            plain = _UNKNOWN
     if is_union(plain):
         for option in get_args(plain):
             yield from _options(option)
@@ -263,12 +279,14 @@ def _options(kind: object) -> Iterator[object]:
         yield plain
 
 
-def _holds_secret(kind: object) -> bool:
+def _holds_secret(kind: object, aliases: tuple[object, ...]) -> bool:
     """Whether a type that is not a union is a secret, or a collection of secrets."""
+    if kind is _UNKNOWN:
+        return True
     cls = _class_of(kind)
     if cls is None or is_dataclass(cls):
         return False
-    return _is_secret_class(cls) or any(is_secret(argument) for argument in _arguments(kind))
+    return _is_secret_class(cls) or any(_is_secret_type(argument, aliases) for argument in _arguments(kind))
 
 
 def _arguments(kind: object) -> tuple[object, ...]:

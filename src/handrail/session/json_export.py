@@ -11,12 +11,23 @@ imported, so that untrusted data reaches no code that the reader did not name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from handrail.errors import DumpError, ParseError, SchemaError, SnapshotError
-from handrail.serde import Codec, codec, stored_codec
+from pydantic_core import from_json, to_json
+
+from handrail.errors import (
+    DumpError,
+    ParseError,
+    SchemaError,
+    SessionError,
+    SessionUseError,
+    SnapshotError,
+    UnknownTypeError,
+)
+from handrail.serde import codec, stored_codec
+from handrail.session.persistence.stored_types import stored_type
 
 Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
 """What slices hold, by their type."""
@@ -90,7 +101,7 @@ def _dumped(slices: Items) -> dict[str, list[dict[str, Any]]]:
 
 
 def _dumped_items(kind: type[Any], items: tuple[Any, ...]) -> list[dict[str, Any]]:
-    dump = _codec(kind).dump
+    dump = _form_of(kind).dump
     dumped: list[dict[str, Any]] = []
     for place, item in enumerate(items):
         if type(item) is not kind:
@@ -101,7 +112,7 @@ def _dumped_items(kind: type[Any], items: tuple[Any, ...]) -> list[dict[str, Any
             raise SnapshotError(msg)
         try:
             dumped.append(dump(item))
-        except DumpError as error:
+        except (DumpError, SessionError) as error:
             msg = f"slice {_name(kind)} cannot be saved: item {place}: {error}"
             raise SnapshotError(msg) from error
     return dumped
@@ -119,23 +130,36 @@ def _parsed(slices: Mapping[str, list[dict[str, Any]]], known: Mapping[str, type
 
 
 def _parsed_items(kind: type[Any], items: list[dict[str, Any]]) -> tuple[Any, ...]:
-    parse = _codec(kind).parse
+    parse = _form_of(kind).parse
     parsed: list[Any] = []
     for place, item in enumerate(items):
         try:
             parsed.append(parse(item))
-        except ParseError as error:
+        except (ParseError, UnknownTypeError, ValueError) as error:
             msg = f"slice {_name(kind)} cannot be read: item {place}: {error}"
             raise SnapshotError(msg) from error
     return tuple(parsed)
 
 
-def _codec(kind: type[Any]) -> Codec[Any]:
+class _Form(NamedTuple):
+    dump: Callable[[Any], Any]
+    parse: Callable[[Any], Any]
+
+
+def _form_of(kind: type[Any]) -> _Form:
+    """How the items of a type are written and read: by a form of its own, as `ToolInvoked` has, or by fields."""
     try:
-        return stored_codec(kind)
-    except SchemaError as error:
-        msg = f"slice {_name(kind)} has no form in JSON: {error}"
+        stored = stored_type(kind)
+        if stored.has_form:
+            return _Form(
+                lambda item: from_json(stored.dump((item,)))[0],
+                lambda item: stored.load(to_json([item]), stored.version)[0],
+            )
+        by_fields = stored_codec(kind)
+    except (SchemaError, SessionUseError) as error:
+        msg = f"slice {_name(kind)} has no form in JSON: {error.__cause__ or error}"
         raise SnapshotError(msg) from error
+    return _Form(by_fields.dump, by_fields.parse)
 
 
 def _by_name(kinds: Iterable[type[Any]]) -> dict[str, type[Any]]:

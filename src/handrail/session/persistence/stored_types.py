@@ -150,6 +150,11 @@ class StoredType:
         except SchemaError as error:
             raise SessionUseError(f"{self.name} cannot be stored, because it has no form in JSON: {error}") from error
 
+    @property
+    def has_form(self) -> bool:
+        """Whether the class writes and reads its values itself, instead of by its fields."""
+        return self._form is not None
+
     def dump(self, items: Sequence[object]) -> bytes:
         """Items as a JSON array in UTF-8.
 
