@@ -6,10 +6,13 @@ import datetime as dt
 import enum
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from ipaddress import IPv4Address
 from pathlib import PurePosixPath
 from typing import Any, Literal
 from uuid import UUID
+
+from typing_extensions import TypeAliasType
 
 from handrail.session.persistence.stored_types import stored_as
 
@@ -107,6 +110,10 @@ class Clear:
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
+ManyApprove = TypeAliasType("ManyApprove", Approve | list[Approve])
+ManyReject = TypeAliasType("ManyReject", Reject | list[Reject])
+Whole = TypeAliasType("Whole", int | list[int])
+
 PAIRS: list[tuple[Any, list[Any]]] = [
     (Approve | Reject, [Approve("a"), Reject("a")]),
     (Approve | Reject | Defer, [Approve("a"), Reject("a"), Defer("a", 2), Defer()]),
@@ -152,5 +159,12 @@ PAIRS: list[tuple[Any, list[Any]]] = [
     (PurePosixPath | State, [PurePosixPath("done"), State.DONE]),
     (State | PurePosixPath | str, [State.DONE, PurePosixPath("done"), "done"]),
     (IPv4Address | State | None, [IPv4Address("10.0.0.1"), State.DONE, None]),
+    (list[Literal[0, True]] | list[int], [[1], [True], [0]]),
+    (tuple[Literal[True, 0], str] | tuple[int, str], [(1, "a"), (True, "a")]),
+    (dict[str, Literal[True]] | dict[str, int], [{"a": 1}, {"a": True}]),
+    (list[Literal[True, 0]] | list[Digit], [[Digit.ONE], [True], [0]]),
+    (list[Literal[1]] | list[Decimal], [[Decimal(1)], [1]]),
+    (ManyApprove | ManyReject, [Approve("a"), Reject("a"), [Approve("a")], [Reject("a")], []]),
+    (Fraction | Whole, [1, Fraction(1), [1]]),
 ]
 """Types of fields with values that JSON alone does not tell apart."""

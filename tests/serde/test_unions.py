@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
 from pydantic import Field
+from typing_extensions import TypeAliasType
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import canonical_json, codec, digest, has_ambiguous_unions, result_codec, schema, stored_codec
@@ -97,6 +98,17 @@ def test_a_class_that_was_renamed_reads_and_writes_the_tags_of_the_old_class(lis
     data = stored_codec(before).dump_json(before([old("a")] if listed else old("a")))
     assert stored_codec(after).parse_json(data).x == value
     assert stored_codec(after).dump_json(after(value)) == data
+
+
+TreeReject = TypeAliasType("TreeReject", "list[TreeReject] | Reject")
+
+
+@pytest.mark.parametrize("value", [Approve("a"), Reject("a"), [Reject("a")], [[Reject("a")]]])
+def test_the_members_of_an_alias_are_members_of_the_union(value: Any) -> None:
+    """Also of one that holds itself."""
+    cls = held(Approve | TreeReject)
+    stored = stored_codec(cls)
+    assert stored.parse_json(stored.dump_json(cls(value))).x == value
 
 
 def test_members_of_one_name_are_told_apart_by_their_module() -> None:

@@ -130,6 +130,31 @@ def choices_of(union: Core) -> list[Core]:
     return [cast("Core", choice[0] if isinstance(choice, tuple) else choice) for choice in choices]
 
 
+def with_flat_unions(core: Core) -> Core:
+    """A whole core schema in which a union holds the choices of those of its choices that are unions.
+
+    A type alias of a union is a shared part: in `A | Alias` the members of the alias are members of the union.
+    """
+    definitions = core_definitions(core)
+
+    def choices(union: Core, above: tuple[str, ...]) -> Iterator[Core]:
+        for choice in choices_of(union):
+            shared = referred(choice, definitions)
+            name = str(choice.get("schema_ref", ""))
+            if shared["type"] != "union" or "serialization" in shared or (name and name in above):
+                yield choice
+            else:
+                yield from choices(shared, (*above, name))
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del was, made
+        if part["type"] != "union" or all(referred(each, definitions)["type"] != "union" for each in choices_of(part)):
+            return part
+        return {**part, "choices": [without_name(each) for each in choices(part, ())]}
+
+    return rebuilt(core, change)
+
+
 def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
     """The part that says what a core schema is of, without what checks, converts or names it."""
     while True:

@@ -22,7 +22,15 @@ from pydantic_core import (
 
 from handrail.serde.adapter import Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.changed_types import reading_tags
-from handrail.serde.core_schemas import Core, SchemaEdit, core_definitions, parts_of, rebuilt, replacing
+from handrail.serde.core_schemas import (
+    Core,
+    SchemaEdit,
+    core_definitions,
+    parts_of,
+    rebuilt,
+    replacing,
+    with_flat_unions,
+)
 from handrail.serde.json_schema import MASK, Node, core_json_schema, inlined
 from handrail.serde.json_values import is_decoded
 from handrail.serde.location import Path
@@ -47,10 +55,10 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
     Returns:
         `None` if the type is stored as it is shown.
     """
-    core = cast("Core", adapter.made.core_schema)
+    core = with_flat_unions(cast("Core", adapter.made.core_schema))
     found: dict[int, UnionMembers | None] = {}
     read = rebuilt(core, _changing(core, found, read_tagged))
-    if read == core:
+    if read == adapter.made.core_schema:
         return None
     config = core_config()
     written = rebuilt(core, _changing(core, found, write_tagged))
@@ -67,7 +75,7 @@ def changed_validator(adapter: Adapter) -> SchemaValidator:
     Args:
         adapter: that of the type.
     """
-    core, config = cast("Core", adapter.made.core_schema), core_config()
+    core, config = with_flat_unions(cast("Core", adapter.made.core_schema)), core_config()
     read = agreeing(rebuilt(core, _changing(core, {}, read_tagged)), config)
     return SchemaValidator(cast("CoreSchema", reading_tags(read, config)), config)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, cast, get_args
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter, core_config
 from handrail.serde.annotations import is_union, strip_annotated
-from handrail.serde.core_schemas import Core, core_definitions, innermost
+from handrail.serde.core_schemas import Core, core_definitions, innermost, with_flat_unions
 from handrail.serde.supported_types import accept_type
 from handrail.serde.typed import BoundedCache
 from handrail.serde.unions import union_members
@@ -80,7 +80,7 @@ def _made_taggers(cls: type[Any]) -> Mapping[str, Tagger]:
         found = accept_type(cls)
         if not found or not any(_holds_union(hint) for hint in found[0].hints.values()):
             return _NONE
-        core = cast("Core", closed_adapter(cls).made.core_schema)
+        core = with_flat_unions(cast("Core", closed_adapter(cls).made.core_schema))
     except (SchemaError, *BUILD_ERRORS):  # serde does not take it; its canonical JSON is that of the values in it
         return _NONE
     search = _Search(core_definitions(core))

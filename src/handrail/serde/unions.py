@@ -156,7 +156,21 @@ def _lenient(part: Core, *, was: Core, made: bool) -> Core:
 
 
 def _exact(part: Core, *, was: Core, made: bool) -> Core:
-    """The same, and the values of a subclass do not fit, because another member may be of that class."""
+    """The same, and the values of a subclass do not fit, because another member may be of that class.
+
+    Nor do values that are equal to a choice of a `Literal` and of another type, because `1 == True`.
+    """
+    if part["type"] == "literal":
+        choices = [(type(each), each) for each in part["expected"]]
+
+        def of_choices(value: object) -> object:
+            if (type(value), value) not in choices:
+                raise ValueError
+            return value
+
+        return replacing(
+            part, cast("Core", core_schema.no_info_before_validator_function(of_choices, without_name(part)))
+        )
     if part["type"] != "dict" and not (part["type"] == "is-instance" and is_path(part)):
         return _lenient(part, was=was, made=made)
     cls = exact_class(part)
