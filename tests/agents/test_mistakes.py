@@ -6,10 +6,14 @@ import io
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import handrail
+from handrail.agents import load_agent
+from handrail.errors import InvalidArgumentError
+from handrail.testing import Reply, ScriptedModel
 from tests.agents.mistakes import MISTAKES, SLIPS, Mistake, Slip, typed, written
 
 _PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+")
@@ -65,3 +69,12 @@ def test_each_mistake_has_a_row_of_its_own() -> None:
     """By the door, and what is wrong there."""
     rows: list[Mistake | Slip] = [*MISTAKES, *SLIPS]
     assert len(rows) == len({(row.door, row.what) for row in rows})
+
+
+def test_options_of_another_type_are_refused(tmp_path: Path) -> None:
+    """Such as a model in their place."""
+    (tmp_path / "desk.agent").write_text("---\nname: desk\n---\nYou work at the desk.\n")
+    model: Any = ScriptedModel([Reply(text="Hello.")])
+    with pytest.raises(InvalidArgumentError, match=r"RunOptions\(model=") as caught:
+        load_agent(tmp_path / "desk.agent").run("Hello.", model)
+    assert (caught.value.function, caught.value.argument, caught.value.given) == ("Agent.run", "options", ScriptedModel)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import handrail.store
-from handrail.adapters.pydantic_ai import PydanticAIAdapter
+from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     CallIdReusedError,
@@ -321,6 +321,12 @@ RUNS = (
             "Budget(max_total_tokens",
             lambda _: PydanticAIAdapter("test").evaluate(prompt(), session=Session(), budget=wrong(10_000)),
             given("PydanticAIAdapter.evaluate", "budget", int)),
+    Mistake("no session, for a model", "`PydanticAIAdapter.evaluate`", InvalidArgumentError, "a Session: Session()",
+            lambda _: PydanticAIAdapter("test").evaluate(prompt(), session=wrong(None)),
+            given("PydanticAIAdapter.evaluate", "session", type(None))),
+    Mistake("a prompt in the place of an executor", "`HandrailCapability(...)`", InvalidArgumentError,
+            "a ToolExecutor: ToolExecutor(", lambda _: HandrailCapability(wrong(prompt())),
+            given("HandrailCapability", "executor", Prompt)),
 )  # fmt: skip
 """Runs."""
 

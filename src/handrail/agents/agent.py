@@ -21,6 +21,7 @@ from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
 from handrail.agents.run.run import AgentRun, Inspection, RunResult, SharedUsage, inspect_run
 from handrail.agents.run.run_group import RunGroup
 from handrail.errors import AgentError, ProjectError
+from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.runtime.execution import loop_is_running
 
@@ -87,6 +88,7 @@ class LoadedAgent:
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
+        check_argument("Agent.run", "options", options, RunOptions, "RunOptions: RunOptions(model=..., session=...)")
         tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
         try:
             check_rules_match(unmatched_rules(tree.rules, self.project, self.file))

@@ -161,7 +161,7 @@ def _exact(part: Core, *, was: Core, made: bool) -> Core:
     Nor do values that are equal to a choice of a `Literal` and of another type, because `1 == True`.
     """
     if part["type"] == "literal":
-        choices = [(type(each), each) for each in part["expected"]]
+        choices: list[tuple[object, object]] = [(type(each), each) for each in part["expected"]]
 
         def of_choices(value: object) -> object:
             if (type(value), value) not in choices:

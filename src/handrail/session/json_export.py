@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic_core import from_json, to_json
@@ -27,7 +28,7 @@ from handrail.errors import (
     UnknownTypeError,
 )
 from handrail.serde import codec, stored_codec
-from handrail.session.persistence.stored_types import stored_type
+from handrail.session.persistence.stored_types import StoredType, stored_type
 
 Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
 """What slices hold, by their type."""
@@ -151,15 +152,20 @@ def _form_of(kind: type[Any]) -> _Form:
     try:
         stored = stored_type(kind)
         if stored.has_form:
-            return _Form(
-                lambda item: from_json(stored.dump((item,)))[0],
-                lambda item: stored.load(to_json([item]), stored.version)[0],
-            )
+            return _Form(partial(_dumped_by_form, stored), partial(_parsed_by_form, stored))
         by_fields = stored_codec(kind)
     except (SchemaError, SessionUseError) as error:
         msg = f"slice {_name(kind)} has no form in JSON: {error.__cause__ or error}"
         raise SnapshotError(msg) from error
     return _Form(by_fields.dump, by_fields.parse)
+
+
+def _dumped_by_form(stored: StoredType, item: object) -> Any:  # noqa: ANN401 - decoded JSON
+    return from_json(stored.dump((item,)))[0]
+
+
+def _parsed_by_form(stored: StoredType, item: object) -> object:
+    return stored.load(to_json([item]), stored.version)[0]
 
 
 def _by_name(kinds: Iterable[type[Any]]) -> dict[str, type[Any]]:

@@ -152,6 +152,8 @@ class PydanticAIAdapter:
             PromptRenderError: the prompt lacks parameters that its sections need.
             CancelledError: it was cancelled; the calls that ran have been rolled back.
         """
+        expected = "a Session: Session(), or Session.open(store, 'desk')"
+        check_argument("PydanticAIAdapter.evaluate", "session", session, Session, expected)
         expected = "a Budget: Budget(max_total_tokens=10_000), or None"
         check_argument("PydanticAIAdapter.evaluate", "budget", budget, (Budget, NoneType), expected)
         check_argument("PydanticAIAdapter.evaluate", "deadline", deadline, (Deadline, NoneType), "a Deadline, or None")

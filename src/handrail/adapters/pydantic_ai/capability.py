@@ -58,7 +58,7 @@ from handrail.errors import (
     ParseError,
     PromptEvaluationError,
 )
-from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
+from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
 from handrail.runtime.steps import not_run
 from handrail.serde.faults import fault_message
@@ -90,6 +90,8 @@ class HandrailCapability(AbstractCapability[Any]):
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
 
     def __post_init__(self) -> None:
+        expected = "a ToolExecutor: ToolExecutor(prompt=..., session=...)"
+        check_argument(type(self).__name__, "executor", self.executor, ToolExecutor, expected)
         self.toolset = HandrailToolset(self.executor, id=self.id)
 
     @override
