@@ -1,8 +1,8 @@
 """Where the items of a slice stand among the entries of its session.
 
 A slice that was appended to a thousand times is one *run*: the items of all its entries from the first to the last. A
-change in the middle cuts a run in two and puts a run of its own between the halves. So a layout is small, however many
-items that it counts, so that the items themselves need not be read before they are asked for.
+change in the middle cuts a run in two and puts a run of its own between the halves. A layout is small, however many
+items it counts. The items themselves are read when they are asked for.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class CallConnection:
         self._calls.forget(self._root)
 
     def in_doubt(self) -> None:
-        """Give the connection back; what was written has been kept or not, as the database says."""
+        """Give the connection back. Only the database knows whether the writes were committed."""
         self.after_rollback()
 
     def after_rollback(self) -> None:
@@ -260,7 +260,7 @@ class CallConnection:
             self._lost = True
             msg = (
                 f"the transaction that {self._root.tool} wrote in through context.connection has ended before the "
-                f"call: {self._driver.url} has undone it, or a statement ended it. Nothing of it is kept"
+                f"call: {self._driver.url} has undone it, or a statement ended it. Its writes are not committed"
             )
             raise StoreError(msg, store=self._driver.url)
         return link

@@ -181,7 +181,7 @@ def _version(database: Database, known: int) -> int:
     rows = database.query("SELECT version FROM handrail_schema")
     found = rows[0][0] if len(rows) == 1 else None
     if type(found) is not int or found < 1:
-        msg = f"{database.url} does not say which version its tables have; put it back from a copy"
+        msg = f"{database.url} does not say which version its tables have; restore it from a copy"
         raise StoreCorruptError(msg, store=database.url)
     if found > known:
         msg = (

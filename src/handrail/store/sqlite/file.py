@@ -100,7 +100,8 @@ class SqliteFile:
         if self.path.is_dir():
             raise StoreError(f"{self.url} names a folder; name a file in it", store=self.url)
         if not folder.is_dir():
-            raise StoreError(f"{self.url} cannot be opened: the folder {folder} does not exist", store=self.url)
+            msg = f"{self.url} cannot be opened: the folder {folder} does not exist; create it"
+            raise StoreError(msg, store=self.url)
         if not self.path.exists() and self.read_only:
             raise StoreError(f"{self.url} cannot be opened for reading: the file does not exist", store=self.url)
 

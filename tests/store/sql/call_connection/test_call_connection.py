@@ -260,7 +260,7 @@ def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClo
     kind = orders.url.partition(":")[0]
     record = Record(orders, lambda: orders.insert(row))
     with ExitStack() as blocks:
-        blocks.enter_context(pytest.raises(StoreError, match="Nothing of it is kept"))
+        blocks.enter_context(pytest.raises(StoreError, match="Its writes are not committed"))
         transaction = blocks.enter_context(call())
         transaction.enlist(record)
         connection = orders.connection()

@@ -96,10 +96,10 @@ def test_outer_call_does_not_write_on_after_an_inner_one_has_lost_the_connection
         add(orders.connection(), "tea")
         with failing(call("inner", inside=outer)):
             lose(orders.connection())
-        with pytest.raises(StoreError, match="Nothing of it is kept"):
+        with pytest.raises(StoreError, match="Its writes are not committed"):
             add(orders.connection(), "milk")
         outer.enlist(Record(orders, lambda: None))
-        with pytest.raises(StoreError, match="Nothing of it is kept"):
+        with pytest.raises(StoreError, match="Its writes are not committed"):
             outer.commit()
     assert items(orders) == []
 
