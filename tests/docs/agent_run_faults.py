@@ -58,8 +58,8 @@ def failed_call(agent: LoadedAgent, call: Call, options: RunOptions = DEFAULT_OP
 
     model = ScriptedModel([Reply(calls=[call]), Reply(text="Done.")])
     agent.run("Go.", replace(options, model=model, listener=hear))
-    (told,) = failed
-    return "a failed call", told
+    (message,) = failed
+    return "a failed call", message
 
 
 def _run(agent_file: Path, *replies: Reply, session: Session | None = None, input: str | None = "Go.") -> object:

@@ -64,9 +64,9 @@ def test_modes_are_those_that_there_are() -> None:
 
 def test_answers_are_those_that_can_be_given() -> None:
     """Each verdict and each length of memory has a row."""
-    told = [row[0].strip("`") for row in table_of("explanation/approval.md", "`Answer`")]
+    documented = [row[0].strip("`") for row in table_of("explanation/approval.md", "`Answer`")]
     verdicts, remembers = ("yes", "no", "later"), ("nothing", "arguments", "rule")
-    assert told == [f'verdict="{word}"' for word in verdicts] + [f'remember="{word}"' for word in remembers]
+    assert documented == [f'verdict="{word}"' for word in verdicts] + [f'remember="{word}"' for word in remembers]
     assert {field.name for field in fields(Answer)} == {"verdict", "remember", "reason"}
 
 
@@ -77,8 +77,8 @@ def test_defaults_are_those_of_the_code() -> None:
     assert re.findall(r"`(\w+)`", row[2]) == [*DEFAULTS.values()]
     project = {named_in(row)[0]: row[2] for row in table_of("reference/configuration.md", "`[tool.handrail]`")}
     for name in ("agents", "python"):
-        told = re.findall(r'"([^"]+)"', project[name])
-        assert told == [*getattr(ProjectConfig(), name)]
+        documented = re.findall(r'"([^"]+)"', project[name])
+        assert documented == [*getattr(ProjectConfig(), name)]
     run = {named_in(row)[0]: row[2] for row in table_of("reference/running-agents.md", "option")}
     assert (run["max_depth"], run["request_limit"]) == (str(RunOptions().max_depth), str(RunOptions().request_limit))
     assert run["mode"] == f'`"{RunOptions().mode}"`'
@@ -117,8 +117,8 @@ def test_readings_of_globs_are_those_of_the_head_of_their_module() -> None:
     """Each row about something is about the same thing there."""
     rows = rows_below(matching.__doc__ or "", "| | to allow: narrowly")
     there = [row.split(" | ")[0].lstrip("| ") for row in rows]
-    told = [row[0] for row in table_of("reference/approval-rules.md", "| `allow`, narrowly")]
-    assert told == there
+    documented = [row[0] for row in table_of("reference/approval-rules.md", "| `allow`, narrowly")]
+    assert documented == there
 
 
 def test_table_of_rules_on_paths_says_what_the_code_does() -> None:

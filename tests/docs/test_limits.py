@@ -58,5 +58,5 @@ def test_each_row_names_what_it_is_the_limit_of() -> None:
     tables = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| limit |")]
     of_tools = table_of(PAGE, "field of `VfsLimits`")
     assert len(list(rows())) + len(of_tools) + 1 == len(tables)
-    told = {row[0].strip("`"): int(row[1].split()[0].replace(",", "")) for row in of_tools}
-    assert told == {field.name: getattr(VfsLimits(), field.name) for field in fields(VfsLimits)}
+    documented = {row[0].strip("`"): int(row[1].split()[0].replace(",", "")) for row in of_tools}
+    assert documented == {field.name: getattr(VfsLimits(), field.name) for field in fields(VfsLimits)}

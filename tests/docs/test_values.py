@@ -106,7 +106,7 @@ def each(first_column: str, **where: str) -> list[Any]:
 
 @pytest.mark.parametrize("kind, as_json, refused", each("type of the field"))
 def test_types_are_written_as_the_page_shows(kind: str, as_json: str, refused: str) -> None:
-    """Read, written again, and told from what looks like it."""
+    """Read, written again, and distinguished from what looks like it."""
     parameters = codec(held(evaluated(code_in(kind)[0])))
     (text,) = code_in(as_json)
     value = parameters.parse_json(f'{{"x": {text}}}')

@@ -14,6 +14,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.limits import Deadline
 from handrail.prompt import (
     MarkdownSection,
+    PolicyDecision,
     Prompt,
     PromptTemplate,
     Tool,
@@ -55,6 +56,24 @@ def scribble(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     context.session[Kept].append(Kept(params.text))
     context.resources.get(Filesystem).write_text("note.txt", params.text)
     return ToolResult.ok(params)
+
+
+@dataclass(frozen=True, slots=True)
+class Decides:
+    """A policy that decides each call with a function of the tool and its parameters, and notes nothing."""
+
+    decide: Callable[[Tool[Any, Any], Any], PolicyDecision]
+    name: str = "decides"
+
+    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:
+        return self.decide(tool, params)
+
+    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
+        """Nothing to note."""
+
+
+ASKS = Decides(lambda _tool, _params: PolicyDecision.ask("sure?"))
+"""A policy that has every call approved."""
 
 
 def tool(name: str, handler: Handler | None = echo, **options: Any) -> Tool[Note, Note]:

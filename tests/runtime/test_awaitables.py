@@ -14,12 +14,12 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError, ToolValidationError
-from handrail.prompt import Approval, External, IdempotencyConfig, PolicyDecision, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt import Approval, External, IdempotencyConfig, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.store.memory import MemoryStore
 from handrail.transaction import current
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, soon, tool
+from tests.runtime.bench import ASKS, BOTH_WAYS, Kept, Note, call, events, executor, soon, tool
 
 both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
@@ -196,18 +196,6 @@ def test_a_reconciler_that_returns_an_awaitable_is_awaited(way: Run) -> None:
     assert way(door, call("pay", id="2")).replayed
 
 
-class Asks:
-    """A policy that has every call asked about."""
-
-    name = "asks"
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.ask("sure?")
-
-    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Nothing to note."""
-
-
 @both_ways
 def test_an_approver_that_returns_an_awaitable_is_awaited(way: Run) -> None:
     """A lambda around an `async def` is one."""
@@ -219,7 +207,7 @@ def test_an_approver_that_returns_an_awaitable_is_awaited(way: Run) -> None:
     def approver(request: object) -> Any:
         return ask(request)
 
-    policy: ToolPolicy = Asks()
+    policy: ToolPolicy = ASKS
     assert way(executor(tool("echo"), policies=(policy,), approver=approver), call("echo")).success
 
 

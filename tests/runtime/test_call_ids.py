@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Never
+from typing import Never
 
 import pytest
 
@@ -16,7 +16,7 @@ from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.store import Store
 from handrail.testing import FakeClock
-from tests.runtime.bench import Kept, Note, prompt, tool
+from tests.runtime.bench import Decides, Kept, Note, prompt, tool
 from tests.store.stores import STORES
 
 IDS = {
@@ -34,22 +34,15 @@ def store(request: pytest.FixtureRequest) -> Store:
     return STORES[str(request.param)](FakeClock())
 
 
-class Asks:
-    """Has every call with the text `ask` approved."""
-
-    name = "asks"
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.ask("now?") if params.text == "ask" else PolicyDecision.allow()
-
-    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
-        pass
-
-
 def note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Leave the text in the session."""
     context.session[Kept].append(Kept(params.text))
     return ToolResult.ok(params)
+
+
+def ask_on_ask(_tool: object, params: Note) -> PolicyDecision:
+    """Have every call with the text `ask` approved."""
+    return PolicyDecision.ask("now?") if params.text == "ask" else PolicyDecision.allow()
 
 
 def later(_request: ApprovalRequest) -> Never:
@@ -60,7 +53,7 @@ def later(_request: ApprovalRequest) -> Never:
 def executor(session: Session) -> ToolExecutor:
     """A tool of each effect, over a session."""
     tools = tool("look", effect="read"), tool("note", note), tool("pay", effect="external")
-    return ToolExecutor(prompt=prompt(*tools, policies=[Asks()]), session=session, approver=later)
+    return ToolExecutor(prompt=prompt(*tools, policies=[Decides(ask_on_ask)]), session=session, approver=later)
 
 
 @pytest.mark.parametrize("call_id", IDS.values(), ids=IDS)

@@ -7,7 +7,6 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,13 @@ from handrail.errors import (
     EffectNotApplied,
     ToolValidationError,
 )
-from handrail.prompt import PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
-from tests.runtime.bench import Kept, Note, call, events, executor, tool
+from tests.runtime.bench import ASKS, Decides, Kept, Note, call, events, executor, tool
 from tests.runtime.worlds import EFFECTS, World
 from tests.store.stores import STORES
 
@@ -297,16 +296,6 @@ def test_a_fork_does_not_answer_from_the_records_of_its_origin(world: World) -> 
 
 def test_a_postponed_call_is_not_recorded_and_runs_when_it_is_made_again(world: World) -> None:
     """It has no final record."""
-
-    @dataclass(frozen=True)
-    class Asks:
-        name: str = "asks"
-
-        def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-            return PolicyDecision.ask("may it?")
-
-        def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
-
     answers: list[bool] = []
 
     def approver(request: Any) -> bool:
@@ -316,7 +305,7 @@ def test_a_postponed_call_is_not_recorded_and_runs_when_it_is_made_again(world: 
         return answers.pop()
 
     with world.session() as session:
-        door = world.executor(session, policies=[Asks()], approver=approver)
+        door = world.executor(session, policies=[ASKS], approver=approver)
         with pytest.raises(CallPostponed):
             door.execute(call("change", "a"), reply="r")
         assert len(session[ToolInvoked]) == 0
@@ -395,16 +384,9 @@ def test_records_are_found_by_the_index(tmp_path: Path) -> None:
     assert "handrail_entries_of_calls" in str(plan)
 
 
-class Denies:
-    """Denies every call of one tool."""
-
-    name = "denies"
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.deny("not today") if tool.name == "denied" else PolicyDecision.allow()
-
-    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
-        pass
+def deny_denied(tool: Tool[Any, Any], _params: object) -> PolicyDecision:
+    """Deny every call of one tool."""
+    return PolicyDecision.deny("not today") if tool.name == "denied" else PolicyDecision.allow()
 
 
 @pytest.mark.parametrize(
@@ -444,7 +426,7 @@ def test_calls_of_one_identity_that_fail_side_by_side_are_recorded_once(
     begun, released = asyncio.Event(), asyncio.Event()
     tools = tool("hold", hold), tool("look", effect="read"), tool("denied", effect="read"), tool("refusing", refuse)
     with world.session() as session:
-        door = executor(*tools, policies=[Denies()], session=session)
+        door = executor(*tools, policies=[Decides(deny_denied)], session=session)
         first, second = asyncio.run(run(door))
         assert (first.replayed, second.replayed) == (False, True)
         assert first.content == second.content

@@ -11,11 +11,11 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed
-from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import ApprovalRequest, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session import Append, SliceView
 from handrail.store import SqliteStore
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, echo, events, executor, soon, tool
+from tests.runtime.bench import ASKS, BOTH_WAYS, Kept, Note, call, echo, events, executor, soon, tool
 
 Run = Callable[[Any, ToolCall], ToolMessage]
 
@@ -119,18 +119,6 @@ async def test_subscribers_of_a_call_that_left_the_queue_hear_of_it_while_others
     assert session[Kept].all() == (Kept("1"),)
 
 
-class Ask:
-    """Wants every call to be approved."""
-
-    name = "ask"
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.ask("may it?")
-
-    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Remember nothing."""
-
-
 class Away:
     """An approver that is not there until it is."""
 
@@ -148,7 +136,7 @@ def test_a_call_that_an_approver_puts_off_is_recorded_when_it_is_carried_out(way
     """Nobody hears of it before, its effect is free, and its place is given up."""
     away, heard = Away(), list[str]()
     pay = tool("pay", effect="external")
-    door = executor(pay, policies=[Ask()], approver=away)
+    door = executor(pay, policies=[ASKS], approver=away)
     door.environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
     for _ in range(2):
         with pytest.raises(CallPostponed, match="nobody is there"):
@@ -196,7 +184,7 @@ def test_a_store_hears_nothing_of_a_postponed_call(tmp_path: Path) -> None:
         away.there = there
         with SqliteStore(tmp_path / "desk.db") as store, Session.open(store, "s", types=[Note]) as session:
             assert session[ToolInvoked].all() == ()
-            door = executor(pay, policies=[Ask()], approver=away, session=session)
+            door = executor(pay, policies=[ASKS], approver=away, session=session)
             if there:
                 assert not door.execute(call("pay")).replayed
             else:

@@ -157,7 +157,7 @@ def reconcile_effect(
     finding.check()
     screen = Screen()
     if finding.happened is None and not screen.can_ask:
-        raise CycloptsError(msg="has it happened? Give --happened or --not-happened, for lack of a terminal")
+        raise CycloptsError(msg="has it happened? Give --happened or --not-happened; it is asked only on a terminal")
     with options.open(writing=True) as store:
         row = found_effect(store, key, partition)
         now = store.now()
@@ -295,8 +295,8 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
     if options.as_json:
         gone = came.going if came.dry_run else came.removed
         effects = [show.effect_json(row, came.now, beside) for row, beside in gone]
-        text = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
-        screen.json({**text, "effects": effects})
+        counts = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
+        screen.json({**counts, "effects": effects})
     elif came.dry_run:
         print_effects(screen, came.going, came.now)
         screen.say(f"Would forget {_named(came.going)}.")

@@ -271,11 +271,11 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
     null if they were not recorded, and a string if they were cut; `written` is what the model wrote, and null if that
     is the arguments.
     """
-    text = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
-    text |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
-    text["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
-    text |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
-    text["testimony"] = [
+    found = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
+    found |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
+    found["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
+    found |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
+    found["testimony"] = [
         {
             "given_at": said.given_at.isoformat(),
             "fence": said.fence,
@@ -288,15 +288,15 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
     ]
     if row.value is not None:
         try:
-            text["value"] = json.loads(row.value)
+            found["value"] = json.loads(row.value)
         except ValueError:
-            text["value_text"] = row.value.decode(errors="replace")
+            found["value_text"] = row.value.decode(errors="replace")
     if row.arguments is not None:
         try:
-            text |= read_arguments(row.arguments)._asdict()
+            found |= read_arguments(row.arguments)._asdict()
         except ValueError:
-            text["arguments_text"] = row.arguments.decode(errors="replace")
-    return text
+            found["arguments_text"] = row.arguments.decode(errors="replace")
+    return found
 
 
 Shown: TypeAlias = tuple[EffectRow, Beside]

@@ -405,18 +405,18 @@ def order_differences(
     An event that was appended to its own slice stands where it was taken in; what reducers, seeds and restores have
     made of slices comes after all events.
     """
-    text: dict[type[Any], int] = {}
+    yielded: dict[type[Any], int] = {}
     for event in taken:
         kind = type(event)
         change = differences.get(kind)
-        place = text.get(kind, 0)
+        place = yielded.get(kind, 0)
         if change and not change.removed and place < len(change.items) and change.items[place] is event:
-            text[kind] = place + 1
+            yielded[kind] = place + 1
             yield kind, SliceDifference(change.start + place, 0, (event,))
         else:
             yield kind, SliceDifference(0, 0, (event,), "event")
     for kind, change in differences.items():
-        place = text.get(kind, 0)
+        place = yielded.get(kind, 0)
         if change and not place:
             yield kind, change
         elif change and place < len(change.items):
