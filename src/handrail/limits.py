@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import NoneType
 from typing import Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -116,6 +117,7 @@ class Budget:
 
     Raises:
         ValueError: a limit is not positive; the message names every such limit.
+        InvalidArgumentError: a limit is not a whole number, or `deadline` is not a `Deadline`.
     """
 
     deadline: Deadline | None = None
@@ -131,6 +133,9 @@ class Budget:
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,
         }
+        check_argument("Budget", "deadline", self.deadline, (Deadline, NoneType), "a Deadline, or None")
+        for name, limit in limits.items():
+            check_argument("Budget", name, limit, (int, NoneType), "a whole number, or None for no limit")
         faults = [f"{name}={limit}" for name, limit in limits.items() if limit is not None and limit <= 0]
         if faults:
             message = f"a budget's limits are 1 or more, or None for no limit; this one has {', '.join(faults)}"

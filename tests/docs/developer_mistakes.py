@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import handrail.store
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents import load_agent
 from handrail.errors import (
     CallIdReusedError,
     CircularResourceError,
@@ -27,7 +28,7 @@ from handrail.errors import (
     WrongResourceError,
 )
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.limits import BudgetTracker, Deadline
+from handrail.limits import Budget, BudgetTracker, Deadline
 from handrail.prompt import (
     Approval,
     External,
@@ -46,6 +47,7 @@ from handrail.resources import Binding, ResourceRegistry
 from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.session import stored_as
 from handrail.store.memory import MemoryStore
+from handrail.testing import Reply, ScriptedModel
 from tests.docs.mistaken_programs import (
     CALL,
     FILES,
@@ -123,6 +125,8 @@ TOOLS = (
             "which may be raised after the effect", lambda _: External(not_applied_on=(TimeoutError,))),
     Mistake("a time to live without its unit", "`IdempotencyConfig(...)`", PromptValidationError,
             "it must be a timedelta", lambda _: IdempotencyConfig(ttl=wrong(5))),
+    Mistake("a `key_fn` of two parameters", "`IdempotencyConfig(...)`", PromptValidationError,
+            "missing a required argument", lambda _: IdempotencyConfig(strategy="custom", key_fn=wrong(pay))),
     Mistake("`concurrent` that is a text", "`Tool(...)`", PromptValidationError, "concurrent=True or concurrent=False",
             lambda _: tool(concurrent="yes"), TOOL),
     Mistake("`accepts_overrides` that is a text", "`Tool(...)`", PromptValidationError, "accepts_overrides=False",
@@ -266,6 +270,17 @@ STORES = (
             lambda _: handrail.store.open("memory:", clock=wrong(1)), given("store.open", "clock", int)),
     Mistake("a number in the place of a budget", "`BudgetTracker(...)`", InvalidArgumentError, "max_total_tokens",
             lambda _: BudgetTracker(wrong(10_000)), given("BudgetTracker", "budget", int)),
+    Mistake("a limit that is a text", "`Budget(...)`", InvalidArgumentError, "a whole number, or None",
+            lambda _: Budget(max_total_tokens=wrong("5")), given("Budget", "max_total_tokens", str)),
+    Mistake("a database of SQLite in memory", "`store.open`", StoreError, 'write "memory:"',
+            lambda _: handrail.store.open("sqlite:///:memory:"), {"store": "sqlite:///:memory:"}),
+    Mistake("no folder", "`HostFilesystem(...)`", InvalidArgumentError, "the path of a folder",
+            lambda _: HostFilesystem(wrong(None)), given("HostFilesystem", "root", type(None))),
+    Mistake("a number in the place of a call to fork at", "`Session.fork`", InvalidArgumentError, "(reply, call id)",
+            lambda _: Session.open(MemoryStore(), "desk").fork(at=wrong(5)), given("Session.fork", "at", int)),
+    Mistake("a path in the place of a saved session", "`Session.from_json`", InvalidArgumentError,
+            "that Session.to_json returned", lambda folder: Session.from_json(wrong(folder), types=[Order]),
+            {"function": "Session.from_json", "argument": "data"}),
 )  # fmt: skip
 """Stores, sessions and limits."""
 
@@ -327,6 +342,10 @@ RUNS = (
     Mistake("a prompt in the place of an executor", "`HandrailCapability(...)`", InvalidArgumentError,
             "a ToolExecutor: ToolExecutor(", lambda _: HandrailCapability(wrong(prompt())),
             given("HandrailCapability", "executor", Prompt)),
+    Mistake("one reply in the place of several", "`ScriptedModel(...)`", InvalidArgumentError, "several replies",
+            lambda _: ScriptedModel(wrong(Reply(text="Done."))), given("ScriptedModel", "script", Reply)),
+    Mistake("no agent file", "`load_agent`", InvalidArgumentError, "the path of an agent file",
+            lambda _: load_agent(wrong(None)), given("load_agent", "path", type(None))),
 )  # fmt: skip
 """Runs."""
 

@@ -75,6 +75,13 @@ class State(str, enum.Enum):  # noqa: UP042 - not a StrEnum: its `str()` is the 
     DONE = "done"
 
 
+class Grade(enum.Enum):
+    """Numbers of which one is written as an integer too."""
+
+    HALF = 0.5
+    FULL = 1.0
+
+
 class Digit(enum.IntEnum):
     """Numbers."""
 
@@ -135,6 +142,7 @@ PAIRS: list[tuple[Any, list[Any]]] = [
     (Word | dt.date, [Word.DAY, dt.date(2026, 1, 31)]),
     (Digit | int, [Digit.ONE, 1]),
     (Digit | float, [Digit.ONE, 1.0]),
+    (Grade | Digit, [Grade.HALF, Grade.FULL, Digit.ONE]),
     (tuple[int, ...] | list[int], [(1,), [1], (), []]),
     (set[int] | list[int] | frozenset[int], [{1}, [1], frozenset({1}), set(), []]),
     (list[Approve] | list[Reject], [[Approve("a")], [Reject("a")]]),

@@ -148,8 +148,10 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
 
     Raises:
         AgentError: the file, the project or what the file names cannot be used; every problem that was found is in it.
+        InvalidArgumentError: `path` is not a path.
         Exception: what a module of the project raises when it is imported is chained to a `DiscoveryError`.
     """
+    check_argument("load_agent", "path", path, (str, os.PathLike), "the path of an agent file")
     file = Path(path)
     own = read_agent_file(file)
     project = Project.load(project_folder_of(file), resolve_all=False)  # another agent's names are its own affair

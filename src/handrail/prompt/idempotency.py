@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from handrail.errors import DumpError, InvalidReturnError, ModelVisibleError, PromptValidationError, ToolValidationError
+from handrail.prompt.signature import calling_fault
 from handrail.serde import digest, masking_of, with_tags
 from handrail.session.calls import CallRef
 
@@ -118,6 +119,8 @@ class IdempotencyConfig:
             _refuse(f"param_keys are only for strategy='params', and this is strategy={self.strategy!r}.")
         if self.strategy == "custom" and not callable(self.key_fn):
             _refuse("strategy='custom' needs key_fn=..., a function from the arguments to a string.")
+        if self.key_fn is not None and (fault := calling_fault(self.key_fn, (Any,), {})) is not None:
+            _refuse(f"key_fn {fault}. Write: def key_fn(params) -> str: ...")
         if self.strategy != "custom" and self.key_fn is not None:
             _refuse(f"key_fn is only for strategy='custom', and this is strategy={self.strategy!r}.")
 

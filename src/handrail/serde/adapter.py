@@ -49,9 +49,19 @@ from pydantic_core import (
 from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
 
-from handrail.serde.core_schemas import Core, choices_of, core_definitions, innermost, rebuilt, replacing, without_name
+from handrail.serde.core_schemas import (
+    Core,
+    choices_of,
+    core_definitions,
+    innermost,
+    rebuilt,
+    referred,
+    replacing,
+    without_name,
+)
 from handrail.serde.formatting import quote
 from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
+from handrail.serde.member_names import label_of
 from handrail.serde.recursive_unions import deciding, is_bounded
 
 BYTES_AS: Final = "base64"
@@ -123,6 +133,9 @@ _TEXT: Final = core_schema.str_schema()
 
 _names_no_number: Final = re.compile(r"[-+]?s?(nan|inf)", re.IGNORECASE).match
 
+_is_no_timestamp: Final = re.compile(r"[-+]?[0-9.]*[^-+0-9.]|[0-9]+-").match
+"""Of what is a timestamp in seconds, pydantic says that it is not an exact date."""
+
 _NUMBER_OR_TEXT: Final = core_schema.union_schema(
     [core_schema.int_schema(), core_schema.float_schema(), core_schema.str_schema()],
     custom_error_type="number",
@@ -134,6 +147,9 @@ _NUMBERS: Final = frozenset({"decimal", "fraction"})
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 
 _PLAIN_NUMBERS: Final = frozenset({"int", "float"})
+
+_NAMED: Final = frozenset({"none", "str", "int", "float", "bool", "dataclass"})
+"""Types that pydantic calls in the location of a fault what they are called in Python."""
 
 _DISTINCT_AS_WRITTEN: Final = frozenset({"any", "literal", "enum"})
 
@@ -219,7 +235,7 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
         if keys is not None and keys["type"] == "definition-ref":
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
         if part["type"] == "union":
-            tried = {**part, "choices": _numbers_first(part["choices"])}
+            tried = {**part, "choices": _numbers_first(_labelled(part, was, definitions))}
             return deciding(part, was=was, tried=tried, definitions=definitions)
         return _agreeing_part(part, config, made=made, published=published)
 
@@ -265,6 +281,18 @@ def _missing_of(cls: type[Enum]) -> object:
     return getattr(cls._missing_, "__func__", cls._missing_)
 
 
+def _labelled(union: Core, was: Core, definitions: Mapping[str, Core]) -> list[Any]:
+    """The choices of a union, each with the name of its type: pydantic's own is made of the parts of a core schema.
+
+    The names are in the locations of faults. Those of scalars and classes are what these are called in Python already.
+    """
+    pairs = zip(choices_of(union), choices_of(was), strict=True)
+    return [
+        choice if referred(original, definitions)["type"] in _NAMED else (choice, label_of(original, definitions))
+        for choice, original in pairs
+    ]
+
+
 def _numbers_first(choices: list[Any]) -> list[Any]:
     """The choices of a union, so that a number stays one where a `Decimal`, which takes numbers too, is declared first.
 
@@ -294,11 +322,12 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
     fits = re.compile(form).match
     read: Callable[..., object] = validator.validate_strings
     is_number = core["type"] in _NUMBERS
+    is_explained = _names_no_number if is_number else _is_no_timestamp
 
     def parsed(value: object) -> object:
         if type(value) is str:
             does_fit = fits(value)
-            if is_number and not does_fit and not _names_no_number(value):
+            if not does_fit and not is_explained(value):
                 raise PydanticCustomError("form", fault)
             made = read(value, strict=True)
             if not does_fit:

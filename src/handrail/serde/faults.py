@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from handrail.serde.formatting import count_noun, format_path, nearest, quote, shorten
-from handrail.serde.json_schema import DECIMAL, FRACTION, Node, is_array, is_object, options_of, resolve_ref
+from handrail.serde.json_schema import DECIMAL, FRACTION, Node, is_array, is_object, leaves_of, options_of, resolve_ref
 from handrail.serde.location import NO_VALUE_THERE, FaultLocation, Path, asked_at, followed_each, unwrapped
 
 Fault = tuple[str, str]
@@ -166,8 +166,7 @@ def _union(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
 def _is_inside(item: _Found, level: int) -> bool:
     """Whether the fault lies within a branch, rather than being that the value is something else altogether."""
     spot = item.spot
-    deeper = len(spot.path) > len(spot.branches[level].at) or len(spot.branches) > level + 1
-    return deeper or item.line["type"] in _REFUSED_BY_CODE
+    return len(spot.path) > len(spot.branches[level].at) or item.line["type"] in _REFUSED_BY_CODE
 
 
 def _is_other(item: _Found, level: int) -> bool:
@@ -289,8 +288,8 @@ def describe_expected(node: Node, root: Node, *, depth: int = 0) -> str:
     Items and values of containers are described at the first level only.
     """
     node = resolve_ref(node, root)
-    if options := options_of(node):
-        return join_alternatives(describe_expected(option, root, depth=depth) for option in options)
+    if options_of(node):
+        return join_alternatives(describe_expected(option, root, depth=depth) for option in leaves_of(node, root))
     if "const" in node or "enum" in node:
         return join_alternatives(_choice(choice) for choice in node.get("enum", [node.get("const")]))
     kind = node.get("type", "")

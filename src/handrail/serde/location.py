@@ -12,10 +12,15 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
-from handrail.serde.json_schema import Node, is_array, is_object, options_of, resolve_ref
+from handrail.serde.json_schema import Node, is_array, is_object, leaves_of, options_of, resolve_ref
 
-_ARRAYS = {"list", "tuple", "set", "frozenset"}
+_ARRAYS = {"list", "tuple", "set", "frozenset", "deque"}
+_MAPPINGS = {"dict", "OrderedDict", "Counter"}
 _SCALARS = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
+_FORMATS = {"datetime": "date-time", "date": "date", "time": "time", "timedelta": "duration", "UUID": "uuid"}
+
+_KEY = "[key]"
+"""What pydantic writes into a location behind a key that is at fault itself."""
 
 _WITHOUT_KEYS = {"array", "integer", "number", "string", "boolean", "null"}
 
@@ -92,7 +97,7 @@ def asked_at(path: Path, root: Node) -> tuple[Node, ...]:
     """The schemas that can hold at `path` in the data: of every branch of a union, for none has been tried."""
     nodes: tuple[Node, ...] = (root,)
     for segment in path:
-        nodes = tuple(child for node in nodes for one in _leaves(node, root) for child in _children(one, segment))
+        nodes = tuple(child for node in nodes for one in leaves_of(node, root) for child in _children(one, segment))
     return tuple(resolve_ref(node, root) for node in nodes)
 
 
@@ -111,10 +116,10 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     union = next((node for node in around if options_of(node)), None)
     if union is not None and segment in {ALL_MEMBERS, MARKS_ALONE}:
         return spot
-    if union is not None:
+    if union is not None and segment != _KEY:
         branch = SchemaBranch(spot.path, str(segment), union, spot.value)
         return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
-    if segment == "[key]":
+    if segment == _KEY:
         return replace(spot, nodes=(), is_key=True)
     if isinstance(segment, str) and around and all(node.get("type") in _WITHOUT_KEYS for node in around):
         return spot  # the name of a branch: members that JSON does not distinguish have one schema
@@ -127,16 +132,6 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     )
 
 
-def _leaves(node: Node, root: Node) -> Iterator[Node]:
-    """`node`, or what it refers to, or all that it can be if it is a union."""
-    node = resolve_ref(node, root)
-    options = options_of(node)
-    if not options:
-        yield node
-    for option in options:
-        yield from _leaves(option, root)
-
-
 def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
     """The branches that a label can mean: all of them, where it is not clear."""
     tag = union.get("discriminator", {}).get("mapping", {}).get(label)
@@ -147,7 +142,7 @@ def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
 
 
 def _fits(node: object, label: str) -> bool:
-    """Whether pydantic may name `node` so: after the class of an object, or as Python writes the type of a scalar."""
+    """Whether a label is that of `node`: the name of a class, or a type as Python writes it."""
     if not is_object(node):
         return False
     if "$ref" in node:
@@ -155,11 +150,34 @@ def _fits(node: object, label: str) -> bool:
         name = re.sub(r"\W", "_", label)
         return definition == name or definition.startswith(f"{name}_")
     name, _, inner = label.removesuffix("]").partition("[")
-    if name in _ARRAYS:
-        return node.get("type") == "array" and _fits(node.get("items"), inner.removesuffix(", ..."))
-    if name == "dict":
-        return _fits(node.get("additionalProperties"), inner.partition(",")[2])
-    return bool(node.get("type") == _SCALARS.get(name))
+    held = _split(inner)
+    if name in _ARRAYS and node.get("type") == "array":
+        items = node.get("prefixItems", [node.get("items")] * min(len(held), 1))
+        return len(items) == len(held) and all(map(_may_fit, items, held))
+    if name in _MAPPINGS and node.get("type") == "object":
+        return "properties" not in node and all(_may_fit(node.get("additionalProperties"), each) for each in held[1:])
+    if name in _FORMATS:
+        return bool(node.get("format") == _FORMATS[name])
+    return bool(node.get("type") == _SCALARS.get(name, ""))
+
+
+def _may_fit(node: object, label: str) -> bool:
+    """The same for what a collection holds, of which a label does not say all."""
+    is_plain = label.partition("[")[0] in {*_ARRAYS, *_MAPPINGS, *_SCALARS, *_FORMATS}
+    if not is_plain or not is_object(node) or "enum" in node:
+        return True
+    return any(_may_fit(option, label) for option in options_of(node)) or _fits(node, label)
+
+
+def _split(inner: str) -> list[str]:
+    """The types between the brackets of a label."""
+    parts: list[str] = []
+    for part in filter(None, inner.split(", ")):
+        if parts and parts[-1].count("[") > parts[-1].count("]"):
+            parts[-1] += f", {part}"
+        else:
+            parts.append(part)
+    return parts
 
 
 def _children(node: Node, segment: str | int) -> Iterator[Node]:

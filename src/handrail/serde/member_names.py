@@ -27,6 +27,9 @@ _CLASSES: Final[Mapping[str, type[Any]]] = {
 }
 """The classes of the values, by the type of the core schema."""
 
+_READ_AS: Final = frozenset({"list", "dict"})
+"""What the abstract collections are read as."""
+
 _OTHERS: Final = {"any": "Any", "url": "Url"}
 
 
@@ -101,6 +104,12 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
         return Spelling(short, placed, classes)
     shorts, places = ", ".join(one.short for one in inner), ", ".join(one.placed for one in inner)
     return Spelling(f"{short}[{shorts}]", f"{placed}[{places}]", classes)
+
+
+def label_of(core: Core, definitions: Mapping[str, Core]) -> str:
+    """A type as a message names it: written out, and a `Sequence` by the list that it is read as."""
+    is_abstract = core["type"] == "json-or-python" and core["json_schema"]["type"] in _READ_AS
+    return spelling(core["json_schema"] if is_abstract else core, definitions).short
 
 
 def _is_holding(core: Core, definitions: Mapping[str, Core]) -> bool:

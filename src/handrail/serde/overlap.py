@@ -20,7 +20,7 @@ from handrail.serde.json_schema import (
     KEY_FORMS,
     Node,
     is_object,
-    options_of,
+    leaves_of,
     resolve_ref,
 )
 
@@ -110,7 +110,7 @@ class _Search:
 
     def _takes(self, side: Side, choice: object) -> bool:
         if choices := _choices(side.node):
-            return any(type(each) is type(choice) and each == choice for each in choices)
+            return any(_is_same_choice(each, choice) for each in choices)
         asked, kind = side.node.get("type"), json_kind(choice)
         if asked is None:
             return True
@@ -153,17 +153,17 @@ class _Search:
 
 
 def _leaves(side: Side) -> Iterator[Side]:
-    """The schema, or what it refers to, or all that it can be if it is a union."""
-    node = resolve_ref(side.node, side.root)
-    options = options_of(node)
-    if not options:
-        yield side.at(node)
-    for option in options:
-        yield from _leaves(side.at(option))
+    return map(side.at, leaves_of(side.node, side.root))
 
 
 def _choices(node: Node) -> list[object]:
     return list(node.get("enum", [node["const"]] if "const" in node else []))
+
+
+def _is_same_choice(one: object, other: object) -> bool:
+    """Whether JSON has one value for both: `1` is `1.0` there, and is not `true`."""
+    kinds = {json_kind(one), json_kind(other)}
+    return one == other and (len(kinds) == 1 or kinds == {"integer", "number"})
 
 
 def _form(node: Node) -> str:

@@ -29,7 +29,7 @@ from dataclasses import MISSING, Field, InitVar, dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
@@ -61,7 +61,17 @@ _LONGEST_PATH = 60
 
 _FIELD_MODULE = "pydantic.fields"  # not imported, because it takes longer than all the rest here
 
-_RENAMING = ("alias", "validation_alias", "serialization_alias", "exclude")
+_RENAMING: Final[Mapping[str, tuple[str, str]]] = {
+    **{
+        name: (f"{name} is not taken, because one field has one name everywhere", "rename the field")
+        for name in ("alias", "validation_alias", "serialization_alias")
+    },
+    "exclude": (
+        "exclude is not taken, because a value that is written without the field could not be read back",
+        "remove it; declare SecretStr for what is not to be shown",
+    ),
+}
+"""What gives a field a second name or hides it: what is wrong, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +342,7 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
 def _check_renaming(options: Mapping[Any, object], kind: object, path: str) -> None:
     for name in _RENAMING:
         if options.get(name) is not None:
-            unsupported_field(
-                kind, path, f"{name} is not taken, because one field has one name everywhere", "rename the field"
-            )
+            unsupported_field(kind, path, *_RENAMING[name])
 
 
 def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object

@@ -27,6 +27,7 @@ from handrail.errors import (
     SnapshotError,
     UnknownTypeError,
 )
+from handrail.errors.developer import check_argument
 from handrail.serde import codec, stored_codec
 from handrail.session.persistence.stored_types import StoredType, stored_type
 
@@ -87,7 +88,10 @@ def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> Sessi
     Raises:
         SnapshotError: the data is not a saved session or is cut short, names a type that is not among `types`, or holds
             an item that does not fit its type.
+        InvalidArgumentError: `data` is not text, or `types` is one class.
     """
+    check_argument("Session.from_json", "data", data, (str, bytes), "the text that Session.to_json returned")
+    check_argument("Session.from_json", "types", types, Iterable, "the classes of the slices: types=[Order]")
     known = _by_name(types)
     try:
         file = codec(_File).parse_json(data)

@@ -21,6 +21,10 @@ _FORMS = (
 )
 
 
+_IN_MEMORY = frozenset({"//", "//:memory:", "///:memory:", ":memory:"})
+"""How a database of SQLite in memory is named elsewhere."""
+
+
 def open(  # noqa: A001 - it is called `handrail.store.open`
     url: str,
     *,
@@ -55,6 +59,8 @@ def open(  # noqa: A001 - it is called `handrail.store.open`
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(clock=clock or SYSTEM_CLOCK)
+    if scheme == "sqlite" and rest in _IN_MEMORY:
+        raise StoreError(f'{url!r} is not a store of Handrail; write "memory:" for one in memory', store=url)
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > len("///"):
         path = unquote(rest[len("///") :])
         return SqliteStore(path, durability=durability, busy=busy, read_only=read_only, clock=clock or SYSTEM_CLOCK)

@@ -33,6 +33,7 @@ except ModuleNotFoundError as error:
         f"ScriptedModel needs {error.name}, which is not installed: pip install 'handrail[pydantic-ai,testing]'"
     ) from error
 
+from handrail.errors.developer import check_argument
 from handrail.testing.playback import Playback, SentMessage, SentMessages
 from handrail.testing.script import Reply, Script
 
@@ -53,7 +54,10 @@ class ScriptedModel(FunctionModel):
 
         Raises:
             ScriptError: the replies are not a valid script.
+            InvalidArgumentError: `script` is one reply, or something else.
         """
+        expected = "a Script, or several replies: ScriptedModel([Reply(text='Done.')])"
+        check_argument("ScriptedModel", "script", script, (Script, Iterable), expected)
         self.playback = Playback(script if isinstance(script, Script) else Script(tuple(script)))
         super().__init__(self._reply, stream_function=self._stream, model_name=name)
 

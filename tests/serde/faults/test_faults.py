@@ -2,16 +2,66 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import make_dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
 
 import pytest
 from inline_snapshot import snapshot
+from typing_extensions import TypeAliasType
 
 from handrail.errors import ParseError
 from handrail.serde import codec, parse
 from tests.serde.expected_faults import told
 from tests.serde.shapes import Drawing, Json, Plan, Step, Tree
 from tests.serde.slips import Wide
+
+Whole = TypeAliasType("Whole", int | list[int])
+
+UNIONS: list[tuple[Any, Json, list[str]]] = [
+    (
+        Sequence[int] | Sequence[bool],
+        ["b"],
+        [
+            "$.field[0]: expected an integer, got a string (if meant as list[int])",
+            "$.field[0]: expected a boolean, got a string (if meant as list[bool])",
+        ],
+    ),
+    (
+        list[Decimal] | tuple[dt.datetime, Sequence[int]],
+        ["2026", "b"],
+        [
+            '$.field[1]: expected a number or a decimal string such as "12.50": it has to be written in the',
+            "    digits 0 to 9, with a sign, a decimal point and an exponent where needed, and no blanks,",
+            "    commas or underscores (if meant as list[Decimal])",
+            '$.field[0]: expected a date-time string such as "2026-01-31T12:00:00Z": input should be written',
+            "    as in ISO 8601 (if meant as tuple[datetime, Sequence])",
+            "$.field[1]: expected an array (each item: an integer), got a string (if meant as",
+            "    tuple[datetime, Sequence])",
+        ],
+    ),
+    (
+        Mapping[str, int] | dict[str, bool],
+        {"a": "b"},
+        [
+            "$.field.a: expected an integer, got a string (if meant as dict[str, int])",
+            "$.field.a: expected a boolean, got a string (if meant as dict[str, bool])",
+        ],
+    ),
+    (
+        dt.timedelta | Whole,
+        "zz",
+        [
+            '$.field: expected an ISO 8601 duration string such as "PT1H30M", an integer or an array (each',
+            "    item: an integer), got a string that is none of these",
+        ],
+    ),
+]
+"""Types of a field, with data of no member and what is wrong with it."""
 
 
 def test_all_faults_of_one_input_are_told_at_once() -> None:
@@ -74,6 +124,32 @@ def test_where_a_union_leaves_it_open_every_branch_is_told() -> None:
             "$.shapes[0].radius: missing field radius; expected a number (if meant as Circle)",
             '$.shapes[0].kind: missing field kind; expected "square" (if meant as Square)',
             "$.shapes[0].side: missing field side; expected a number (if meant as Square)",
+        ]
+    )
+
+
+@pytest.mark.parametrize("kind, data, expected", UNIONS)
+def test_members_of_unions_are_named_as_python_writes_them(kind: Any, data: Json, expected: list[str]) -> None:
+    """An abstract collection by the list that it is read as; what a member asks for is its own."""
+    box = make_dataclass("Box", [("field", kind)])
+    assert told(box, {"field": data}) == expected
+
+
+@pytest.mark.parametrize("kind", [UUID, dt.date, int, bool, float])
+def test_a_wrong_key_is_told_apart_from_a_wrong_value(kind: Any) -> None:
+    """Also where the values are of several types."""
+    box = make_dataclass("Box", [("field", dict[kind, Decimal])])
+    fault = told(box, {"field": {"a-1": "1.50"}})[0]
+    assert fault.startswith('$.field["a-1"]: wrong key: ')
+
+
+@pytest.mark.parametrize("text", ["2026", "-5", "1.5"])
+def test_a_number_in_the_place_of_a_date_is_not_taken_for_a_timestamp(text: str) -> None:
+    """Pydantic takes one in seconds."""
+    box = make_dataclass("Box", [("field", dt.date)])
+    assert told(box, {"field": text}) == snapshot(
+        [
+            '$.field: expected a date string such as "2026-01-31": input should be written as in ISO 8601',
         ]
     )
 

@@ -144,7 +144,7 @@ WORDS = snapshot(
         ],
         "pages": ["$.pages.items[0]: expected an integer or a string, got null"],
         "tagged": [
-            "$.tagged: expected an object with the fields (kind, radius) or an object with the fields (kind,",
+            "$.tagged: expected an object with the fields (kind, radius), an object with the fields (kind,",
             "    side) or null, got an object that is none of these",
             '$.tagged.kind: expected "circle" or "square", got another string',
         ],

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Literal, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -115,9 +115,11 @@ class HostFilesystem:
             FilesystemBusyError: another filesystem works on the root.
             PathEscapeError: a pattern is not one inside the root.
             FilesystemError: this is not a POSIX system.
-            InvalidArgumentError: `store` is not a store, or `wait` is not a `timedelta`.
+            InvalidArgumentError: an argument has a wrong type.
         """
         require_posix()
+        check_argument("HostFilesystem", "root", root, (str, os.PathLike), "the path of a folder")
+        check_argument("HostFilesystem", "journal", journal, (str, os.PathLike, NoneType), "the path of a folder")
         if store is not None and not hasattr(store, "record_commit"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import islice
+from types import NoneType
 from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json
@@ -345,7 +346,12 @@ def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | t
     Raises:
         SessionNotFoundError: the session is not in the store.
         SessionError: it has recorded no such call, or the store has a session of the new id.
+        InvalidArgumentError: `at` is of another type.
     """
+    expected = "the id of a call, or (reply, call id)"
+    check_argument("Session.fork", "at", at, (str, tuple, NoneType), expected)
+    if isinstance(at, tuple) and len(cast("tuple[object, ...]", at)) != len(CallRef._fields):
+        raise InvalidArgumentError(function="Session.fork", argument="at", given=at, expected=expected)
     row = store.find(session_id)
     end = None if row is None else row.head
     if at is not None:
