@@ -17,14 +17,14 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
-from handrail.adapters.pydantic_ai.conversation import Conversation, Said
+from handrail.adapters.pydantic_ai.conversation import Conversation, SavedMessages
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import slot_effect_key
 from handrail.runtime import EffectLedger, Session, ToolInvoked
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
 from tests.adapters.notes import Note
@@ -156,6 +156,6 @@ async def test_a_conversation_that_cannot_be_read_keeps_no_other_from_its_ids(tm
     """What it names is not known, so the id of the provider does not count."""
     box = Outbox()
     with opened(tmp_path) as session:
-        session[Said].append(Said("of another version", "{}"))
+        session[SavedMessages].append(SavedMessages("of another version", "{}"))
         result = await agent_of(box, session, asks("hi", reply_id=SAME)).run("Do it.")
         assert [event.ref for event in session[ToolInvoked]] == [CallRef(f"{result.run_id}:1", "call_0")]

@@ -22,7 +22,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from handrail import store
 from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, load_agent
 from handrail.runtime import Session, ToolInvoked
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.testing import crash_at
 from tests.agents.folders import write
 

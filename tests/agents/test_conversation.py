@@ -12,7 +12,7 @@ from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, Too
 from pydantic_ai.messages import ModelMessagesTypeAdapter, UserPromptPart
 
 from handrail import store
-from handrail.adapters.pydantic_ai.conversation import Conversation, Said
+from handrail.adapters.pydantic_ai.conversation import Conversation, SavedMessages
 from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.agents import Answer, RunOptions
 from handrail.errors import AgentError, StoreCorruptError
@@ -45,7 +45,9 @@ def conversation(*messages: ModelMessage, ended: bool = False) -> Conversation:
 
 def kept(session: Session) -> list[ModelMessage]:
     """All messages that are in a session."""
-    return [message for said in session[Said] for message in ModelMessagesTypeAdapter.validate_json(said.messages)]
+    return [
+        message for said in session[SavedMessages] for message in ModelMessagesTypeAdapter.validate_json(said.messages)
+    ]
 
 
 def dumped(messages: Sequence[ModelMessage]) -> list[object]:
@@ -81,7 +83,7 @@ def test_nothing_new_is_nothing_to_keep() -> None:
     first.save([ASK, ANSWER])
     first.save([ASK, ANSWER])
     Conversation(session, "desk").save([ASK, ANSWER], ended=True)
-    assert len(session[Said].all()) == 1
+    assert len(session[SavedMessages].all()) == 1
 
 
 def test_a_conversation_belongs_to_one_agent() -> None:
@@ -97,7 +99,7 @@ def test_messages_that_cannot_be_read_are_told_with_their_place(text: str) -> No
     """Another version of PydanticAI may have written them."""
     session = Session(session_id="s")
     Conversation(session, "desk").save([ASK])
-    session[Said].append(Said("desk", text))
+    session[SavedMessages].append(SavedMessages("desk", text))
     with pytest.raises(AgentError, match="part 2 of the conversation in session 's' cannot be read by this version"):
         Conversation(session, "desk")
 
@@ -116,7 +118,7 @@ def test_messages_that_no_json_can_hold_are_refused() -> None:
     found = Conversation(session, "desk")
     with pytest.raises(AgentError, match=r"the conversation of desk in session 's' cannot be stored.*unknown type"):
         found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
-    assert session[Said].all() == ()
+    assert session[SavedMessages].all() == ()
 
 
 def test_a_damaged_row_is_the_stores_to_tell(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ async def test_every_message_is_kept_once(tmp_path: Path) -> None:
         script = [Reply(calls=[Call("echo", {"text": "x"}, id=f"call-{turn}")]), DONE]
         result = await play(agent, script, session=session)
         assert dumped(kept(session)) == dumped(result.messages)
-        sizes.append(sum(len(said.messages) for said in session[Said]))
+        sizes.append(sum(len(said.messages) for said in session[SavedMessages]))
     grown = [after - before for before, after in pairwise(sizes)]
     assert len(kept(session)) == 4 * 6
     assert max(grown) - min(grown) < 100

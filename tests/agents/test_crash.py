@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.adapters.pydantic_ai.conversation import Said
+from handrail.adapters.pydantic_ai.conversation import SavedMessages
 from handrail.agents import Answer
 from handrail.crash_points import POINTS
 from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
@@ -105,7 +105,7 @@ def test_a_run_that_was_killed_in_a_unit_of_work_is_finished_by_another_process(
             break
         before = desk.world
         reader = Reader(REPLIES)
-        said = desk.values(Said)
+        said = desk.values(SavedMessages)
         assert said or not before
         if said and "Done." in said[-1].messages:
             continue  # it was killed with nothing left to do

@@ -18,7 +18,7 @@ from handrail.adapters.pydantic_ai.replies import STAMP, name_in_history
 from handrail.agents import Answer
 from handrail.agents.approval.records import ApprovalRecord
 from handrail.runtime import Session, ToolInvoked
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies, desk_in
 
 NOTE = Asked("d1", "note", {"text": "a"})

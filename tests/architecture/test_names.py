@@ -105,7 +105,7 @@ FACES = {
     """,
     "handrail.serde": """
         Codec Extra MASK Masking canonical_json codec digest dump has_ambiguous_unions is_secret masked_json
-        masking_of parse result_codec schema schema_masking stored_codec with_tags
+        masking_of parse result_codec schema schema_masking stored_codec tag_fields
     """,
     "handrail.session": """
         Append CallRef Change DatabaseConnection OpenCall Reducer Replace Session SessionSnapshot SessionStore Slice
@@ -113,7 +113,7 @@ FACES = {
     """,
     "handrail.store": """
         ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryStore MemoryStore SqliteStore Store
-        Testimony Wake open
+        Testimony WatchCallback open
     """,
     "handrail.store.postgres": """
         PostgresStore Server

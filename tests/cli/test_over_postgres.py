@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from handrail import store as stores
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from tests.cli.desk import SESSION, Command, fill, record
 from tests.store.postgres_server import fresh_url
 

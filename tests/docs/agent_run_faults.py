@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib import invalidate_caches
 from pathlib import Path
 
-from handrail.adapters.pydantic_ai.conversation import Said, one_at_a_time
+from handrail.adapters.pydantic_ai.conversation import SavedMessages, one_at_a_time
 from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
 from handrail.agents.run.options import DEFAULT_OPTIONS
 from handrail.cli import main
@@ -237,7 +237,7 @@ def _beside_another(folder: Path) -> Fault:
 
 def _of_another_version(folder: Path) -> Fault:
     session = Session()
-    session[Said].append(Said("desk", '[{"kind": "nothing that there is"}]'))
+    session[SavedMessages].append(SavedMessages("desk", '[{"kind": "nothing that there is"}]'))
     return raised(lambda: _run(written(folder, {}), session=session))
 
 

@@ -16,7 +16,7 @@ from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime.environment import Environment
 from handrail.session import Session
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.testing import FakeClock
 from tests.prompt.samples import lookup_tool
 

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from handrail.errors import InvalidReturnError, PromptValidationError, ToolValidationError
 from handrail.prompt.idempotency import EffectKey, IdempotencyConfig, slot_effect_key, slot_key
 from handrail.serde import canonical_json, digest
-from handrail.session.calls import CallRef, is_reply
+from handrail.session.call_ref import CallRef, is_reply
 
 
 @dataclass(frozen=True)

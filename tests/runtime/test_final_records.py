@@ -20,7 +20,7 @@ from handrail.errors import (
 from handrail.limits import Deadline
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolInvoked
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from tests.runtime.bench import Note, call, events, executor, tool
 from tests.runtime.worlds import EFFECTS, World
 

@@ -11,9 +11,10 @@ from typing import Any, Literal, Self
 
 from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
-from handrail.store import EffectRow, Store, Testimony, Wake
+from handrail.store import EffectRow, Store, Testimony, WatchCallback
 from tests.store.stores import STORES
 
 Point = Literal["begin", "begun", "check", "insert", "replace", "testify", "append", "commit", "committed"]
@@ -139,7 +140,7 @@ class FaultyStore(Store):
     def rows(self) -> Iterator[EffectRow]:
         return self._store.rows()
 
-    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         return self._store.watch(partition, key, wake)
 
     # ------------------------------------------------------------------------------------------------------ sessions
@@ -185,8 +186,8 @@ class FaultyStore(Store):
     def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         return self._store.recorded_calls(session_id, limit=limit, call_id=call_id)
 
-    def record_of_call(self, session_id: str, call: CallRef) -> int | None:
-        return self._store.record_of_call(session_id, call)
+    def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
+        return self._store.record_of_call(session_id, ref)
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         return self._store.open_claims(session_id)

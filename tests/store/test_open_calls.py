@@ -24,7 +24,8 @@ from handrail.prompt import (
 from handrail.runtime import EffectLedger, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.session import Session, SlicePolicy
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import PostponedCall, open_calls_in_store
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner

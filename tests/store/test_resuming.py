@@ -16,7 +16,7 @@ from handrail.runtime import EffectAwaited, EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Unknown
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.session import Session
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.store.postgres_server import fresh_url

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import Checkpoint, SessionLock
 from handrail.store import Store
 from handrail.testing import FakeClock

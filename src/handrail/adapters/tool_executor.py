@@ -23,7 +23,7 @@ from handrail.runtime.environment import Environment, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
-from handrail.session.calls import MAX_IDENTITY_CHARACTERS, NESTED_SEPARATOR, is_reply
+from handrail.session.call_ref import MAX_IDENTITY_CHARACTERS, NESTED_SEPARATOR, is_reply
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "rendered_prompt": ((RenderedPrompt,), "what Prompt.render returned, or None"),

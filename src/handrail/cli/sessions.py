@@ -17,7 +17,7 @@ from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
 from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_time
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.serde.formatting import count_noun, shorten
-from handrail.session.calls import CallRef, storable_id
+from handrail.session.call_ref import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store

@@ -16,7 +16,7 @@ from handrail.filesystem import Filesystem
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
 from handrail.session import DatabaseConnection, Session
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 
 
 class ToolView(Protocol):
@@ -132,7 +132,7 @@ class ToolContext:
         self,
         environment: EnvironmentView,
         resources: CallScope,
-        call: CallRef,
+        ref: CallRef,
         idempotency_key: str | None = None,
         fence: int | None = None,
         beat_claim: Callable[[], object] | None = None,
@@ -142,14 +142,14 @@ class ToolContext:
         Args:
             environment: what all calls of the run share.
             resources: the resources as this call sees them.
-            call: the identity of the call.
+            ref: the identity of the call.
             idempotency_key: the key of the effect that the call claims.
             fence: the fence of the claim.
             beat_claim: renews the lease of the claim; `beat()` calls it.
         """
         self._environment = environment
         self._resources = resources
-        self._call = call
+        self._call = ref
         self._idempotency_key = idempotency_key
         self._fence = fence
         self._beat_claim = beat_claim

@@ -26,8 +26,8 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from handrail.errors import DumpError, InvalidReturnError, ModelVisibleError, PromptValidationError, ToolValidationError
 from handrail.prompt.signature import calling_fault
-from handrail.serde import digest, masking_of, with_tags
-from handrail.session.calls import CallRef
+from handrail.serde import digest, masking_of, tag_fields
+from handrail.session.call_ref import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
 """What a declared key is computed from: all arguments, some, or a function; or no key."""
@@ -214,7 +214,7 @@ class IdempotencyConfig:
                 f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {missing}. Nothing was run."
             )
         named = {name: getattr(params, name) if given is None else given[name] for name in there}
-        distinguished = with_tags(type(params), named) if tagged and given is None else named
+        distinguished = tag_fields(type(params), named) if tagged and given is None else named
         return _digest(tool_name, distinguished, hash_key, tagged=tagged)
 
     def _custom_part(self, tool_name: str, params: object) -> str:
@@ -245,16 +245,16 @@ def _decoded(params: object) -> Mapping[str, object] | None:
     return cast("Mapping[str, object]", params) if isinstance(params, Mapping) else None  # JSON's keys are strings
 
 
-def slot_key(call: CallRef) -> str:
+def slot_key(ref: CallRef) -> str:
     """The key of a call's slot: the identity of the call, or its digest if that is too long."""
-    return f"{_SLOT}:{call.key}"
+    return f"{_SLOT}:{ref.key}"
 
 
-def slot_effect_key(call: CallRef, written: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:
+def slot_effect_key(ref: CallRef, written: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:
     """The slot of a call of one session, for external tools without a declared key.
 
     Args:
-        call: the identity of the call.
+        ref: the identity of the call.
         written: the arguments as the model wrote them, decoded.
         session_id: the session.
         hash_key: the key of the ledger's store if the tool's parameters have secrets; else `None`.
@@ -262,7 +262,7 @@ def slot_effect_key(call: CallRef, written: object, *, session_id: str, hash_key
     Raises:
         ToolValidationError: the arguments have no canonical JSON.
     """
-    return EffectKey(session_id, slot_key(call), _digest(f"call {call.call_id}", written, hash_key))
+    return EffectKey(session_id, slot_key(ref), _digest(f"call {ref.call_id}", written, hash_key))
 
 
 def old_slot_effect_key(call_id: str, params: object, *, session_id: str) -> EffectKey:

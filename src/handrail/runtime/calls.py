@@ -31,7 +31,7 @@ from handrail.prompt import Tool, ToolResult
 from handrail.serde import codec, digest, dump, parse
 from handrail.serde.json_values import escaped_json
 from handrail.session import SlicePolicy, stored_as
-from handrail.session.calls import CallRef, shown_id
+from handrail.session.call_ref import CallRef, shown_id
 from handrail.session.persistence.stored_types import find_type, stored_type
 from handrail.store.protocol import ClaimOwner
 

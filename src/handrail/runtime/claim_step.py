@@ -21,7 +21,7 @@ from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
 from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
 from handrail.serde import has_ambiguous_unions
-from handrail.session.calls import shown_id
+from handrail.session.call_ref import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import current
 from handrail.turns import Ticket

@@ -33,7 +33,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.transaction import Transaction
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ Steps 1 and 2 lead from a name and a text to a tool and its parameters.
 In steps 4 and 5 policies allow, deny or ask; where they ask, a person or a rule of the program decides. A decision
 against the call is a `Denial`. If there is no decision, because a policy or the approver raised or no approver exists,
 the call is refused as well, but a repeat of it is judged anew. An invalid answer is a mistake of the program, and is
-raised to the developer. `preview_call` collects all questions before a call is made, and refuses nothing.
+raised to the developer.
 
 In step 9 the handler runs, with a time limit. Step 10 applies a success to the session: policies record it, reducers
 apply it, subscribers are notified. Step 12 records one `ToolInvoked` for each call, whatever the outcome; none for a
@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple, Never, cast
+from typing import Any, Never, cast
 from uuid import UUID
 
 from handrail.crash_points import reached
@@ -45,13 +45,10 @@ from handrail.prompt import (
     PolicyQuestion,
     Tool,
     ToolContext,
-    ToolPolicy,
     ToolResult,
 )
 from handrail.prompt.signature import is_async
-from handrail.resources import CallScope
-from handrail.runtime.calls import ToolCall, ToolInvoked
-from handrail.runtime.environment import Environment
+from handrail.runtime.calls import ToolInvoked
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
     CallRefusedError,
@@ -66,7 +63,6 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, is_result
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import stored_as
-from handrail.session.calls import CallRef
 from handrail.session.open_calls import note_postponed
 from handrail.transaction import Transaction, current
 
@@ -81,9 +77,6 @@ _log = logging.getLogger("handrail.runtime")
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
 
 _NOTHING = "None: on_result is not awaited; await in the handler"
-
-Reach = Callable[[Tool[Any, Any], Any, ToolContext], Mapping[str, str] | None]
-"""Returns the paths that links in the parameters of a call lead to, by parameter."""
 
 _RESULT: type[object] = ToolResult
 """What nearly all handlers return."""
@@ -243,94 +236,6 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
 def _no_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
     drop_unawaited(returned)
     return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)
-
-
-# ------------------------------------------------------------------------------------------------ before a call is made
-
-
-class CallPreview(NamedTuple):
-    """A call before it is made.
-
-    Attributes:
-        tool: the tool.
-        params: its parsed arguments.
-        questions: the questions of its policies in the current state.
-        reached: the paths that links in its parameters lead to, by parameter, as `Reach` returns them; `None` for none.
-    """
-
-    tool: Tool[Any, Any]
-    params: Any
-    questions: tuple[str, ...]
-    reached: Mapping[str, str] | None = None
-
-
-def preview_call(
-    call: ToolCall, reply: str | None, environment: Environment, *, without: str = "", reach: Reach | None = None
-) -> CallPreview | None:
-    """Parse a call before it is made, and collect its questions; `None` if it does not parse.
-
-    Args:
-        call: the call.
-        reply: the reply that asks for it.
-        environment: the environment of the run.
-        without: the name of a policy that is not asked.
-        reach: returns what the parameters lead to, if that is wanted.
-    """
-    prompt = environment.rendered_prompt
-    tool = prompt.tool(call.name)
-    if tool is None:
-        return None
-    try:
-        params = tool.parse(call.arguments, max_bytes=environment.max_argument_bytes)
-    except ParseError:
-        return None
-    resources = environment.resources.call_scope()
-    try:
-        context = ToolContext(environment, resources, CallRef(reply, call.id))
-        policies = [policy for policy in prompt.policies_for(tool.name) if policy.name != without]
-        asked = [question for policy in policies for question in _asked_by(policy, tool, params, context)]
-        link_targets = None if reach is None else _link_targets(reach, tool, params, context)
-    finally:
-        _close(resources, tool.name)
-    return CallPreview(tool, params, tuple(asked), link_targets)
-
-
-def _asked_by(
-    policy: ToolPolicy,
-    tool: Tool[Any, Any],
-    params: Any,  # noqa: ANN401 - of the tool's parameter type
-    context: ToolContext,
-) -> tuple[str, ...]:
-    try:
-        decision = policy.check(tool, params, context=context)
-        return (decision.reason,) if decision.verdict == "ask" else ()
-    except RunAbortedError:
-        raise
-    except Exception:  # noqa: BLE001 - asked again when the call is made, and denies it then
-        _log.debug("policy %s could not be asked in advance about %s", policy.name, tool.name, exc_info=True)
-        return ()
-
-
-def _link_targets(
-    reach: Reach,
-    tool: Tool[Any, Any],
-    params: Any,  # noqa: ANN401 - of the tool's parameter type
-    context: ToolContext,
-) -> Mapping[str, str] | None:
-    try:
-        return reach(tool, params, context)
-    except RunAbortedError:
-        raise
-    except Exception:  # noqa: BLE001 - as above: looked up again when the call is made
-        _log.debug("the paths that %s reaches could not be determined in advance", tool.name, exc_info=True)
-        return None
-
-
-def _close(resources: CallScope, tool_name: str) -> None:
-    try:
-        resources.close()
-    except Exception:  # noqa: BLE001 - logged, as at the end of a call
-        _log.exception("a resource could not be closed after policies were asked in advance about %s", tool_name)
 
 
 # -------------------------------------------------------------------------------------------------- step 9: the handler

@@ -9,7 +9,7 @@ from __future__ import annotations
 from handrail.serde.canonical import canonical_json, digest
 from handrail.serde.json_schema import MASK
 from handrail.serde.secrets import Masking, is_secret, masked_json, masking_of, schema_masking
-from handrail.serde.tagging import has_ambiguous_unions, with_tags
+from handrail.serde.tagging import has_ambiguous_unions, tag_fields
 from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema, stored_codec
 
 __all__ = [
@@ -30,5 +30,5 @@ __all__ = [
     "schema",
     "schema_masking",
     "stored_codec",
-    "with_tags",
+    "tag_fields",
 ]

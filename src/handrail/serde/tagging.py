@@ -56,7 +56,7 @@ def taggers_of(cls: type[Any]) -> Mapping[str, Tagger]:
     return _taggers.get(cls, lambda: _made_taggers(cls))
 
 
-def with_tags(cls: type[Any], named: Mapping[str, object]) -> Mapping[str, object]:
+def tag_fields(cls: type[Any], named: Mapping[str, object]) -> Mapping[str, object]:
     """Values of fields of a dataclass, by their names, tagged where their types are ambiguous."""
     taggers = taggers_of(cls)
     if not taggers:

@@ -1,6 +1,7 @@
 """Sessions: events in, slices out."""
 
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.reducers import append_all, reducer, replace_latest, upsert_by

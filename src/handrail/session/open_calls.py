@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from handrail.session.calls import CallLister, CallRef, OpenCall, still_open
+from handrail.session.call_records import CallLister, OpenCall, still_open
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import SessionRow, SessionStore
 from handrail.session.persistence.stored_types import stored_as
@@ -64,7 +65,7 @@ class PostponedCall:
         return (OpenCall(call=item.call, tool=item.tool, state="postponed") for item in items)
 
 
-def note_postponed(session: SessionSlices, call: CallRef, tool: str, at: datetime) -> None:
+def note_postponed(session: SessionSlices, ref: CallRef, tool: str, at: datetime) -> None:
     """Append a postponed call to the LOG of a stored session, unless it is there.
 
     Nothing is appended for a call without reply and id: no record of it could be found later.
@@ -73,9 +74,9 @@ def note_postponed(session: SessionSlices, call: CallRef, tool: str, at: datetim
         SessionError: the session is closed.
         StoreError: the store cannot be read.
     """
-    stored = call.stored if call.call_id else call  # an empty id is listed as it is
+    stored = ref.stored if ref.call_id else ref  # an empty id is listed as it is
     own = _own(session[PostponedCall].all(), session.session_id)
-    if call.is_named and not any(item.call == stored for item in own):
+    if ref.is_named and not any(item.call == stored for item in own):
         session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at))
 
 
@@ -97,8 +98,8 @@ def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall,
         StoreError: the store cannot be read.
     """
 
-    def is_settled(call: CallRef) -> bool:
-        number = store.record_of_call(row.session_id, call.stored)
+    def is_settled(ref: CallRef) -> bool:
+        number = store.record_of_call(row.session_id, ref.stored)
         record = None if number is None else recorded_item(store, row.session_id, number)
         return record is not None and record.session_id == row.session_id and record.final
 

@@ -19,15 +19,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Self, TypeVar, cast
 
-from handrail.errors import (
-    ReducerError,
-    SessionBusyError,
-    SessionError,
-    SessionUseError,
-    SnapshotError,
-)
+from handrail.errors import ReducerError, SessionBusyError, SessionError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
-from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, still_open
+from handrail.session.call_records import CallRecord, CallRecords, OpenCall, still_open
+from handrail.session.call_ref import CallRef
 from handrail.session.identity import check_identity, check_relatives, check_stored_id
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import listed_calls
@@ -199,12 +194,12 @@ class Session:
         if self._kept is not None:
             self._kept.check()
 
-    def commit_event(self, event: CallRecord, call: CallRef, transaction: Transaction) -> None:
+    def commit_event(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
         """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
 
         Args:
             event: the event; its slice is a LOG.
-            call: the identity of the call, by which `recorded_call` and `fork` find it.
+            ref: the identity of the call, by which `recorded_call` and `fork` find it.
             transaction: the call's, which is about to commit; it is nested in no other.
 
         Raises:
@@ -213,27 +208,27 @@ class Session:
         if self._kept is not None:
             with self._lock:
                 part = self._kept.part_of(transaction, self._state, self._log)
-                part.close_with(event, call, self._records)
+                part.close_with(event, ref, self._records)
 
-    def log_event(self, event: CallRecord, call: CallRef, *, nested: bool = False) -> None:
+    def log_event(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
         """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
 
         A store that fails is logged, and gets the event with the next unit.
 
         Args:
             event: the event; its slice is a LOG.
-            call: the identity of the call.
+            ref: the identity of the call.
             nested: whether the call was made inside another; then `recorded_call` does not find it, because what it did
                 may still be undone.
         """
-        self._log_item(type(event), event, call, is_record=True)
-        if nested or (call[0] is None and self._kept is None):
+        self._log_item(type(event), event, ref, is_record=True)
+        if nested or (ref[0] is None and self._kept is None):
             return
-        if call.is_named:
+        if ref.is_named:
             with self._lock:
-                self._records.add(call.stored, event)
+                self._records.add(ref.stored, event)
 
-    def recorded_call(self, call: CallRef) -> CallRecord | None:
+    def recorded_call(self, ref: CallRef) -> CallRecord | None:
         """The event that recorded a call of this session last; `None` if there is none.
 
         A session in memory finds only calls that have a reply. A fork does not find the calls of the session that it
@@ -243,20 +238,20 @@ class Session:
             StoreError: the store cannot be read.
         """
         with self._lock:
-            record = self._records.find(call.stored)
+            record = self._records.find(ref.stored)
         return record if record is not None and record.session_id == self.session_id else None
 
-    def adopt_record(self, call: CallRef, record: CallRecord) -> None:
+    def adopt_record(self, ref: CallRef, record: CallRecord) -> None:
         """Have `recorded_call` find a record under an identity that it does not state itself, as long as this is open.
 
         Records that were written before identities had a reply name none. Pass the reply of such a call if it is known.
 
         Args:
-            call: the identity of the call.
+            ref: the identity of the call.
             record: an event that records it; its session is this one.
         """
         with self._lock:
-            self._records.add(call, record)
+            self._records.add(ref, record)
 
     @property
     def open_calls(self) -> tuple[OpenCall, ...]:
@@ -273,8 +268,8 @@ class Session:
         claimed = () if kept is None else kept.store.open_claims(self.session_id)
         return still_open(claimed, listed_calls(self, self.kinds), self._is_settled)
 
-    def _is_settled(self, call: CallRef) -> bool:
-        record = self.recorded_call(call)
+    def _is_settled(self, ref: CallRef) -> bool:
+        record = self.recorded_call(ref)
         return record is not None and record.final
 
     def connection(self) -> DatabaseConnection:
@@ -536,7 +531,7 @@ class Session:
         """What a call is rolled back to; unlike `snapshot`, it is dropped with the call."""
         return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
 
-    def _log_item(self, kind: type[Any], item: object, call: CallRef | None = None, *, is_record: bool = False) -> None:
+    def _log_item(self, kind: type[Any], item: object, ref: CallRef | None = None, *, is_record: bool = False) -> None:
         """Append to a LOG. A closed session refuses all but the record of a call."""
         kept = self._kept
         if kept is None:
@@ -546,7 +541,7 @@ class Session:
         if not is_record:
             kept.check_open()
         with self._lock:
-            kept.note(kept.noting(kind, item, call))
+            kept.note(kept.noting(kind, item, ref))
             self._log.append(kind, item)
         caller = current()
         if caller is None or not caller.holds(self.turn):  # else it goes with the call that writes to this session

@@ -17,7 +17,7 @@ from handrail.store.protocol import (
     LedgerStore,
     Store,
     Testimony,
-    Wake,
+    WatchCallback,
 )
 from handrail.store.sqlite.store import SqliteStore
 from handrail.store.urls import open  # noqa: A004 - it is called `handrail.store.open`
@@ -32,6 +32,6 @@ __all__ = [
     "SqliteStore",
     "Store",
     "Testimony",
-    "Wake",
+    "WatchCallback",
     "open",
 ]

@@ -20,10 +20,11 @@ from uuid import uuid4
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionUseError, StoreUnavailableError
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
 from handrail.store import session_locks
-from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
+from handrail.store.protocol import EffectRow, Testimony, WatchCallback, open_call
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.units import InnerUnit, Unit, Watchers, open_unit
 
@@ -249,7 +250,7 @@ class MemoryStore:
         keys = unresolved.keys(partition, tool, reply)
         return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
 
-    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
         return self._watchers.watch(partition, key, wake)
 
@@ -385,10 +386,10 @@ class MemoryStore:
             found = (record for record in self._records(session_id) if call_id in {None, record[0].call_id})
             return list(islice(found, limit))
 
-    def record_of_call(self, session_id: str, call: CallRef) -> int | None:
+    def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
         with self._lock:
-            return next((number for found, number in self._records(session_id) if found == call), None)
+            return next((number for found, number in self._records(session_id) if found == ref), None)
 
     # -------------------------------------------------------------------------------------------------------- commits
 

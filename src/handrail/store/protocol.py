@@ -29,7 +29,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionStore
 from handrail.store.processes import process_in_words
 
@@ -203,7 +204,7 @@ def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
     )
 
 
-Wake = Callable[[EffectRow | None], object]
+WatchCallback = Callable[[EffectRow | None], object]
 """Called with a change: the row as the change left it, `None` if it was removed."""
 
 
@@ -282,7 +283,7 @@ class LedgerStore(Protocol):
         """
         ...
 
-    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store learns of; returns how to stop that.
 
         `wake` is given the row as the change left it, `None` if it was removed. It is called without any lock held, in

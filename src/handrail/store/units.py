@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from handrail.crash_points import reached
-from handrail.store.protocol import EffectRow, Wake
+from handrail.store.protocol import EffectRow, WatchCallback
 
 _INNERMOST: ContextVar[Unit[Any] | None] = ContextVar("handrail_unit", default=None)
 
@@ -190,13 +190,13 @@ class Watchers:
     def __init__(self) -> None:
         self.unresolved = UnresolvedSlots()
         self._lock = threading.Lock()
-        self._watching: dict[_Identity, dict[object, Wake]] = {}
+        self._watching: dict[_Identity, dict[object, WatchCallback]] = {}
 
     def concerns(self, partition: str) -> bool:
         """Whether a change in a partition is reported: it has watchers, or a slot there is not settled."""
         return bool(self._watching or self.unresolved.of(partition))
 
-    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
         identity = (partition, key)
         watcher = object()

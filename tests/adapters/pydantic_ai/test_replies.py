@@ -32,7 +32,7 @@ from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, P
 from handrail.adapters.pydantic_ai.replies import STAMP, asked, name_in_history, stamped
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, ToolInvoked
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.store import SqliteStore
 from handrail.testing import FakeClock
 from tests.adapters.notes import Note

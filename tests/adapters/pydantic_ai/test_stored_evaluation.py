@@ -13,13 +13,13 @@ from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.adapters.pydantic_ai.conversation import Conversation, Said
+from handrail.adapters.pydantic_ai.conversation import Conversation, SavedMessages
 from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
-from handrail.session.calls import OpenCall
+from handrail.session.call_records import OpenCall
 from handrail.store import SqliteStore
 from tests.adapters.notes import Note
 from tests.adapters.replying import GoneError, Outbox, asks, model
@@ -103,7 +103,7 @@ async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
         ("call_3", False, False),
         ("call_3", True, True),
     ]
-    assert "half a smile: \\\\ud83d" in room.values(Said)[0].messages
+    assert "half a smile: \\\\ud83d" in room.values(SavedMessages)[0].messages
 
 
 async def test_what_was_said_is_sent_again_when_an_evaluation_is_resumed(room: Room) -> None:
@@ -165,7 +165,7 @@ async def test_an_answer_that_was_not_accepted_is_asked_for_again(room: Room) ->
     """The process ended between the last reply and the end of the evaluation."""
     await room.evaluate(asks("hi"), "Done.")
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        last = session[Said].all()[-1]
+        last = session[SavedMessages].all()[-1]
         assert (last.messages, last.ended) == ("[]", True)
         found = Conversation(session, "tests/mails", of="prompt")
         found.begin_anew()
@@ -184,7 +184,7 @@ async def test_an_evaluation_that_failed_before_the_first_reply_has_nothing_to_r
         await PydanticAIAdapter(FunctionModel(refuse)).evaluate_async(
             room.box.prompt(), session=session, user_prompt="Hello."
         )
-    assert room.values(Said) == []
+    assert room.values(SavedMessages) == []
     assert await room.evaluate("Hello.", user_prompt="Hello.") == "Hello."
 
 
@@ -252,7 +252,7 @@ async def test_an_evaluation_inside_a_call_is_not_stored(room: Room) -> None:
     outer = Prompt(PromptTemplate[str](ns="tests", key="outer", sections=[section]))
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         await PydanticAIAdapter(model(asks("hi", tool="ask"), "Done.")).evaluate_async(outer, session=session)
-        assert {said.agent for said in session[Said]} == {"tests/outer"}
+        assert {said.agent for said in session[SavedMessages]} == {"tests/outer"}
         (event,) = session[ToolInvoked]
     assert event.result.message == "Inner."
 
@@ -266,7 +266,7 @@ async def test_in_memory_nothing_is_stored() -> None:
         box.prompt(), session=session, user_prompt="Hello."
     )
     assert response.text == "New."
-    assert session[Said].all() == ()
+    assert session[SavedMessages].all() == ()
 
 
 async def test_the_choice_is_one_of_two(room: Room) -> None:

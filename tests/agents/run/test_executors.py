@@ -21,7 +21,7 @@ from handrail.errors import AgentError
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.testing import Call, Outcome
 from tests.agents.desks import DONE, Heard, called, desk, outcomes, play
 from tests.agents.folders import agent, write

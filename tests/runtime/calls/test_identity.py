@@ -21,7 +21,7 @@ from handrail.errors import (
 )
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
@@ -326,7 +326,7 @@ def test_a_reply_that_names_nothing_is_refused(world: World, reply: Any) -> None
 
 def test_a_session_with_many_records_finds_the_oldest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond those that are loaded with the session each is asked for by itself."""
-    monkeypatch.setattr("handrail.session.calls._MOST_LOADED", 3)
+    monkeypatch.setattr("handrail.session.call_records._MOST_LOADED", 3)
     with world.session() as session:
         door = world.executor(session)
         for number in range(8):

@@ -14,7 +14,7 @@ import pytest
 from handrail.runtime.ledger.effects import Busy, Claimed, EffectResult, Hit, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, LedgerStore, MemoryStore
-from handrail.store.protocol import Wake
+from handrail.store.protocol import WatchCallback
 from handrail.testing import FakeClock
 from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed
 
@@ -224,7 +224,7 @@ class _Counting(MemoryStore):
         super().__init__(clock=clock)
         self.poll_every = poll_every
         self.watched = 0
-        self.wakes: list[Wake] = []
+        self.wakes: list[WatchCallback] = []
         self.fails = 0
         self.after_get: Callable[[], object] = bool
 
@@ -236,7 +236,7 @@ class _Counting(MemoryStore):
         self.after_get()
         return row
 
-    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         self.watched += 1
         self.wakes.append(wake)
         stop = super().watch(partition, key, wake) if self.poll_every is None else bool

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from handrail.errors import StoreUnavailableError
 from handrail.session import Append, Replace, Session, SessionSnapshot, SlicePolicy, stored_as
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket

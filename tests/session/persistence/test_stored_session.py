@@ -10,7 +10,7 @@ import pytest
 
 from handrail.errors import SessionError, SessionNotFoundError
 from handrail.session import Session, SlicePolicy, replace_latest
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock

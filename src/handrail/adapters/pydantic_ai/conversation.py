@@ -27,7 +27,8 @@ from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.calls import is_same_call, written_arguments
 from handrail.serde.json_values import escaped_within
 from handrail.session import Session, SlicePolicy, stored_as
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 
 Speaker = Literal["agent", "prompt"]
 """The owner of a conversation: an agent, which has one in its session, or a prompt, which starts one each time."""
@@ -39,7 +40,7 @@ _LOCK = threading.Lock()
 
 @stored_as("handrail.said")
 @dataclass(frozen=True, slots=True)
-class Said:
+class SavedMessages:
     """Messages of a conversation, in order. Its slice is a LOG.
 
     Attributes:
@@ -61,7 +62,7 @@ class Said:
     @staticmethod
     def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
         """The unanswered calls of the last reply of each conversation; none of one that has ended."""
-        said = cast("Sequence[Said]", items)  # the items of the slice of this class
+        said = cast("Sequence[SavedMessages]", items)  # the items of the slice of this class
         speakers: dict[tuple[Speaker, str], None] = dict.fromkeys((each.of, each.agent) for each in said)
         for of, name in speakers:
             history, ended = _read(said, name, of, "the session")
@@ -89,7 +90,7 @@ class Conversation:
         self._name = name
         self._of: Speaker = of
         self._whole = False
-        said = session[Said].all()
+        said = session[SavedMessages].all()
         other = next((each.agent for each in said if each.of == of == "agent" and each.agent != name), None)
         if other is not None:
             raise AgentError(
@@ -203,7 +204,7 @@ class Conversation:
         new = list(messages if whole else messages[len(self._kept) :])
         # An agent's final messages are stored already; a prompt's conversation is finished by its mark.
         if new or (ended and self._of == "prompt"):
-            self._session[Said].append(Said(self._name, self._as_json(new), ended, self._of, whole))
+            self._session[SavedMessages].append(SavedMessages(self._name, self._as_json(new), ended, self._of, whole))
             self._kept, self._whole = tuple(messages), False
 
     def _as_json(self, messages: list[ModelMessage]) -> str:
@@ -262,7 +263,7 @@ def _in_use(session_id: str, running: str, name: str, of: Speaker) -> HandrailEr
     )
 
 
-def _read(said: Sequence[Said], name: str, of: Speaker, where: str) -> tuple[list[ModelMessage], bool]:
+def _read(said: Sequence[SavedMessages], name: str, of: Speaker, where: str) -> tuple[list[ModelMessage], bool]:
     """The messages of the last conversation of that name, and whether it has ended.
 
     Raises:

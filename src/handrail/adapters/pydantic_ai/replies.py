@@ -46,7 +46,7 @@ from handrail.errors import AgentError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
-from handrail.session.calls import CallRef, is_reply, is_storable_id
+from handrail.session.call_ref import CallRef, is_reply, is_storable_id
 
 STAMP = "handrail_reply"
 """The key in the metadata of a response under which its name is stored."""

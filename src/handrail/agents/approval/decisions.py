@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from handrail.prompt.effect import Effect
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 
 Verdict = Literal["allow", "ask", "deny"]
 """What rules say of a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""

@@ -42,7 +42,7 @@ from handrail.errors import AgentError, CallPostponed, RunAbortedError
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.runtime.execution import ASYNC
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 
 OnEvent = Callable[[GatedCall, Decision | None], None]
 """Called with a question that is about to be asked (no decision yet), and with every new decision. What it raises, the

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, cast
 
 from handrail.agents.approval.decisions import CallKey, Decision, GatedCall, Grant
 from handrail.session import Session, SlicePolicy, stored_as
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 
 
 @stored_as("handrail.approval")

@@ -9,12 +9,12 @@ from pydantic_ai import ModelRequest, UserPromptPart
 
 from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.session import Session
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 
 
 @contextmanager
 def open_child_session(
-    caller: Session, call: CallRef, *, agent: str, input: str
+    caller: Session, ref: CallRef, *, agent: str, input: str
 ) -> Generator[tuple[Session, Conversation]]:
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
 
@@ -23,7 +23,7 @@ def open_child_session(
 
     Args:
         caller: the session of the call.
-        call: the identity of the call; one without an id has no session that could be found again.
+        ref: the identity of the call; one without an id has no session that could be found again.
         agent: the agent that is called.
         input: the task that it is given.
 
@@ -31,9 +31,9 @@ def open_child_session(
         AgentError: what was said there cannot be read.
         SessionLockedError: another process has the session.
     """
-    name = f"{caller.session_id}/{call.key}" if call.call_id else None
+    name = f"{caller.session_id}/{ref.key}" if ref.call_id else None
     if name is not None and not _exists(caller, name):
-        name = _name_of_before(caller, call.call_id, agent, input) or name
+        name = _name_of_before(caller, ref.call_id, agent, input) or name
     with caller.child(session_id=name) as session:
         yield session, Conversation(session, agent)
 

@@ -46,10 +46,10 @@ from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry
 from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.steps import preview_call
+from handrail.runtime.preview import preview_call
 from handrail.serde import digest, dump
 from handrail.session import Session
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 
 Behind = Callable[[Filesystem], Filesystem]
 """Puts a filesystem behind a filter."""

@@ -68,7 +68,7 @@ from handrail.prompt import Section, Tool
 from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 
 _LONGEST_NAME = 100
 _MOST_LISTED = 600  # bytes of names

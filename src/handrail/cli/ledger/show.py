@@ -20,7 +20,8 @@ from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_duration, 
 from handrail.errors import LedgerError
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import EffectRow, Store, Testimony
 from handrail.store.processes import process_in_words

@@ -23,7 +23,7 @@ from handrail.errors import (
     UnknownTypeError,
 )
 from handrail.errors.developer import check_argument
-from handrail.session.calls import CallRef, shown_id, storable_id
+from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, entry_ranges, index_of, load_indexes
 from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow, SessionStore
 from handrail.session.persistence.recorder import SessionRecorder
@@ -156,7 +156,7 @@ def stored_slices(
 
 
 class RecordsInStore:
-    """The records of a session's calls, read from its store; a `handrail.session.calls.StoredRecords`."""
+    """The records of a session's calls, read from its store; a `handrail.session.call_records.StoredRecords`."""
 
     __slots__ = ("_kept",)
 
@@ -167,9 +167,9 @@ class RecordsInStore:
         """The calls of the newest records with the number of the entry, the newest first."""
         return self._kept.store.recorded_calls(self._kept.session_lock.session_id, limit=limit)
 
-    def number_of(self, call: CallRef) -> int | None:
+    def number_of(self, ref: CallRef) -> int | None:
         """The number of the entry that records a call; `None` if there is none."""
-        return self._kept.store.record_of_call(self._kept.session_lock.session_id, call)
+        return self._kept.store.record_of_call(self._kept.session_lock.session_id, ref)
 
     def read(self, number: int) -> Any:  # noqa: ANN401 - of the class that the entry names
         """The record in an entry.

@@ -23,7 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol
 
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 from handrail.transaction import UnitStore
 
 Role = Literal["state", "log", "event"]
@@ -206,7 +207,7 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
-    def record_of_call(self, session_id: str, call: CallRef) -> int | None:
+    def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
         ...
 

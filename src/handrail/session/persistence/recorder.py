@@ -29,7 +29,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, StoreError
-from handrail.session.calls import CallRecord, CallRecords, CallRef
+from handrail.session.call_records import CallRecord, CallRecords
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
 from handrail.session.persistence.protocol import Checkpoint, Role, SessionEntry, SessionLock, SessionStore
 from handrail.session.persistence.stored_types import StoredType, stored_type
@@ -134,13 +135,13 @@ class SessionRecorder:
         if self.closed:
             raise SessionError(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
 
-    def noting(self, kind: type[Any], item: object, call: CallRef | None = None) -> PendingItem:
+    def noting(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
         """What the store is to get of an item of a LOG; to be handed to `note`.
 
         Raises:
             SessionError: it cannot be stored.
         """
-        named = call.stored if call is not None and call.is_named else None
+        named = ref.stored if ref is not None and ref.is_named else None
         return PendingItem(kind, named, item, self.named(kind).dump((item,)))
 
     def note(self, noted: PendingItem) -> None:
@@ -246,13 +247,13 @@ class SessionCommit:
         """Where the session is kept."""
         return self._kept.store
 
-    def close_with(self, event: CallRecord, call: CallRef, records: CallRecords) -> None:
+    def close_with(self, event: CallRecord, ref: CallRef, records: CallRecords) -> None:
         """Have a LOG, and the records, get the record of the call together with everything else that it has done.
 
         Raises:
             SessionError: it cannot be stored.
         """
-        noted = self._kept.noting(type(event), event, call)
+        noted = self._kept.noting(type(event), event, ref)
         self.call = noted.call
         self.call_records = [noted]
         self._record = None if noted.call is None else (records, noted.call, event)
@@ -327,10 +328,10 @@ class _Draft:
         self.layouts = dict(kept.layouts)
         self.entries: list[SessionEntry] = []
 
-    def add_log(self, kind: type[Any], call: CallRef | None, data: bytes) -> None:
+    def add_log(self, kind: type[Any], ref: CallRef | None, data: bytes) -> None:
         stored = self._kept.named(kind)
         layout = self.layouts.get(stored.name)
-        self._add("log", stored, call, 0 if layout is None else layout.length, 0, 1, data)
+        self._add("log", stored, ref, 0 if layout is None else layout.length, 0, 1, data)
 
     def add_state(self, part: SessionCommit) -> None:
         writer, working, before = part.state.now
@@ -349,10 +350,10 @@ class _Draft:
             self._add(change.role, stored, part.call, start, removed, len(items), stored.dump(items))
 
     def _add(  # noqa: PLR0913, PLR0917 - the columns of an entry
-        self, role: Role, stored: StoredType, call: CallRef | None, start: int, removed: int, count: int, data: bytes
+        self, role: Role, stored: StoredType, ref: CallRef | None, start: int, removed: int, count: int, data: bytes
     ) -> None:
         self.number += 1
-        reply, call_id = ("", "") if call is None else (call.reply or "", call.call_id)
+        reply, call_id = ("", "") if ref is None else (ref.reply or "", ref.call_id)
         entry = SessionEntry(
             self.number, reply, call_id, role, stored.name, stored.version, start, removed, count, data
         )

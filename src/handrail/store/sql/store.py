@@ -12,10 +12,11 @@ from uuid import uuid4
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreError
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
 from handrail.store import session_locks
-from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
+from handrail.store.protocol import EffectRow, Testimony, WatchCallback, open_call
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import statements
 from handrail.store.sql.database import Database
@@ -235,7 +236,7 @@ class SqlStore:
         keys = unresolved.keys(partition, tool, reply)
         return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
 
-    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
         return self._database.watchers.watch(partition, key, wake)
 
@@ -406,9 +407,9 @@ class SqlStore:
             found = self._database.query(statements.RECORDS_OF_ID, (session_id, call_id, limit))
         return [(CallRef(reply or None, found_id), number) for reply, found_id, number in found]
 
-    def record_of_call(self, session_id: str, call: CallRef) -> int | None:
+    def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
-        found = self._database.query(statements.NEWEST_RECORD, (session_id, call.reply or "", call.call_id))
+        found = self._database.query(statements.NEWEST_RECORD, (session_id, ref.reply or "", ref.call_id))
         return int(found[0][2]) if found else None
 
     # ------------------------------------------------------------------------------------------------------ decisions

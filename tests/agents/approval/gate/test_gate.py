@@ -11,7 +11,7 @@ from handrail.agents.approval.decisions import Answer, ApprovalMode, Decision, G
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import AgentError
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from tests.agents.approval.calls import Heard, Person, gated
 
 NO_RULES = ApprovalRules()

@@ -26,7 +26,7 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.serde import digest, dump
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from tests.agents.approval.calls import Person, Thinker
 
 

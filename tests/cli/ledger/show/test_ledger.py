@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.adapters.pydantic_ai.conversation import Said
+from handrail.adapters.pydantic_ai.conversation import SavedMessages
 from handrail.cli.ledger.show import found_beside, newest
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
@@ -139,7 +139,7 @@ def test_a_message_cannot_steer_the_terminal(terminal: Terminal, store: Store) -
     assert "\\x1b[2J" in terminal.screen
 
 
-SAID = stored_type(Said)
+SAID = stored_type(SavedMessages)
 EVIL = {"to": "\x1b[2J\x07", "by": "\x9b31m\u202efed"}
 BOTH = json.dumps({"arguments": EVIL, "written": "\x1b]0;title\x07"}, ensure_ascii=False).encode()
 
@@ -177,7 +177,7 @@ def test_an_effect_is_shown_with_its_arguments_and_its_agent(handrail: Command, 
 @pytest.mark.parametrize(
     "numbers, length, items, agent",
     [
-        ((1,), 1, SAID.dump([Said("research", "[]")]), "research"),
+        ((1,), 1, SAID.dump([SavedMessages("research", "[]")]), "research"),
         ((300,), 300, b'[{"agent":"research"}]', "research"),
         ((3, 20), 40, b'[{"agent":"research"}]', "research"),
         ((), 20, b"", "tagged"),

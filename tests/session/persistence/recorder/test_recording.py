@@ -10,7 +10,7 @@ import pytest
 
 from handrail.errors import CommitInDoubtError, SessionError, StoreUnavailableError
 from handrail.session import Session, stored_as
-from handrail.session.calls import CallRef
+from handrail.session.call_ref import CallRef
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Happened, Note
 from tests.transaction.notebooks import call, raising

@@ -1,151 +1,16 @@
-"""What names a call within its session, which calls of a session have been recorded, and which are open.
-
-The identity of a call is (session, reply, call id). The id alone does not name a call: some servers count from 0 in
-each reply. The reply is a permanent name of one answer of the model, such as the id that the provider gave it.
-
-A call that the handler of another one makes has for its reply the identity of that one, behind a mark that no reply of
-a model begins with.
-"""
+"""Which calls of a session have been recorded, and which are open."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
-from urllib.parse import quote, unquote
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from handrail.serde.formatting import shorten
+from handrail.session.call_ref import CallRef
 
-MAX_IDENTITY_CHARACTERS = 500
-"""The most characters that the reply or the id of a call may have to be looked up by."""
-
-NESTED_SEPARATOR = "@"
-"""What the reply of a nested call begins with, and no reply of a model."""
-
-_SAFE = "".join(chr(code) for code in range(33, 127) if chr(code) not in "%/")
-_NEEDS_NO_QUOTES = re.compile(r"[\w.:-]+", re.ASCII).fullmatch
-_COMMON_ID = re.compile(rf"[ -~]{{1,{MAX_IDENTITY_CHARACTERS}}}").fullmatch
 _MOST_LOADED = 10_000
-_LONGEST_KEY = 600
-_LONGEST_SHOWN = 200
-
-
-class CallRef(NamedTuple):
-    """Names a call within its session.
-
-    Attributes:
-        reply: the reply of the model that asked for the call; `None` if the program did not say. For a nested call,
-            unless a reply was stated: `@` and the call in whose handler it is made.
-        call_id: the id of the call, as the model gave it.
-    """
-
-    reply: str | None
-    call_id: str
-
-    @staticmethod
-    def nested(parent: CallRef, call_id: str) -> CallRef:
-        """A call that the handler of another one makes, without stating a reply."""
-        return CallRef(f"{NESTED_SEPARATOR}{parent}", call_id)
-
-    @property
-    def parent(self) -> CallRef | None:
-        """The call in whose handler this one is made; `None` if its reply names no call."""
-        reply = self.reply
-        return CallRef.parse(reply[1:]) if reply is not None and reply.startswith(NESTED_SEPARATOR) else None
-
-    def __str__(self) -> str:
-        """The call in one word: `reply/id`, or `id`; `/`, `%` and what is not printable ASCII are percent-encoded."""
-        reply, call_id = self
-        return _quoted(call_id) if reply is None else f"{_quoted(reply)}/{_quoted(call_id)}"
-
-    @property
-    def stored(self) -> CallRef:
-        """The call as a store names it: a part that no store can look up is replaced by its digest.
-
-        A model may send any id: an empty one, one of a megabyte, one that is not valid Unicode.
-        """
-        reply, call_id = self
-        if is_storable_id(call_id) and (reply is None or is_storable_id(reply)):
-            return self
-        mark = NESTED_SEPARATOR if type(reply) is str and reply.startswith(NESTED_SEPARATOR) else ""
-        return CallRef(None if reply is None else storable_id(reply, mark), storable_id(call_id))
-
-    @property
-    def key(self) -> str:
-        """The call in one word of at most 600 ASCII characters, for keys in a database: `str` of it, or its digest.
-
-        A database refuses to index longer ones, and the names of nested calls hold those of their parents.
-        """
-        text = str(self)
-        return text if len(text) <= _LONGEST_KEY else _digest(text)
-
-    @property
-    def is_named(self) -> bool:
-        """Whether another call cannot have the same name: without a reply, an empty id names nothing."""
-        return self.reply is not None or bool(self.call_id)
-
-    @property
-    def ancestors(self) -> Iterator[CallRef]:
-        """The calls that it is nested in, the nearest first; only the outermost one can have a final record."""
-        call = self.parent
-        while call is not None:
-            yield call
-            call = call.parent
-
-    @staticmethod
-    def parse(text: str) -> CallRef:
-        """The call that `str` wrote; text that cannot be decoded is the id of a call without a reply."""
-        reply, slash, call_id = text.rpartition("/")
-        try:
-            decoded = unquote(call_id, errors="surrogatepass")
-            return CallRef(unquote(reply, errors="surrogatepass") if slash else None, decoded)
-        except UnicodeDecodeError:
-            return CallRef(None, text)
-
-
-def _quoted(text: str) -> str:
-    return text if _NEEDS_NO_QUOTES(text) else quote(text, safe=_SAFE, errors="surrogatepass")
-
-
-def is_storable_id(text: object) -> bool:
-    """Whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
-    if not isinstance(text, str):
-        return False
-    if _COMMON_ID(text):
-        return True
-    if not text or len(text) > MAX_IDENTITY_CHARACTERS or "\0" in text:
-        return False
-    return text.encode(errors="ignore").decode() == text
-
-
-def is_reply(text: object) -> bool:
-    """Whether text can name a reply of the model: it can be stored, and is not marked as that of a nested call."""
-    return is_storable_id(text) and not str(text).startswith(NESTED_SEPARATOR)
-
-
-def shown_id(text: object) -> str:
-    """The reply or the id of a call as messages show it: quoted, and cut if it is long."""
-    return shorten(repr(text), _LONGEST_SHOWN)
-
-
-def storable_id(text: object, mark: str = "") -> str:
-    """The reply or the id of a call as a store names it: itself, or its digest where no store could look it up.
-
-    Args:
-        text: the reply or the id.
-        mark: what the digest begins with.
-    """
-    if is_storable_id(text):
-        return str(text)
-    return f"{mark}{_digest(str(text))}"
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 class CallRecord(Protocol):
@@ -169,7 +34,7 @@ class StoredRecords(Protocol):
         """The calls of the newest records with the number of the entry, the newest first; at most `limit`."""
         ...
 
-    def number_of(self, call: CallRef) -> int | None:
+    def number_of(self, ref: CallRef) -> int | None:
         """The number of the entry that records a call; `None` if there is none."""
         ...
 
@@ -196,11 +61,11 @@ class CallRecords:
         self._reaches_back = True
         self._known: dict[CallRef, CallRecord | int] = {}
 
-    def add(self, call: CallRef, record: CallRecord) -> None:
+    def add(self, ref: CallRef, record: CallRecord) -> None:
         """Take note of a record that has been committed."""
-        self._known[call] = record
+        self._known[ref] = record
 
-    def find(self, call: CallRef) -> CallRecord | None:
+    def find(self, ref: CallRef) -> CallRecord | None:
         """The newest record of a call; `None` if there is none.
 
         Raises:
@@ -208,11 +73,11 @@ class CallRecords:
         """
         if not self._is_loaded:
             self._load()
-        found = self._known.get(call)
+        found = self._known.get(ref)
         if found is None and not self._reaches_back and self._stored is not None:
-            found = self._stored.number_of(call)
+            found = self._stored.number_of(ref)
         if isinstance(found, int) and self._stored is not None:
-            record = self._known[call] = self._stored.read(found)
+            record = self._known[ref] = self._stored.read(found)
             return record
         return None if isinstance(found, int) else found
 

@@ -13,7 +13,7 @@ from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import IdempotencyConfig, ToolCall
-from handrail.runtime.steps import CallPreview, preview_call
+from handrail.runtime.preview import CallPreview, preview_call
 from handrail.transaction import current
 from tests.runtime.bench import Note, call, echo, events, executor, prompt, tool
 
