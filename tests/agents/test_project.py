@@ -244,7 +244,7 @@ def test_a_project_that_was_mended_can_be_loaded(tmp_path: Path) -> None:
     first = Project.load(tmp_path)
     write(tmp_path, {"tools.py": PING.replace("ping", "pong")})
     assert list(Project.load(tmp_path).registry.tools) == ["ping"]
-    assert list(Project.reload(tmp_path).registry.tools) == ["pong"]
+    assert list(Project.load(tmp_path, reload=True).registry.tools) == ["pong"]
     assert list(first.registry.tools) == ["ping"]
 
 
@@ -360,5 +360,5 @@ def test_a_module_that_failed_leaves_no_stored_name_behind(tmp_path: Path) -> No
     write(tmp_path, {"tools.py": "from plans import Plan", "plans.py": PLAN})
     Project.load(tmp_path, packages=False)
     write(tmp_path, {"tools.py": PLAN.replace("Plan", "Renamed"), "plans.py": ""})
-    Project.reload(tmp_path, packages=False)
+    Project.load(tmp_path, packages=False, reload=True)
     forget_modules(tmp_path)

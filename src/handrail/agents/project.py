@@ -43,7 +43,7 @@ class Project:
     registry: Registry
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913 - the options, each with a default
         cls,
         folder: str | PathLike[str],
         *,
@@ -51,6 +51,7 @@ class Project:
         entries: Sequence[Entry] = (),
         packages: bool = True,
         resolve_all: bool = True,
+        reload: bool = False,
     ) -> Project:
         """Load a project: read its agent files, and import its modules unless they are imported already.
 
@@ -60,6 +61,7 @@ class Project:
             entries: more of them, from the program.
             packages: whether the tools and toolsets of installed packages can be named.
             resolve_all: whether all that its agents name is looked up. Without, `resolve` does that for one agent.
+            reload: whether its modules are executed again. A project that was loaded before keeps what it has.
 
         Raises:
             InvalidArgumentError: `folder` is not a path.
@@ -67,6 +69,8 @@ class Project:
             ProjectError: several; `problems` has each.
         """
         check_argument("Project.load", "folder", folder, (str, PathLike), "the path of a folder")
+        if reload:
+            forget_modules(Path(folder))
         found = _survey(Path(folder), [*built_ins, *entries], packages=packages)
         project, problems = found.project, found.problems
         if project is not None and not problems and resolve_all:
@@ -74,31 +78,6 @@ class Project:
         if project is None or problems:
             raise _as_one(Path(folder), problems)
         return project
-
-    @classmethod
-    def reload(
-        cls,
-        folder: str | PathLike[str],
-        *,
-        built_ins: Sequence[Entry] = BUILT_INS,
-        entries: Sequence[Entry] = (),
-        packages: bool = True,
-        resolve_all: bool = True,
-    ) -> Project:
-        """Load a project, with its modules executed again. A project that was loaded before keeps what it has.
-
-        Args:
-            folder: the project folder.
-            built_ins: as for `load`.
-            entries: as for `load`.
-            packages: as for `load`.
-            resolve_all: as for `load`.
-
-        Raises:
-            HandrailError: as for `load`.
-        """
-        forget_modules(Path(folder))
-        return cls.load(folder, built_ins=built_ins, entries=entries, packages=packages, resolve_all=resolve_all)
 
     @classmethod
     def survey(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -49,6 +50,8 @@ class Resolver(Protocol):
     abstract classes for one, but not for a `type[T]`.
     """
 
+    __slots__ = ()
+
     @overload
     def get(self, protocol: Callable[..., T], /) -> T: ...
     @overload
@@ -63,11 +66,15 @@ class Resolver(Protocol):
             WrongResourceError: a provider made something of another type.
             ResourceUseError: the resource does not live where it was asked for, or it was not asked for by a class.
         """
-        ...
+        return self._find(protocol, default)
 
+    @abstractmethod
+    def _find(self, protocol: Callable[..., object], default: object) -> object:
+        """What `get` returns."""
+
+    @abstractmethod
     def __contains__(self, protocol: object) -> bool:
         """Whether something is bound for a type; nothing is built."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,10 +17,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self
 
 from handrail.errors import ResourceError, ResourceUseError
-from handrail.resources.binding import MISSING, Binding, GivenInstance, Scope, unbound_error
+from handrail.resources.binding import MISSING, Binding, GivenInstance, Resolver, Scope, unbound_error
 from handrail.resources.lifetime import (
     Lifetime,
     check_not_concurrent,
@@ -31,15 +31,12 @@ from handrail.resources.lifetime import (
 from handrail.transaction import Snapshotable
 from handrail.turns import Turn, turn_of
 
-T = TypeVar("T")
-D = TypeVar("D")
-
 _log = logging.getLogger("handrail.resources")
 
 _FIRST_USE = threading.Lock()
 
 
-class ResourceContext:
+class ResourceContext(Resolver):
     """The resources of one running prompt: built when they are first asked for, closed when the context is left.
 
     ::
@@ -89,12 +86,7 @@ class ResourceContext:
         singletons_only = all(binding.scope is Scope.SINGLETON for binding in self._bindings.values())
         self._shared_scope = CallScope(self) if singletons_only else None
 
-    @overload
-    def get(self, protocol: Callable[..., T], /) -> T: ...
-    @overload
-    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
-        """The resource bound for a type; see `Resolver.get`. Those of scope `TOOL_CALL` are asked of a call."""
+    def _find(self, protocol: Callable[..., object], default: object) -> object:
         value = self._lifetime.values.get(protocol, MISSING)
         return self._obtain(protocol, default) if value is MISSING else value
 
@@ -252,7 +244,7 @@ def _warn_of_unclosed(names: Sequence[str]) -> None:
         )
 
 
-class CallScope:
+class CallScope(Resolver):
     """The resources as one tool call sees them: the context's, and those that live for this call alone.
 
     It is closed when the call ends: by `close()`, or at the end of a `with` block. Threads of the call may share it;
@@ -267,12 +259,7 @@ class CallScope:
         self._lifetime: Lifetime | None = None
         self._is_closed = False
 
-    @overload
-    def get(self, protocol: Callable[..., T], /) -> T: ...
-    @overload
-    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
-        """The resource bound for a type; see `Resolver.get`."""
+    def _find(self, protocol: Callable[..., object], default: object) -> object:
         binding = self._context.binding_of(protocol)
         if binding is not None and binding.scope is not Scope.SINGLETON:
             return self._obtain(binding)
@@ -332,20 +319,14 @@ class CallScope:
 
 
 class ConcurrentCallScope(CallScope):
-    """The resources as a call sees them that takes no turns on them (`Tool(concurrent=True)`)."""
+    """The resources as a call sees them that takes no turns on them (`Tool(concurrent=True)`).
+
+    `get` raises `TurnConflictError` for what can be undone, because calls take turns on it, and this one has not.
+    """
 
     __slots__ = ()
 
-    @overload
-    def get(self, protocol: Callable[..., T], /) -> T: ...
-    @overload
-    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
-        """The resource bound for a type; see `Resolver.get`.
-
-        Raises:
-            TurnConflictError: it can be undone, so calls take turns on it, and this one has not.
-        """
-        value = super().get(protocol, default)
+    def _find(self, protocol: Callable[..., object], default: object) -> object:
+        value = super()._find(protocol, default)
         check_not_concurrent(value)
         return value

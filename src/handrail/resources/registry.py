@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeGuard, TypeVar, cast, overload
+from typing import Any, TypeGuard, cast
 
 from handrail.errors import DuplicateBindingError, ResourceError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.resources.binding import MISSING, Binding, GivenInstance, unbound_error
+from handrail.resources.binding import MISSING, Binding, GivenInstance, Resolver, unbound_error
 from handrail.resources.context import ResourceContext
-
-T = TypeVar("T")
-D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceRegistry:
+class ResourceRegistry(Resolver):
     """Bindings, one for each type. It never changes; `in` asks for a type, and iterating gives the bindings in order.
+
+    `get` returns a resource that was given; what a provider makes is asked of a context (`open`).
 
     Attributes:
         bindings: the bindings, in the order of their declaration.
@@ -68,17 +67,7 @@ class ResourceRegistry:
         """A new context in which the resources can be asked for; nothing is built yet."""
         return ResourceContext(self)
 
-    @overload
-    def get(self, protocol: Callable[..., T], /) -> T: ...
-    @overload
-    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
-        """The resource that was given for a type; what a provider makes is asked of a context (`open`).
-
-        Raises:
-            UnboundResourceError: nothing is bound for the type, and there is no default.
-            ResourceError: a provider is bound for the type.
-        """
+    def _find(self, protocol: Callable[..., object], default: object) -> object:
         binding = self._by_type.get(protocol)
         if binding is None:
             if default is not MISSING:

@@ -12,7 +12,7 @@ answer holds for exactly the arguments that were asked about. In this order, the
 | 5 | the person who is asked; without one, no |
 
 A decision is enforced in the pipeline, where the handler runs: `GatePolicy` judges every call in its turn, and refuses
-those that may not run. Where a question is left, the pipeline asks `gate_approver(gate, ...)`, which knows what has
+those that may not run. Where a question is left, the pipeline asks `GatePolicy.answer`, which knows what has
 been decided ahead. So a call is asked about once, and a call that was not asked about, or that has other arguments
 by now, does not slip through.
 """
@@ -39,7 +39,7 @@ from handrail.agents.approval.decisions import (
 )
 from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choice, judge_call
 from handrail.errors import AgentError, CallPostponed, RunAbortedError
-from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.runtime.execution import ASYNC
 from handrail.session.call_ref import CallRef
@@ -341,7 +341,7 @@ def _cure(call: GatedCall, ruled: Judgement) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GatePolicy:
-    """Allows a call, refuses it, or has it asked about, as the gate decides.
+    """Allows a call, refuses it, or has it asked about, as the gate decides; `answer` is the approver of the run.
 
     Attributes:
         gate: the gate of the run.
@@ -363,22 +363,11 @@ class GatePolicy:
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - as above
         """Take no note: the gate remembers decisions, not results."""
 
-
-def gate_approver(gate: ApprovalGate, describe: DescribeCall, *, policy: str = GATE_POLICY_NAME) -> Approver:
-    """What answers the pipeline's questions by asking the gate.
-
-    Args:
-        gate: the gate of the run.
-        describe: how a call looks to the gate.
-        policy: the name of the `GatePolicy`; what other policies ask is put to the person.
-    """
-
-    async def decided(request: ApprovalRequest) -> Approval:
-        call = describe(request.tool, request.params, request.call, None)
-        asks = (*call.asks, *(question.text for question in request.questions if question.policy != policy))
-        decision = await gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
+    async def answer(self, request: ApprovalRequest) -> Approval:
+        """The gate's answer to the pipeline's questions; those of other policies are put to the person."""
+        call = self.describe(request.tool, request.params, request.call, None)
+        asks = (*call.asks, *(question.text for question in request.questions if question.policy != self.name))
+        decision = await self.gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
         if decision.verdict == "later":
             raise CallPostponed(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
         return Approval(decision.verdict == "allow", decision.reason, decision.final)
-
-    return decided

@@ -27,7 +27,7 @@ from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, RawArgu
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
-from handrail.agents.approval.gate import GatePolicy, gate_approver
+from handrail.agents.approval.gate import GatePolicy
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, rules_on_arguments
 from handrail.agents.run.folder_paths import FolderPaths, RunRules
@@ -333,7 +333,7 @@ class RunExecutors:
             effect_ledger=tree.ledger,
             deadline=options.deadline,
             run_context=RunContext(run_id="/".join(self._path), session_id=self._session.session_id),
-            approver=gate_approver(tree.gate, self.describe),
+            approver=self.policy.answer,
         )
 
 

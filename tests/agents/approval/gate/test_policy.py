@@ -11,7 +11,7 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.agents.approval.gate import ApprovalGate, GatePolicy, gate_approver
+from handrail.agents.approval.gate import ApprovalGate, GatePolicy
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import CallPostponed
 from handrail.prompt import (
@@ -62,7 +62,7 @@ class Desk:
             title="Desk", key="desk", tools=(tool,), policies=(GatePolicy(gate, self.describe), *policies)
         )
         prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=(section,)))
-        self.door = ToolExecutor(prompt=prompt, session=self.session, approver=gate_approver(gate, self.describe))
+        self.door = ToolExecutor(prompt=prompt, session=self.session, approver=GatePolicy(gate, self.describe).answer)
 
     def describe(
         self, tool: Tool[Any, Any], params: Any, ref: CallRef, context: ToolContext | None = None
