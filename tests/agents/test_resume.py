@@ -18,7 +18,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from handrail import store
 from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunResult, RunStarted, TextDelta
-from handrail.errors import AgentError, PromptEvaluationError, SessionLockedError
+from handrail.errors import AgentError, PromptEvaluationError, SessionLockedError, StoreClosedError
 from handrail.runtime import Session
 from handrail.testing import Call, Reply
 from tests.agents.desks import DONE, play
@@ -299,7 +299,7 @@ def test_calls_that_were_refused_before_are_answered_from_the_record(desk: Desk)
 
 
 def test_no_call_is_carried_out_once_the_store_has_gone(desk: Desk) -> None:
-    """It could not be recorded; the model is told so, and what was kept before can be gone on with."""
+    """The program that closed it is told so, and what was kept before can be gone on with."""
     kept_in = store.open(desk.url)
 
     def leave(_call: GatedCall) -> Answer:
@@ -311,8 +311,8 @@ def test_no_call_is_carried_out_once_the_store_has_gone(desk: Desk) -> None:
     }
     reader = Reader(replies)
     options = RunOptions(session=Session.open(kept_in, "s"), model=reader.model(), asker=leave)
-    desk.agent().run("Do it.", options)
-    assert ["was not run, because it could not be recorded" in told for told in reader.seen[-1][1]] == [True, True]
+    with pytest.raises(StoreClosedError):
+        desk.agent().run("Do it.", options)
     assert (desk.world, desk.notes()) == ([], ["a"])
     assert desk.run(Reader(replies), asker=Clerk({"pay": Answer("yes")})).output == "Done."
     assert (desk.world, desk.notes()) == (["tea"], ["a", "b"])

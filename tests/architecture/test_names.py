@@ -77,8 +77,8 @@ FACES = {
         ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
         ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError RootMissingError
         RunAbortedError SchemaError ScriptError SecondStoreError SessionBusyError SessionError SessionLockedError
-        SessionLostError SessionNotFoundError SessionUseError SnapshotError StoreCorruptError StoreError
-        StoreReadOnlyError StoreUnavailableError StoreVersionError ToolConflictError ToolValidationError
+        SessionLostError SessionNotFoundError SessionUseError SnapshotError StoreClosedError StoreCorruptError
+        StoreError StoreReadOnlyError StoreUnavailableError StoreVersionError ToolConflictError ToolValidationError
         TransactionClosedError TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError
         VisibilityExpansionRequired WrongResourceError
     """,

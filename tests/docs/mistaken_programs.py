@@ -163,6 +163,12 @@ def keep(value: Impossible | Anything) -> None:
         call(append, session=session)
 
 
+def closed_session() -> Session:
+    """A session of a store, after its block."""
+    with handrail.store.open("memory:") as opened, Session.open(opened, "s") as session:
+        return session
+
+
 class Rule:
     """A policy."""
 

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic import Field, SecretBytes, SecretStr, StringConstraints
@@ -68,6 +69,7 @@ NAMES: dict[str, Any] = {
     **{cls.__name__: cls for cls in (Ground, Card, Color, dt.timezone, OrderedDict, SecretStr, SecretBytes)},
     **{cls.__name__: cls for cls in (Path, PurePath, PureWindowsPath, PosixPath, re.Pattern)},
     "Sequence": Sequence,
+    "ZoneInfo": ZoneInfo,
     "compile": re.compile,
     "IGNORECASE": re.IGNORECASE,
     "nested": nested,

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import SessionUseError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectAwaited, EffectLedger, IdempotencyConfig, Session, ToolMessage
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
@@ -110,7 +111,12 @@ class Slow:
     @contextmanager
     def at_work(self, door: ToolExecutor) -> Generator[None]:
         """A call of this handler that runs on another thread; it has ended when the block is left."""
-        thread = threading.Thread(target=door.execute, args=(call("pay", "A-1"),))
+
+        def execute() -> None:
+            with suppress(SessionUseError):  # raised to the program, if it closes the session meanwhile
+                door.execute(call("pay", "A-1"))
+
+        thread = threading.Thread(target=execute)
         thread.start()
         try:
             assert self.entered.wait(20)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import count
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -48,6 +50,16 @@ READ: list[tuple[Any, str, Any]] = [
     (Approve | int, '{"$type":"int","value":1}', 1),
     (int, '{"$type":"int","value":"1"}', None),
     (int, '{"$type":"str","value":1}', None),
+    (list[Approve | Reject], '{"$type":"list[Reject]","value":[{"why":"a"}]}', [Reject("a")]),
+    (tuple[Approve | Reject, ...], '{"$type":"tuple[Reject]","value":[{"why":"a"}]}', (Reject("a"),)),
+    (dict[str, Approve | Reject], '{"$type":"dict[str, Reject]","value":{"k":{"why":"a"}}}', {"k": Reject("a")}),
+    (list[date | str], f'{{"$type":"list[str]","value":["{DATE}"]}}', [DATE]),
+    (Sequence[Approve | Reject], '{"$type":"list[Reject]","value":[{"why":"a"}]}', None),
+    (Sequence[Approve], '{"$type":"list[Approve]","value":[{"why":"a"}]}', [Approve("a")]),
+    (Decimal, '{"$type":"str","value":"1"}', None),
+    (datetime, f'{{"$type":"str","value":"{DATE}T00:00:00"}}', None),
+    (PurePosixPath, '{"$type":"str","value":"a"}', None),
+    (PurePosixPath, '{"$type":"PurePosixPath","value":"a"}', PurePosixPath("a")),
     (datetime | str, '{"$type":"date","value":1}', None),
     (
         Long,

@@ -258,6 +258,8 @@ def _check_call(function: str, call: object) -> None:
     if isinstance(call, ToolCall):
         check_argument(function, "call.id", call.id, str, "text: ToolCall(str(id), name, arguments)")
         check_argument(function, "call.name", call.name, str, "text: the name of a tool")
+        expected = "the JSON of an object, or a mapping: {'order': 'A-1'}"
+        check_argument(function, "call.arguments", call.arguments, (str, bytes, bytearray, Mapping), expected)
 
 
 def _check_calls(function: str, calls: object) -> None:

@@ -22,6 +22,7 @@
     │   └── UnknownTypeError         developer: a store holds values of a type that the program does not know
     ├── StoreError                   developer: a store cannot do what it is asked
     │   ├── StoreUnavailableError    it does not answer, is busy for too long, or its disk is full
+    │   ├── StoreClosedError         (also a DeveloperMistake) the program has closed it, and uses it again
     │   ├── StoreCorruptError        what it holds cannot be read
     │   ├── StoreReadOnlyError       it cannot be written to
     │   └── StoreVersionError        it was written by a newer Handrail
@@ -154,6 +155,7 @@ from handrail.errors.storage import (
     SessionLockedError,
     SessionLostError,
     SessionNotFoundError,
+    StoreClosedError,
     StoreCorruptError,
     StoreError,
     StoreReadOnlyError,
@@ -220,6 +222,7 @@ __all__ = [
     "SessionNotFoundError",
     "SessionUseError",
     "SnapshotError",
+    "StoreClosedError",
     "StoreCorruptError",
     "StoreError",
     "StoreReadOnlyError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.errors.developer import FilesystemError, SessionError
+from handrail.errors.developer import DeveloperMistake, FilesystemError, SessionError
 from handrail.errors.outcomes import HandrailError
 
 
@@ -29,6 +29,10 @@ class StoreUnavailableError(StoreError):
     def __init__(self, message: str, *, store: str, in_doubt: bool = False) -> None:
         super().__init__(message, store=store)
         self.in_doubt = in_doubt
+
+
+class StoreClosedError(StoreError, DeveloperMistake):
+    """The program has closed the store, and uses it again."""
 
 
 class StoreCorruptError(StoreError):

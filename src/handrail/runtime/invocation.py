@@ -15,7 +15,7 @@ from handrail.errors import (
     StoreUnavailableError,
     ToolValidationError,
 )
-from handrail.errors.developer import mistakes_in
+from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
@@ -173,11 +173,13 @@ class Invocation:
         """Step 6: check the store; no handler starts whose call could not be recorded.
 
         Raises:
-            CallRefusedError: the store of the session is unavailable, or the session is closed or has passed to
-                another process.
+            CallRefusedError: the store of the session is unavailable, or the session has passed to another process.
+            DeveloperMistake: the program has closed the session or its store.
         """
         try:
             self.environment.session.check_writable()
+        except DeveloperMistake:
+            raise
         except (SessionError, StoreError) as error:
             raise self._unrecordable(error) from error
 

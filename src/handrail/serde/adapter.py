@@ -55,13 +55,12 @@ from handrail.serde.core_schemas import (
     core_definitions,
     innermost,
     rebuilt,
-    referred,
     replacing,
     without_name,
 )
 from handrail.serde.formatting import quote
 from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
-from handrail.serde.member_names import label_of
+from handrail.serde.member_names import is_labelled, label_of
 from handrail.serde.recursive_unions import deciding, is_bounded
 
 BYTES_AS: Final = "base64"
@@ -147,9 +146,6 @@ _NUMBERS: Final = frozenset({"decimal", "fraction"})
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 
 _PLAIN_NUMBERS: Final = frozenset({"int", "float"})
-
-_NAMED: Final = frozenset({"none", "str", "int", "float", "bool", "dataclass"})
-"""Types that pydantic calls in the location of a fault what they are called in Python."""
 
 _DISTINCT_AS_WRITTEN: Final = frozenset({"any", "literal", "enum"})
 
@@ -288,7 +284,7 @@ def _labelled(union: Core, was: Core, definitions: Mapping[str, Core]) -> list[A
     """
     pairs = zip(choices_of(union), choices_of(was), strict=True)
     return [
-        choice if referred(original, definitions)["type"] in _NAMED else (choice, label_of(original, definitions))
+        (choice, label_of(original, definitions)) if is_labelled(original, definitions) else choice
         for choice, original in pairs
     ]
 

@@ -6,15 +6,17 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from types import NoneType
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 from uuid import UUID
 
+from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import to_json
 
@@ -22,13 +24,24 @@ from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.applicable import check_applicable
-from handrail.serde.constraints import ConstraintFault, joint_fault
-from handrail.serde.core_schemas import Core, core_definitions, places_of
+from handrail.serde.constraints import ConstraintFault, joint_fault, option_fault
+from handrail.serde.core_schemas import Core, choices_of, core_definitions, places_of
 from handrail.serde.formatting import shorten, type_name
-from handrail.serde.json_schema import Node, SchemaMode, flat_names, holds_numbers, json_schema, leaves_untyped
+from handrail.serde.json_schema import (
+    Node,
+    SchemaMode,
+    core_json_schema,
+    flat_names,
+    holds_numbers,
+    inlined,
+    json_schema,
+    leaves_untyped,
+)
+from handrail.serde.location import MEMBERS
+from handrail.serde.member_names import is_labelled, label_of
 from handrail.serde.stored_values import stored_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
-from handrail.serde.unions import SameShape, same_name, same_shape
+from handrail.serde.unions import SameShape, same_name, same_shape, whole
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
 _MOST_SHAPES = 64
@@ -98,7 +111,7 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     return Built(
         kind=kind,
         adapter=adapter,
-        parsed=parsed,
+        parsed={**parsed, MEMBERS: _member_schemas(cast("Core", adapter.made.core_schema))},
         shown=to_json(shown),
         untyped=leaves_untyped(parsed),
         numbers=holds_numbers(parsed),
@@ -151,7 +164,9 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
 def _fault_within(hint: object) -> ConstraintFault | None:
     inner = strip_annotated(hint)
     held = () if is_union(inner) or get_origin(inner) is Literal else get_args(inner)
-    return joint_fault({}, hint) or next((fault for arg in held if (fault := _fault_within(arg))), None)
+    options = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    faults = (joint_fault({}, hint), *(option_fault(option, inner) for option in options), *map(_fault_within, held))
+    return next(filter(None, faults), None)
 
 
 def _check_parts(kind: object, core: Core, mode: SchemaMode) -> None:
@@ -201,6 +216,24 @@ def _same_shape_fault(alike: SameShape) -> tuple[str, str]:
         f"the same JSON can be a value of {one} and of {other}, {cannot_say}",
         f"give each a field that tells them apart, such as {marks}",
     )
+
+
+def _member_schemas(core: Core) -> dict[str, Node]:
+    """The JSON Schemas of the members of unions, by the labels that they have in the locations of faults."""
+    definitions = core_definitions(core)
+    unions = [part for _, part in places_of(core, definitions) if part["type"] == "union"]
+    members = {
+        label_of(choice, definitions): choice
+        for union in unions
+        for choice in choices_of(union)
+        if is_labelled(choice, definitions)
+    }
+    schemas: dict[str, Node] = {}
+    for label, choice in members.items():
+        # Within a type of pydantic's own, such as SecretStr, a member may be an instance, which has no schema.
+        with suppress(PydanticInvalidForJsonSchema):
+            schemas[label] = inlined(core_json_schema(whole(choice, definitions), mode="validation"))
+    return schemas
 
 
 def _class_of(kind: object) -> type[Any] | None:

@@ -8,14 +8,15 @@ it is done only with what could not be read otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from pydantic_core import CoreConfig, core_schema
+from pydantic_core import CoreConfig, CoreSchema, core_schema
 
 from handrail.serde.core_schemas import (
     Core,
     choices_of,
     core_definitions,
+    innermost,
     python_view,
     rebuilt,
     replacing,
@@ -31,8 +32,29 @@ _SURROUNDING: Final = frozenset(
 )
 """Parts that have no name of their own: what they hold has one."""
 
+_WRAPPING: Final = frozenset(
+    {"function-before", "function-after", "function-wrap", "json-or-python", "lax-or-strict", "chain"}
+)
+"""Parts that check or convert what another part reads: both are of one place."""
+
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
+_HOLDING: Final = _MAPPINGS | {"list", "tuple", "set", "frozenset", "deque", "dataclass", "union", "tagged-union"}
 _READ_AS_LISTS: Final = "Sequence"
+
+
+class _NamedPlace:
+    """Selects, for one place of a type, the part that reads a value with a tag; without a known tag `untagged`."""
+
+    __slots__ = ("names", "untagged")
+    __name__ = "named_place"  # pydantic asks for it
+
+    def __init__(self, names: frozenset[str], untagged: Core) -> None:
+        self.names = names
+        self.untagged = untagged
+
+    def __call__(self, value: object) -> str:
+        name = name_in(value)
+        return name if name in self.names else ALL_MEMBERS
 
 
 def reading_tags(core: Core, config: CoreConfig) -> Core:
@@ -51,17 +73,45 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
             return {**part, "discriminator": _all_for_other_tags(was["discriminator"])}
         if made or was["type"] in _SURROUNDING:
             return part
-        names = _names(was, definitions)
-        boxes = {name: boxed_value(name, [cast("Core", without_name(part))], config) for name in names}
-
-        def name_of(value: object) -> str:
-            name = name_in(value)
-            return name if name in boxes else ALL_MEMBERS
-
-        read = core_schema.tagged_union_schema({ALL_MEMBERS: without_name(part), **boxes}, name_of)
+        inner = _read_as(was, definitions)
+        if was["type"] in _WRAPPING:
+            # Only the outermost part stands for the place: the text that a Decimal is read from is not of type str.
+            part = _untagged_within(part) if inner["type"] in _HOLDING else was
+        names = names_of(was, definitions)
+        if inner["type"] == "list":  # a Sequence is read as a list, and either name is in stores
+            names = (*names, *names_of(inner, definitions), _READ_AS_LISTS)
+        readers = dict.fromkeys(names, part)
+        for name, choice in _former_items(was, definitions):
+            readers.setdefault(name, _holding(part, rebuilt(choice, change)))
+        boxes = {name: boxed_value(name, [cast("Core", without_name(each))], config) for name, each in readers.items()}
+        untagged = cast("Core", without_name(part))
+        choices = {ALL_MEMBERS: cast("CoreSchema", untagged), **boxes}
+        read = core_schema.tagged_union_schema(choices, _NamedPlace(frozenset(boxes), untagged))
         return replacing(part, cast("Core", read))
 
     return rebuilt(core, change)
+
+
+def _untagged_within(part: Core) -> Core:
+    """A part without the tags that are read directly within it."""
+
+    def untagged(each: Any) -> Any:  # noqa: ANN401 - a part, several, or what else stands there
+        if isinstance(each, list):
+            return [untagged(one) for one in cast("list[Any]", each)]
+        if not isinstance(each, dict):
+            return each
+        held = cast("Core", each)
+        place = held.get("discriminator")
+        return place.untagged if isinstance(place, _NamedPlace) else held
+
+    return {key: untagged(each) for key, each in part.items()}
+
+
+def _read_as(core: Core, definitions: Mapping[str, Core]) -> Core:
+    """The part that reads the JSON of a place."""
+    inner = innermost(core, definitions)
+    is_one_step = inner["type"] == "chain" and len(inner["steps"]) == 1
+    return _read_as(inner["steps"][0], definitions) if is_one_step else inner
 
 
 def _all_for_other_tags(label_of: Callable[[object], str]) -> Callable[[object], str]:
@@ -74,18 +124,24 @@ def _all_for_other_tags(label_of: Callable[[object], str]) -> Callable[[object],
     return label
 
 
-def _names(core: Core, definitions: Mapping[str, Core]) -> Iterator[str]:
-    """What a type is called in tags, and what it was called when its items were of one member of their union."""
-    yield from names_of(core, definitions)
-    view = python_view(core, definitions)
-    items = view.get("items_schema", view.get("values_schema"))
-    if view["type"] == "list":
-        yield _READ_AS_LISTS
-    if isinstance(items, dict):
-        keys = names_of(view["keys_schema"], definitions)[:1] if "keys_schema" in view else ()
-        for choice in _choices(cast("Core", items), definitions):
-            for name in names_of(choice, definitions):
-                yield f"{names_of(core, definitions)[0]}[{', '.join((*keys, name))}]"
+def _former_items(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
+    """What a collection was called when its items were of one member of their union, and that member."""
+    held = core.get("items_schema", core.get("values_schema"))
+    if core["type"] == "tuple" and "variadic_item_index" in core and len(core["items_schema"]) == 1:
+        held = core["items_schema"][0]
+    if not isinstance(held, dict):
+        return
+    keys = names_of(core["keys_schema"], definitions)[:1] if "keys_schema" in core else ()
+    for choice in _choices(cast("Core", held), definitions):
+        for name in names_of(choice, definitions):
+            yield f"{names_of(core, definitions)[0]}[{', '.join((*keys, name))}]", choice
+
+
+def _holding(collection: Core, items: Core) -> Core:
+    """A collection with other items; what surrounds the former ones is dropped."""
+    if collection["type"] == "tuple":
+        return {**collection, "items_schema": [items]}
+    return {**collection, "items_schema" if "items_schema" in collection else "values_schema": items}
 
 
 def _choices(core: Core, definitions: Mapping[str, Core]) -> list[Core]:

@@ -30,7 +30,6 @@ MOST_FAULTS: Final = 100
 NOT_FINITE: Final = "expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308"
 """What is said of a number that JSON cannot hold."""
 
-_BYTES = "got bytes, which JSON does not have"
 _LONGEST_REASON = 300
 _LONGEST_LINE = 900
 _LONGEST_MESSAGE = 1_900
@@ -109,12 +108,20 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
     return (*text, ("$", f"{rest} {_MORE}")) if rest else text
 
 
-def bytes_fault(path: Path, schema: Node, *, is_key: bool = False) -> Fault:
-    """That bytes stand at `path` in data that should be decoded JSON, or are a key of the mapping there."""
-    if is_key:
-        return format_path(path), f"wrong key: expected a string, {_BYTES}"
+def foreign_fault(path: Path, schema: Node, name: str) -> Fault:
+    """That a value of a type that JSON does not have is at `path` in data that should be decoded JSON.
+
+    Args:
+        path: the path.
+        schema: the schema of the data.
+        name: the name of the type, behind "key " for a key of the mapping there.
+    """
+    kind = name.removeprefix("key ")
+    got = f"got {kind if kind == 'bytes' else f'a {kind}'}, which JSON does not have"
+    if name != kind:
+        return format_path(path), f"wrong key: expected a string, {got}"
     nodes = asked_at(path, schema)
-    return format_path(path), f"expected {_expected(nodes, schema)}, {_BYTES}" if nodes else _BYTES
+    return format_path(path), f"expected {_expected(nodes, schema)}, {got}" if nodes else got
 
 
 def fault_message(faults: Sequence[Fault]) -> str:

@@ -110,6 +110,13 @@ def _has_whole_minutes(value: object) -> bool:
     return offset is None or not offset % timedelta(minutes=1)
 
 
+def _has_fixed_offset(value: object) -> bool:
+    """Whether a time has no zone, or one whose offset does not depend on the date, in whole minutes."""
+    if not isinstance(value, time):
+        return False
+    return _has_whole_minutes(value) and (value.tzinfo is None or value.utcoffset() is not None)
+
+
 def _is_short_fraction(value: object) -> bool:
     return isinstance(value, Fraction) and max(abs(value.numerator), value.denominator) < LEAST_TOO_LONG
 
@@ -132,6 +139,12 @@ def _offset_fault(value: object) -> str:
     return "an offset from UTC is stored in whole minutes, and this one has seconds; use another offset, such as UTC"
 
 
+def _zone_fault(value: object) -> str:
+    if isinstance(value, time) and value.utcoffset() is None:
+        return "the offset of its zone depends on the date, so it would come back without a zone; declare datetime"
+    return _offset_fault(value)
+
+
 def _flags_fault(value: object) -> str:
     del value
     return 'the flags of a pattern are not stored; write them into the pattern, as in re.compile("(?i)a")'
@@ -141,7 +154,7 @@ _INT: Final = leaf(int, _is_int, _would_be("plain int", "use int(...), or declar
 _FLOAT: Final = leaf((int, float), _is_float, _float_fault, {float})
 _DATE: Final = leaf(date, _is_date, _would_be("date", "declare datetime, or use a date"), {date})
 _DATETIME: Final = leaf(datetime, _has_whole_minutes, _offset_fault)
-_TIME: Final = leaf(time, _has_whole_minutes, _offset_fault)
+_TIME: Final = leaf(time, _has_fixed_offset, _zone_fault)
 _FRACTION: Final = leaf(
     Fraction, _is_short_fraction, lambda _: f"a fraction of more than {MOST_DIGITS:,} digits cannot be read back"
 )

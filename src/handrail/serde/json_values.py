@@ -15,10 +15,14 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from itertools import islice
 from pathlib import PurePath
 from typing import Any, Final, cast
+from uuid import UUID
 
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
@@ -39,6 +43,8 @@ _SUSPECT_BYTES: Final = re.compile(_SUSPECT.pattern.encode())
 _LONGEST_REASON = 200
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+_FOREIGN: Final = (bytes, bytearray, date, time, timedelta, Decimal, Fraction, UUID, PurePath)
+"""Types of values that JSON writes in a string or as a number, and does not have."""
 
 MAX_JSON_DEPTH: Final = 200
 """So many levels of JSON are read."""
@@ -250,7 +256,7 @@ def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
 def is_decoded(value: object) -> bool:
     """Whether `value` is what decoded JSON is made of, exactly; found out far sooner than where something else stands.
 
-    Like `bytes_in`, for values that `json_of` could write: those have an end.
+    Like `foreign_values`, for values that `json_of` could write: those have an end.
     """
     if type(value) in _PLAIN:
         return True
@@ -262,17 +268,23 @@ def is_decoded(value: object) -> bool:
     return type(value) is list and all(map(is_decoded, cast("list[object]", value)))
 
 
-def bytes_in(value: object, path: Path = ()) -> Iterator[tuple[Path, bool]]:
-    """Where bytes are in a value that `json_of` could write, and whether they are a key of the mapping there."""
-    if isinstance(value.value if isinstance(value, Enum) else value, bytes | bytearray):
-        yield path, False
+def foreign_values(value: object, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Where a value that `json_of` could write holds what decoded JSON does not: a moment, bytes, a path.
+
+    Yields:
+        The path and the name of the type; the name of what is a key of the mapping there begins with "key ".
+    """
+    plain = value.value if isinstance(value, Enum) else value
+    plain: object = value.value if isinstance(value, Enum) else value
+    if isinstance(plain, _FOREIGN):
+        yield path, "bytes" if isinstance(plain, bytearray) else type(plain).__name__
         return
     if isinstance(value, Mapping):
         value = cast("Mapping[object, object]", value)
         if any(isinstance(key, bytes) for key in value):
-            yield path, True
+            yield path, "key bytes"
     for segment, child in parts_of_value(value):
-        yield from bytes_in(child, (*path, segment))
+        yield from foreign_values(child, (*path, segment))
 
 
 def _written(value: object) -> bytes:

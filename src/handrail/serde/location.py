@@ -14,10 +14,7 @@ from typing import Final
 
 from handrail.serde.json_schema import Node, is_array, is_object, leaves_of, options_of, resolve_ref
 
-_ARRAYS = {"list", "tuple", "set", "frozenset", "deque"}
-_MAPPINGS = {"dict", "OrderedDict", "Counter"}
 _SCALARS = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
-_FORMATS = {"datetime": "date-time", "date": "date", "time": "time", "timedelta": "duration", "UUID": "uuid"}
 
 _KEY = "[key]"
 """What pydantic writes into a location behind a key that is at fault itself."""
@@ -32,6 +29,9 @@ ALL_MEMBERS: Final = "$members"
 
 MARKS_ALONE: Final = "$marks"
 """Stands there where no member was tried, because the `Literal` fields of an object are those of none."""
+
+MEMBERS: Final = "$memberSchemas"
+"""Where a schema by which faults are explained has those of the members of unions, by label; none that is shown has."""
 
 Path = tuple[str | int, ...]
 """Keys and positions from the root of the data."""
@@ -137,47 +137,19 @@ def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
     tag = union.get("discriminator", {}).get("mapping", {}).get(label)
     if tag is not None:
         return ({"$ref": tag},)
+    if label in root.get(MEMBERS, {}):
+        return (root[MEMBERS][label],)
     options = tuple(option for option in options_of(union) if resolve_ref(option, root).get("type") != "null")
     return tuple(option for option in options if _fits(option, label)) or options
 
 
-def _fits(node: object, label: str) -> bool:
-    """Whether a label is that of `node`: the name of a class, or a type as Python writes it."""
-    if not is_object(node):
-        return False
+def _fits(node: Node, label: str) -> bool:
+    """Whether `node` is of the class of that name, or a scalar that Python calls so."""
     if "$ref" in node:
         definition = str(node["$ref"]).rpartition("/")[2]
         name = re.sub(r"\W", "_", label)
         return definition == name or definition.startswith(f"{name}_")
-    name, _, inner = label.removesuffix("]").partition("[")
-    held = _split(inner)
-    if name in _ARRAYS and node.get("type") == "array":
-        items = node.get("prefixItems", [node.get("items")] * min(len(held), 1))
-        return len(items) == len(held) and all(map(_may_fit, items, held))
-    if name in _MAPPINGS and node.get("type") == "object":
-        return "properties" not in node and all(_may_fit(node.get("additionalProperties"), each) for each in held[1:])
-    if name in _FORMATS:
-        return bool(node.get("format") == _FORMATS[name])
-    return bool(node.get("type") == _SCALARS.get(name, ""))
-
-
-def _may_fit(node: object, label: str) -> bool:
-    """The same for what a collection holds, of which a label does not say all."""
-    is_plain = label.partition("[")[0] in {*_ARRAYS, *_MAPPINGS, *_SCALARS, *_FORMATS}
-    if not is_plain or not is_object(node) or "enum" in node:
-        return True
-    return any(_may_fit(option, label) for option in options_of(node)) or _fits(node, label)
-
-
-def _split(inner: str) -> list[str]:
-    """The types between the brackets of a label."""
-    parts: list[str] = []
-    for part in filter(None, inner.split(", ")):
-        if parts and parts[-1].count("[") > parts[-1].count("]"):
-            parts[-1] += f", {part}"
-        else:
-            parts.append(part)
-    return parts
+    return bool(node.get("type") == _SCALARS.get(label, ""))
 
 
 def _children(node: Node, segment: str | int) -> Iterator[Node]:

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
-from handrail.serde.core_schemas import Core, python_view
+from handrail.serde.core_schemas import Core, python_view, referred
 from handrail.serde.formatting import stable_name
 
 _CLASSES: Final[Mapping[str, type[Any]]] = {
@@ -29,6 +29,9 @@ _CLASSES: Final[Mapping[str, type[Any]]] = {
 
 _READ_AS: Final = frozenset({"list", "dict"})
 """What the abstract collections are read as."""
+
+_NAMED: Final = frozenset({"none", "str", "int", "float", "bool", "dataclass"})
+"""Types that pydantic calls in the location of a fault what they are called in Python."""
 
 _OTHERS: Final = {"any": "Any", "url": "Url"}
 
@@ -104,6 +107,11 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
         return Spelling(short, placed, classes)
     shorts, places = ", ".join(one.short for one in inner), ", ".join(one.placed for one in inner)
     return Spelling(f"{short}[{shorts}]", f"{placed}[{places}]", classes)
+
+
+def is_labelled(core: Core, definitions: Mapping[str, Core]) -> bool:
+    """Whether a member is called by its label in the location of a fault; pydantic calls others as Python does."""
+    return referred(core, definitions)["type"] not in _NAMED
 
 
 def label_of(core: Core, definitions: Mapping[str, Core]) -> str:

@@ -29,7 +29,7 @@ from handrail.serde.attempts import bounded
 from handrail.serde.build import Built, build, build_stored
 from handrail.serde.core_schemas import Core
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
-from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, fault_message, faults_of, kinds_asked, reason_of
+from handrail.serde.faults import MOST_FAULTS, Fault, fault_message, faults_of, foreign_fault, kinds_asked, reason_of
 from handrail.serde.fitting import MOST_DIGITS
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, SchemaMode
@@ -39,9 +39,9 @@ from handrail.serde.json_values import (
     TOO_DEEPLY,
     FlatKeys,
     Text,
-    bytes_in,
     endless,
     find_unserializable,
+    foreign_values,
     is_decoded,
     json_of,
     json_syntax_fault,
@@ -195,7 +195,7 @@ class Codec(Generic[T]):
         """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
 
         Raises:
-            ParseError: it does not fit, or a part of it is nothing that JSON could have held: for bytes stands base64.
+            ParseError: it does not fit, or a part of it is not what JSON could have held: bytes, a moment.
         """
         if isinstance(data, str | bytes | bytearray):
             return self.parse_json(data)
@@ -203,8 +203,8 @@ class Codec(Generic[T]):
             encoded = json_of(data)
         except DumpError as error:
             raise _refusal(error.faults) from None
-        if not is_decoded(data) and (found := tuple(islice(bytes_in(data), MOST_FAULTS))):
-            raise _refusal(bytes_fault(path, self._built.parsed, is_key=is_key) for path, is_key in found)
+        if not is_decoded(data) and (found := tuple(islice(foreign_values(data), MOST_FAULTS))):
+            raise _refusal(foreign_fault(path, self._built.parsed, name) for path, name in found)
         return self.parse_json(encoded)
 
     def dump_json(self, value: T) -> bytes:

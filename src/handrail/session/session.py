@@ -35,7 +35,7 @@ from handrail.session.persistence.loading import (
     stored_slices,
 )
 from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
-from handrail.session.persistence.recorder import SessionRecorder
+from handrail.session.persistence.recorder import CLOSED, SessionRecorder
 from handrail.session.reducers import EventRoute, Reducers, SliceRules
 from handrail.session.slices import (
     Append,
@@ -181,14 +181,15 @@ class Session:
         if kept is not None:
             if not kept.closed:
                 kept.flush(self._state, self._log)
-                kept.closed = "has been closed"
+                kept.closed = CLOSED
             kept.store.release(kept.session_lock)
 
     def check_writable(self) -> None:
         """Make sure that what a call does could be recorded; the pipeline asks before it starts anything.
 
         Raises:
-            SessionError: the session is closed, or has passed to another process.
+            SessionUseError: the session has been closed.
+            SessionError: it has passed to another process.
             StoreUnavailableError: its store does not answer.
         """
         if self._kept is not None:

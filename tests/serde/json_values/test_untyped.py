@@ -5,7 +5,11 @@ from __future__ import annotations
 import enum
 from collections import deque
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import PurePath
 from types import MappingProxyType
+from uuid import UUID
 
 import pytest
 
@@ -53,6 +57,21 @@ def test_bytes_in_a_mapping_are_a_fault(data: Json, fault: str, extra: Json) -> 
     with pytest.raises(ParseError) as caught:
         parse(Plan, data, extra=extra)
     assert str(caught.value) == fault.format("bytes, which JSON does not have")
+
+
+@pytest.mark.parametrize(
+    "value, name",
+    [
+        (datetime(2026, 1, 31, tzinfo=UTC), "datetime"),
+        (Decimal(1), "Decimal"),
+        (UUID(int=1), "UUID"),
+        (PurePath("a"), r"\w+Path"),
+    ],
+)
+def test_a_value_that_json_does_not_have_is_not_converted(value: object, name: str) -> None:
+    """Neither a moment nor a path arrives as a string that nobody has sent."""
+    with pytest.raises(ParseError, match=rf"^\$.objective: expected a string, got a {name}, which JSON does not have$"):
+        parse(Plan, {"objective": value})
 
 
 @pytest.mark.parametrize(

@@ -222,9 +222,11 @@ def collect_entries(kind: Kind, value: object, origin: Origin, *, field: str = "
         return CollectedEntries(found.entries, (*wrong, *found.offences))
     if isinstance(value, list | tuple):
         return exported_items(kind, [(None, item) for item in cast("Sequence[object]", value)], origin)
-    none = f"; write {field} = [] for none" if value is None else ""
+    cure = f"; write {field} = [] for none" if value is None else ""
+    if isinstance(name := getattr(value, "__name__", None), str) and name.isidentifier():
+        cure = f"; write {field} = [{name}]"
     return CollectedEntries(
-        offences=(ExportFault(field, f"is {_described(value)}, but must be a list, tuple or dict{none}"),)
+        offences=(ExportFault(field, f"is {_described(value)}, but must be a list, tuple or dict{cure}"),)
     )
 
 

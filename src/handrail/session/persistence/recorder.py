@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, StoreError
+from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, SessionUseError, StoreError
 from handrail.session.call_records import CallRecord, CallRecords
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
@@ -40,6 +40,9 @@ from handrail.transaction import Transaction
 from handrail.transaction.commit import commit_participants
 
 _log = logging.getLogger("handrail.session")
+
+CLOSED = "has been closed"
+"""Why nothing is written to a session that the program has closed."""
 
 _MOST_RUNS = 512
 """The most runs that a slice may be scattered over before a change writes the whole of it anew."""
@@ -130,10 +133,12 @@ class SessionRecorder:
         """Refuse further writes to a session that is closed.
 
         Raises:
-            SessionError: it is.
+            SessionUseError: the program has closed it.
+            SessionError: it was closed because its store was lost.
         """
         if self.closed:
-            raise SessionError(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
+            kind = SessionUseError if self.closed == CLOSED else SessionError
+            raise kind(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
 
     def noting(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
         """What the store is to get of an item of a LOG; to be handed to `note`.

@@ -21,7 +21,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import StoreError, StoreUnavailableError
+from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, check_alive
 from handrail.store.processes import KernelProcesses
@@ -132,7 +132,7 @@ class PostgresDriver:
         try:
             return PostgresConnection(self._server, self._pool.getconn())
         except PoolClosed:
-            raise StoreError(f"{self.url} has been closed; open it again", store=self.url) from None
+            raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url) from None
         except psycopg.Error as error:
             raise self._server.translated(error) from error
 

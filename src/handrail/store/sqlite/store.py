@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import StoreError, StoreUnavailableError
+from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
@@ -163,7 +163,7 @@ class SqliteDriver:
             msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
             raise StoreError(msg, store=self.url)
         if self._closed:
-            raise StoreError(f"{self.url} has been closed; open it again", store=self.url)
+            raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url)
         if self._file.identity() != self._identity:
             msg = (
                 f"the file of {self.url} was removed or replaced while it was open; put it back, or open the store anew"
