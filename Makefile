@@ -50,7 +50,7 @@ imports: setup ## Check: the layers and the other import contracts
 
 pytest: setup ## Check: the tests on two workers, with branch coverage; ARGS="tests/runtime -x" runs a part, plain
 	@echo "--- pytest"
-	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 2 --dist worksteal)
+	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 2 --dist loadgroup)
 
 bench: setup ## Measure the costs that docs/explanation/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -6,7 +6,9 @@ An `async def` test carries `@pytest.mark.anyio`.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +19,21 @@ _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", _UNTIMED)
 settings.register_profile("ci", _UNTIMED, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+_RUN = "HANDRAIL_TEST_RUN"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make a folder that all workers of a run share, in the process that starts them."""
+    if not hasattr(config, "workerinput"):
+        os.environ[_RUN] = tempfile.mkdtemp(prefix="handrail-run-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove it, when the workers have ended."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(_RUN), ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

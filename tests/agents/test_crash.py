@@ -11,7 +11,10 @@ from handrail.adapters.pydantic_ai.conversation import SavedMessages
 from handrail.agents import Answer
 from handrail.crash_points import POINTS
 from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
+from tests.extent import step
 from tests.store.postgres_server import fresh_url
+
+pytestmark = pytest.mark.xdist_group("killed runs")  # one forge serves all tests
 
 OWN_WORK = [
     Asked("d1", "note", {"text": "a"}),
@@ -81,7 +84,7 @@ def test_a_run_that_was_killed_in_a_call_is_finished_by_another_process(
     point: str, doomed: Doomed, tmp_path: Path
 ) -> None:
     """Whichever call it is, nested ones too: what was recorded is not done again, and the model gets every answer."""
-    for nth in count(1):
+    for nth in count(1, step(3)):
         desk = desk_in(tmp_path / str(nth))
         if not doomed.run(desk, REPLIES, "Do it.", point, nth):
             assert nth > 1
@@ -98,7 +101,7 @@ def test_a_run_that_was_killed_in_a_unit_of_work_is_finished_by_another_process(
     point: str, doomed: Doomed, tmp_path: Path
 ) -> None:
     """Replies, calls and ledger rows are there as a whole, or not at all."""
-    for nth in count(1, 2):
+    for nth in count(1, step(4)):
         desk = desk_in(tmp_path / str(nth))
         if not doomed.run(desk, REPLIES, "Do it.", point, nth):
             assert nth > 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from handrail.cli import main
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, call, events, noting, script, write
 from tests.cli.desk import Ran
+from tests.extent import some
 
 HELLO = {"text": "Hello."}
 CHECK = ("check", "desk.agent")
@@ -56,8 +58,11 @@ def test_without_standard_output_nothing_is_done(
     assert not (folder / "other").exists()
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("words", ["run desk.agent hello --model test", "check desk.agent", "new other"])
+CLOSED = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")
+WORDS = ("run desk.agent hello --model test", "check desk.agent", "new other")
+
+
+@pytest.mark.parametrize("closed, words", some([*product(CLOSED, WORDS)], 4))
 def test_no_closed_stream_ends_in_a_traceback(folder: Path, closed: str, words: str) -> None:
     """Whichever of them a process is started without."""
     line = f'exec "$0" -c "$1" {words} {closed}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, product
 
 import pytest
 
@@ -11,6 +11,9 @@ from tests.crash.cells import Cell, Left, Stage, Told
 from tests.crash.conftest import Desk
 from tests.crash.forge import Forge
 from tests.crash.pages import EXTERNAL, STATE, TESTIMONY, rows, table
+from tests.extent import some
+
+pytestmark = pytest.mark.xdist_group("crash matrix")  # one forge, one service and one server serve all cells
 
 POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
     ("unknown", False),
@@ -28,8 +31,7 @@ SUCCESSES = {"runs", "replays", "asked, runs", "found"}
 NOTHING = {"nothing": 0, "everything": 1}
 
 
-@pytest.mark.parametrize("column", range(len(POLICIES)), ids=["unknown", "retry", "retry-forwarded", "reconcile"])
-@pytest.mark.parametrize("point", table(EXTERNAL))
+@pytest.mark.parametrize("point, column", some([*product(table(EXTERNAL), range(len(POLICIES)))], 17))
 def test_an_external_effect_after_a_kill_is_what_the_page_says(
     point: str, column: int, desk: Desk, smith: Forge
 ) -> None:
@@ -49,8 +51,7 @@ def test_an_external_effect_after_a_kill_is_what_the_page_says(
     assert again == (Told(success=True, replayed=True, content=told.content) if told.success else told)
 
 
-@pytest.mark.parametrize("column", range(len(LATE)), ids=["unknown", "retry", "accepted-unknown", "accepted-retry"])
-@pytest.mark.parametrize("row", rows(TESTIMONY), ids=lambda row: f"{row[0]}-{row[1]}")
+@pytest.mark.parametrize("row, column", some([*product(rows(TESTIMONY), range(len(LATE)))], 17))
 def test_testimony_after_a_kill_is_what_the_page_says(
     row: tuple[str, ...], column: int, desk: Desk, smith: Forge
 ) -> None:
@@ -90,7 +91,7 @@ def test_testimony_of_a_process_that_lives_is_the_last_row_of_the_page(
     assert (left.testimony, left.ledger) == (said, accepted if accepts_late else kept)
 
 
-@pytest.mark.parametrize("point", table(STATE))
+@pytest.mark.parametrize("point", some([*table(STATE)], 7))
 def test_files_after_a_kill_are_as_before_the_call_or_as_after_it(point: str, desk: Desk, smith: Forge) -> None:
     """Whichever time it is that the call comes to the point; the session agrees, and the call can be asked again."""
     expected = NOTHING[table(STATE)[point][1]]

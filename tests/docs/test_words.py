@@ -8,6 +8,7 @@ import re
 import tokenize
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,15 +62,25 @@ def names_in(source: Path) -> Iterator[Line]:
         yield Line(f"{source.relative_to(ROOT)}:{node.lineno}", found)
 
 
+@cache
+def all_text() -> tuple[Line, ...]:
+    """The lines of all modules and pages, read once for all expressions."""
+    lines = [line for source in SOURCES for line in text_of(source)]
+    return (*lines, *(line for page in PAGES for line in text_on(page)))
+
+
+@cache
+def all_names() -> tuple[Line, ...]:
+    """The names of all modules, read once for all words."""
+    return tuple(name for source in SOURCES for name in names_in(source))
+
+
 @pytest.mark.parametrize("rule", FORBIDDEN["text"], ids=lambda rule: str(rule["find"]))
 def test_an_expression_that_is_not_used(rule: dict[str, Any]) -> None:
     """In no comment, no docstring, no message and on no page."""
     pattern = re.compile(rule["find"], re.IGNORECASE)
     allowed = [re.compile(each) for each in rule.get("except", ())]
-    lines = [line for source in SOURCES for line in text_of(source)] + [
-        line for page in PAGES for line in text_on(page)
-    ]
-    found = [line for line in lines if _is_used(pattern, allowed, line.text)]
+    found = [line for line in all_text() if pattern.search(line.text) and _is_used(pattern, allowed, line.text)]
     assert not found, f"say {rule['say']}:\n" + listed([f"{line.where}: {line.text.strip()}" for line in found])
 
 
@@ -82,6 +93,5 @@ def _is_used(pattern: re.Pattern[str], allowed: list[re.Pattern[str]], text: str
 @pytest.mark.parametrize("rule", FORBIDDEN["names"], ids=lambda rule: str(rule["word"]))
 def test_a_word_that_is_in_no_name(rule: dict[str, Any]) -> None:
     """Names are compared word by word: `is_told` has the word `told`."""
-    names = [name for source in SOURCES for name in names_in(source)]
-    found = [name for name in names if rule["word"] in [word.lower() for word in _WORDS.findall(name.text)]]
+    found = [name for name in all_names() if rule["word"] in [word.lower() for word in _WORDS.findall(name.text)]]
     assert not found, f"say {rule['say']}:\n" + listed([f"{name.where}: {name.text}" for name in found])

@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.extent import some
+
+pytestmark = pytest.mark.xdist_group("refund desk")  # one day at the desk serves all tests
+
 MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
 CALL = re.compile(r"^  call \d+: (\w+): ([a-z ]+(?:\d+, [a-z ]+)?) \(", re.MULTILINE)
 
@@ -114,7 +118,7 @@ def test_another_run_gives_the_same_report(out: Path, day: subprocess.CompletedP
     assert "call 39" in again.stderr
 
 
-@pytest.mark.parametrize("act, model", [("1", "openai:gpt-5.2"), ("1", "nonsense"), ("2", "openai:gpt-5.2")])
+@pytest.mark.parametrize("act, model", some([("1", "nonsense"), ("1", "openai:gpt-5.2"), ("2", "openai:gpt-5.2")], 2))
 def test_a_model_that_cannot_be_used_is_told_and_nothing_runs(act: str, model: str) -> None:
     """A missing key and an unknown name are one clear line and exit code 2, not a traceback."""
     told = run("--model", model, "--act", act)
@@ -125,7 +129,7 @@ def test_a_model_that_cannot_be_used_is_told_and_nothing_runs(act: str, model: s
 
 
 @pytest.mark.usefixtures("ctrl_c")
-@pytest.mark.parametrize("act, ended_by", [("1", signal.SIGINT), ("1", signal.SIGTERM), ("2", signal.SIGTERM)])
+@pytest.mark.parametrize("act, ended_by", some([("1", signal.SIGINT), ("1", signal.SIGTERM), ("2", signal.SIGTERM)], 2))
 def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, act: str, ended_by: signal.Signals) -> None:
     """Ctrl-C while the model is asked stops the service and the night desk, and removes the temporary folder."""
     with socket.create_server(("127.0.0.1", 0)) as provider:

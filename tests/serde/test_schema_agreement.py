@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, given, settings
 
 from handrail.errors import ParseError
 from handrail.serde import codec, stored_codec
+from tests.extent import FULL
 from tests.serde.field_types import FIELD_TYPES
 from tests.serde.schema_values import is_valid, taken_by
 
-EXAMPLES: Final = 15
+EXAMPLES: Final = 15 if FULL else 8
 _SLOW: Final = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 PROBES: Final = [
     *("null", "true", "false", "0", "1", "-1", "2", "5.0", "-0.0", "1.5", "0.5", "1e2", "100000000000000000000", "3"),

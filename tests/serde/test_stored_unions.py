@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from handrail.errors import DumpError
 from handrail.serde import canonical_json, result_codec, stored_codec
+from tests.extent import FULL
 from tests.serde.members import PAIRS, Approve, Defer, Digit, Other, Reject, State, Word
 from tests.serde.test_schema_agreement import held, is_same
 
-EXAMPLES: Final = 25
+EXAMPLES: Final = 25 if FULL else 10
 _SLOW: Final = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 
 

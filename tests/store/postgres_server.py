@@ -1,4 +1,4 @@
-"""A real server of PostgreSQL for tests: one for the whole run, with a schema of its own for each who asks.
+"""A real server of PostgreSQL for tests: one for all workers of a run, with a schema of its own for each who asks.
 
 It comes from a package of the registry and listens on a socket in a temporary folder. The environment variable
 `HANDRAIL_TEST_POSTGRES` names another server to use in its place.
@@ -6,13 +6,12 @@ It comes from a package of the registry and listens on a socket in a temporary f
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -54,18 +53,31 @@ def server_of_its_own() -> Generator[tuple[str, Restartable]]:
 
 @cache
 def server_url() -> str:
-    """The URL of the server that all tests of this process share; started when first asked for, stopped at exit."""
+    """The URL of the server that all tests of the run share.
+
+    The first process that asks for it starts it; it stops when the last one that asked has ended.
+    """
     url = os.environ.get("HANDRAIL_TEST_POSTGRES")
     if url is None:
-        folder = Path(tempfile.mkdtemp(prefix="handrail-pg-"))
-        folder.chmod(0o755)
-        url = get_server(folder / "data", cleanup_mode="delete").get_uri()
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        with psycopg.connect(url, autocommit=True) as connection:  # nothing here has to survive a loss of power
-            connection.execute("ALTER SYSTEM SET fsync = off")
-            connection.execute("ALTER SYSTEM SET full_page_writes = off")
-            connection.execute("SELECT pg_reload_conf()")
+        folder = Path(os.environ["HANDRAIL_TEST_RUN"])
+        folder.chmod(0o755)  # the server may run as another user than the tests
+        with (folder / "postgres.lock").open("w") as lock:
+            flock(lock, LOCK_EX)  # released with the file: the second worker waits until the first has started it
+            server = get_server(folder / "postgres", cleanup_mode="stop")
+            url = server.get_uri()
+            if not (folder / "postgres.ready").exists():
+                _prepare(url, server)
+                (folder / "postgres.ready").touch()
     return url
+
+
+def _prepare(url: str, server: Restartable) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:  # nothing here has to survive a loss of power
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("ALTER SYSTEM SET full_page_writes = off")
+        connection.execute("ALTER SYSTEM SET max_connections = 400")  # of several workers
+    server.stop()
+    server.ensure_postgres_running()
 
 
 @contextmanager

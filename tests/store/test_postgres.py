@@ -40,18 +40,23 @@ def url() -> Iterator[str]:
         yield made
 
 
+_DOOMED = f"doomed_{os.getpid()}"
+"""The server is that of all workers."""
+
+
 def end_connections(url: str) -> None:
     """End every connection to the store, as a restart of the server does."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
-            "WHERE pid <> pg_backend_pid() AND application_name = 'doomed'"
+            "WHERE pid <> pg_backend_pid() AND application_name = %s",
+            (_DOOMED,),
         )
 
 
 def doomed(url: str) -> str:
     """The URL, under a name by which `end_connections` finds its connections."""
-    return f"{url}&application_name=doomed"
+    return f"{url}&application_name={_DOOMED}"
 
 
 def test_time_is_the_servers(url: str) -> None:

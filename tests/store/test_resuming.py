@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -19,6 +21,7 @@ from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
+from tests.extent import some
 from tests.store.postgres_server import fresh_url
 from tests.store.resumed_desk import (
     CHILD,
@@ -67,8 +70,7 @@ def waits_of(session: Session) -> list[EffectAwaited]:
 EVERY_KIND = ["slot", "key-unknown", "key-retry", "key-reconcile", "shared-unknown", "shared-retry", "shared-reconcile"]
 
 
-@pytest.mark.parametrize("where", ["session", "child"])
-@pytest.mark.parametrize("name", EVERY_KIND)
+@pytest.mark.parametrize("name, where", some([*product(EVERY_KIND, get_args(Where))], 5))
 def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: str, where: Where) -> None:
     """As its `on_orphan` says, and before the deadline; so is that of a child session, and one under a shared key."""
     killed(url, name, where)

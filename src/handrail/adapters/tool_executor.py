@@ -253,7 +253,12 @@ async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
         await asyncio.wait(unfinished)
 
 
+_TEXT: type[object] = str
+
+
 def _check_call(function: str, call: object) -> None:
+    if type(call) is ToolCall and _TEXT is type(call.id) is type(call.name) is type(call.arguments):
+        return  # as nearly all are
     check_argument(function, "call", call, ToolCall, "a ToolCall: ToolCall(id, name, arguments)")
     if isinstance(call, ToolCall):
         check_argument(function, "call.id", call.id, str, "text: ToolCall(str(id), name, arguments)")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.extent import some
 from tests.filesystem import killing
 from tests.filesystem.changes import CHANGES
 from tests.filesystem.programs import PROGRAMS
@@ -19,7 +20,7 @@ STEPS = {"several": 11, "move a folder": 7, "remove a folder": 3, "a program": 5
 """Changes that make so many calls that not each of them is tried."""
 
 
-@pytest.mark.parametrize("what", [*CHANGES, *PROGRAMS])
+@pytest.mark.parametrize("what", some([*CHANGES, *PROGRAMS], 5))
 def test_change_of_a_killed_process_is_whole_or_undone(tmp_path: Path, what: str) -> None:
     """Killed at each crash point, at each call to the disk, and over and over while it is undone: no trace is left."""
     done = subprocess.run(

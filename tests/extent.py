@@ -1,0 +1,29 @@
+"""How far the long tests go: `make test` runs short forms of them, `make test-more` all.
+
+A crash matrix has a cell for each point at which a process is killed, and a cell takes a process. The short form has
+some of the cells, evenly spread; nothing is in it alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+FULL: Final = os.environ.get("HANDRAIL_TESTS") == "full"
+"""Whether all is run."""
+
+
+def some(items: Sequence[T], number: int) -> list[T]:
+    """All items in the full form; else `number` of them, evenly spread, the first and the last among them."""
+    if FULL or len(items) <= number:
+        return list(items)
+    last = len(items) - 1
+    return [items[round(position * last / (number - 1))] for position in range(number)]
+
+
+def step(number: int) -> int:
+    """The distance between the cases of a loop: 1 in the full form, else `number`."""
+    return 1 if FULL else number
