@@ -156,7 +156,7 @@ class Ticket:
         return self.waiter
 
     def _is_first(self) -> bool:
-        # Read without the lock: no ticket is inserted before one that runs, so a ticket that is first stays first.
+        # Read without the lock: this ticket runs, so no other is inserted before it once it heads a queue.
         for turn in self.turns:  # noqa: SIM110 - `all` takes twice as long
             if turn.queue[0] is not self:
                 return False

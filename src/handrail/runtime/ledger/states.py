@@ -169,7 +169,7 @@ def claimed(
     """
     if row is None or key_expired(row, now):
         return "claimed", fresh
-    # Checked before the row is compared: a corrupt row may not grant, answer or refuse anything.
+    # Checked before the row is compared: the only answer from a corrupt row is `unknown`.
     wrong = fault(row)
     if wrong:
         return "unknown", unknown_row(row, f"the stored row is corrupt: {wrong}")

@@ -182,7 +182,8 @@ class SessionRecorder:
 
     def flush(self, state: StateSlices, log: LogSlices) -> None:
         """Write what LOGs have got; if the store fails, it is logged, and goes with the next unit."""
-        # Read without the lock: the thread that adds an item calls `flush` after that.
+        # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
+        # call.
         if not self._noted:
             return
         part = SessionCommit(self, state, log, None)
@@ -359,7 +360,8 @@ class _Draft:
             stored = self._kept.named(kind)
             start, removed, items = change.start, change.removed, change.items
             layout = self.layouts.get(stored.name)
-            # Opening a session reads one range for each run, so a slice in many pieces is written anew as one.
+            # Each change in the middle adds runs, which later changes copy and each checkpoint lists: a slice of too
+            # many runs is written anew as one.
             if layout is not None and start < layout.length and len(layout.runs) > _MOST_RUNS:
                 start, removed, items = 0, layout.length, VersionView(working.get(kind)).all()
             self._add(change.role, stored, part.call, start, removed, len(items), stored.dump(items))
