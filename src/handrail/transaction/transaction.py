@@ -309,7 +309,6 @@ class Transaction:
             # committed.
             self.committed = outcome.word == "committed"
             self.state = "ended"
-            # The parts of a nested transaction are enlisted in its parent, which notifies them.
             if parts and self.parent is None:
                 notify_participants(parts, kept=self.committed)
         if outcome.error is not None:
@@ -324,7 +323,6 @@ class Transaction:
         """
         if not self.must_roll_back:
             return
-        # Set first: a second call restores nothing twice, even if this one raises.
         self.must_roll_back = False
         # Closed before anything is restored: a late write either comes first and is undone, or is refused.
         self.state = "closed"
