@@ -127,6 +127,8 @@ class Ticket:
         It is done when nothing blocks the ticket any more, and cancelled when the ticket is released while it waits.
         To cancel it is to give up this wait, not the place: asked again, the ticket has another waiter.
         """
+        # Read without the lock: another thread adds blockers only to a ticket that waits already, and that one has
+        # links.
         if self._links is None:
             return None
         with _LOCK:
@@ -146,6 +148,7 @@ class Ticket:
                 for earlier in turn.queue[: turn.queue.index(self)]:
                     if earlier not in clear:
                         found = _awaited((earlier,), known=clear)
+                        # The earlier ticket cannot be released before this one, so waiting for it would never end.
                         if self in found:
                             continue
                         clear |= found
@@ -153,6 +156,7 @@ class Ticket:
         return self.waiter
 
     def _is_first(self) -> bool:
+        # Read without the lock: this ticket runs, so no other is inserted before it once it heads a queue.
         for turn in self.turns:  # noqa: SIM110 - `all` takes twice as long
             if turn.queue[0] is not self:
                 return False
@@ -162,6 +166,7 @@ class Ticket:
         """Take more turns if no other ticket holds or awaits them; returns whether it did."""
         with _LOCK:
             more = tuple(turn for turn in dict.fromkeys(turns) if turn not in self.turns)
+            # Refused instead of queued: the call holds turns, and waiting with them could close a circle.
             if self.released or any(turn.queue for turn in more):
                 return False
             for turn in more:
@@ -176,6 +181,7 @@ class Ticket:
             TurnConflictError: the other one waits for this call, or for one that this was made in.
         """
         with _LOCK:
+            # Preferences do not count here: those that close a circle with this wait are withdrawn below.
             if not _awaited((other,), preferences=False).isdisjoint((self, *self.ancestors())):
                 raise TurnConflictError(_CIRCLE)
             self.links.leans[other] = None
@@ -195,10 +201,13 @@ class Ticket:
             self.released = True
             for turn in self.turns:
                 turn.queue.remove(self)
+            # The fast path of most calls: a ticket that has met no other one has none to wake.
             if self._links is None and self.parent is None:
                 return
             given_up = self._waiter
             ready = self._part()
+        # Outside of the lock, because a callback of a future may draw or release a ticket, and the lock is not
+        # reentrant.
         if given_up is not None:
             given_up.cancel()
         _wake(ready)
@@ -231,6 +240,7 @@ class Ticket:
             if _goes_first(other) and (self.exclusive or other.exclusive)
         ]
         ancestors = self.ancestors()
+        # Checked before the first link is made, so that a refused ticket leaves nothing to undo.
         if not _awaited(ahead, preferences=False).isdisjoint(ancestors):
             raise TurnConflictError(_CIRCLE)
         for other in ahead:
@@ -259,6 +269,7 @@ class Ticket:
         if blockers:
             return None
         self.runs = True
+        # A resolved future is not waited on again: `request_first` may need another one.
         waiter, self._waiter = self._waiter, None
         return waiter
 
@@ -269,12 +280,14 @@ class Ticket:
         for blocker in self.links.blockers:
             del blocker.links.behind[self]
         self.links.blockers.clear()
+        # A copy, because each of them removes itself from `behind`.
         return [waiting.stop_waiting_for(self) for waiting in tuple(self.links.behind)]
 
     def _open_circles(self) -> list[Future[None] | None]:
         """Withdraw the preferences that form a cycle with this ticket; returns the waiters to wake."""
         woken: list[Future[None] | None] = []
         for ticket in _awaited((self,)):
+            # A ticket that runs waits only by preference (rule 5); no other wait may be withdrawn.
             if ticket.runs:
                 circles = [blocker for blocker in ticket.links.blockers if ticket in _awaited((blocker,))]
                 woken += [ticket.stop_waiting_for(blocker) for blocker in circles]
@@ -321,6 +334,7 @@ def draw_ticket(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | No
     Raises:
         TurnConflictError: waiting would never end (rule 4). No place was taken.
     """
+    # A turn that is given twice, as by a session that is a resource too, would put the ticket behind itself.
     if len(turns) > 1 and len(set(turns)) < len(turns):
         turns = tuple(dict.fromkeys(turns))
     ticket = Ticket(turns, inside, exclusive)
@@ -363,6 +377,8 @@ class _LentTurns:
         with self._lock:
             turn = self._turns.get(key)
             if turn is None:
+                # Before the turn is stored: this raises for what cannot be weakly referenced, and its id may name
+                # another object later. The finalizer takes no lock, because it may run in a thread that holds this one.
                 weakref.finalize(participant, self._turns.pop, key, None).atexit = False
                 turn = self._turns[key] = Turn()
         return turn

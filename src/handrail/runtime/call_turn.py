@@ -49,6 +49,7 @@ class CallTurn:
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
         """Queue the call; `acquire` raises if it is not permitted here."""
         self._refused: Exception | None = None
+        # A call that writes runs alone, so it is first as soon as it runs.
         self.is_first = writes = tool is not None and tool.writes
         self.shared = not writes
         self.outer = caller = current()
@@ -77,6 +78,7 @@ class CallTurn:
             DeadlineExceededError: the deadline passed first.
             ModelVisibleError: the call is not permitted here.
         """
+        # Raised here and not in the constructor, so that the refused call is recorded like any other.
         if self._refused is not None:
             raise self._refused
         waiter = self.ticket.waiter
@@ -90,6 +92,7 @@ class CallTurn:
         waiter = self.ticket.request_first()
         if waiter is not None:
             await _wait(mode, waiter, deadline)
+        # The results of a nested call are applied in its ancestors, so these must be first too; one that writes is.
         if self.outer is not None:
             for transaction in self.outer.chain():
                 waiter = None if transaction.ticket.exclusive else transaction.ticket.request_first()
@@ -109,6 +112,7 @@ class CallTurn:
             except TurnConflictError as error:
                 self._refused = error
         self.is_first = False
+        # A refused call has a ticket to release like any other; without turns it is in no queue.
         return draw_ticket((), exclusive=False)
 
     def _turns_inside(self, caller: Transaction, name: str, own: Turn, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

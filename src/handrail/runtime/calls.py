@@ -117,6 +117,7 @@ def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, w
     written = _tagged(result.value)
     if event.value_read is not None and not is_dataclass(result.value):
         written = b'%s,"read":%s}' % (written[:-1], to_json(event.value_read))
+    # Parts that are JSON already are appended to the object as bytes, in place of its closing brace.
     return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(event.params), written)
 
 
@@ -191,6 +192,7 @@ def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of a
         return data["value"]
     (item,) = data["value"]
     try:
+        # A class that is unknown here, or was changed since, must not make the record of a call unreadable.
         kind = find_type(data["type"])
         return item if kind is None else stored_type(kind).load(to_json([item]), data["version"])[0]
     except SessionError:
@@ -283,6 +285,7 @@ class ToolInvoked:
         call that reads. A draft with the same slots is filled directly, and its class is then changed.
         """
         draft = _DRAFT(*values)
+        # CPython permits this assignment because both classes have the same slots in the same order.
         draft.__class__ = ToolInvoked
         event: ToolInvoked = draft
         return event
@@ -400,6 +403,7 @@ def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:
     """Whether a call is the same as the one recorded under its identity."""
     if call.name != recorded.name:
         return False
+    # The fast path: equal text is equal JSON. Different text may be too, with other spaces or another order of keys.
     if call.words == recorded.words:
         return True
     try:

@@ -60,6 +60,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
             units = ledger.units
             store = units if units is run.environment.session.store else None
             nested = run.turn.outer is not None
+            # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect:
+            # their effects are recorded at once.
             in_unit = store is not None and not nested and not run.turn.shared
             return EffectClaim(ledger, answer, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
         if isinstance(answer, Conflict):
@@ -241,6 +243,7 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
         raise CallRefusedError(busy.message)
     seconds = seconds_left(run.environment.deadline)
     ticket, holder = run.turn.ticket, holding_ticket(busy.row)
+    # Refuses the call if the holder waits, directly or not, for a turn of this one.
     if holder is not None:
         ticket.wait_on(holder)
     changed = busy.changed()

@@ -117,6 +117,8 @@ class Blocking:
             # On a thread, because a loop waits for its threads and tasks, even for those that overran.
             bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
             future = run_in_thread(lambda: asyncio.run(bounded()))
+            # The loop stops the body after `seconds` and waits one clean-up. The second clean-up is a margin: this wait
+            # ends first only if the body blocks its loop.
             return _within(
                 future, seconds + 2 * _CLEAN_UP_SECONDS, late=None if late is None else partial(_pass_on_loop, late)
             )
@@ -143,6 +145,7 @@ class Async:
         try:
             await _settled(future, seconds=seconds)
         except ExecutionTimeoutError:
+            # If the body has ended since the timeout, `late` is called at once.
             if late is not None:
                 future.add_done_callback(late)
             raise
@@ -215,6 +218,7 @@ def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as end:
         returned: T = end.value
         return returned
+    # Runs the `finally` blocks of the pipeline: the transaction is rolled back, and the ticket released.
     coroutine.close()
     raise RuntimeError(
         "a call on the synchronous entry point suspended; only handlers may suspend, and they have their own event loop"
@@ -229,6 +233,7 @@ def run_in_thread(body: Callable[[], T]) -> Future[T]:
     def work() -> None:
         try:
             returned = context.run(body)
+        # Also for `SystemExit`: otherwise the future would never be done, and its waiter would not wake.
         except BaseException as error:  # noqa: BLE001 - raised again where the future is read
             future.set_exception(error)
         else:
@@ -289,6 +294,7 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
         except RuntimeError:  # the loop has been closed: no caller waits any more
             _log.debug("a handler ended after the event loop of its call")
 
+    # A timeout leaves `done` pending, because `asyncio.wait` cancels nothing, so a late `set_result` is permitted.
     future.add_done_callback(wake)
     finished, _ = await asyncio.wait((done,), timeout=seconds)
     if not finished:
@@ -296,10 +302,10 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
-    """Await `body` as its own task, with a time limit."""
     task = asyncio.ensure_future(body())
     try:
         finished, _ = await asyncio.wait((task,), timeout=seconds)
+    # The call itself was cancelled. `asyncio.wait` does not cancel the tasks that it waits for.
     except BaseException:
         await _stop(task, _forget)
         raise
@@ -325,12 +331,12 @@ _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
 
 
 def _forget(task: asyncio.Future[Any]) -> None:
+    # Reading the exception keeps asyncio from logging that it was never retrieved.
     if not task.cancelled() and task.exception() is not None:
         _log.warning("a handler that had timed out ended with %r", task.exception())
 
 
 def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
-    """Call `late` with what a task ended with, unless it was cancelled."""
     if task.cancelled():
         return
     ended: Future[Any] = Future()

@@ -161,6 +161,7 @@ def without_mistakes(text: str, error: BaseException) -> str:
     """
     for mistake in _mistakes_behind(error):
         quoted = str(mistake)
+        # As text, and in the form inside quotes: the text of a `KeyError` is the `repr` of its argument.
         for form in (quoted, repr(quoted)[1:-1]):
             text = text.replace(form, _MISTAKE) if form else text
     return text
@@ -169,6 +170,7 @@ def without_mistakes(text: str, error: BaseException) -> str:
 def _mistakes_behind(error: BaseException) -> list[DeveloperMistake]:
     """The mistakes that an exception was raised from or while they were handled, and those of its subscribers."""
     found: list[DeveloperMistake] = []
+    # A program may set `__context__` itself, so chains may share exceptions or be circular.
     seen = {id(error)}
     unseen: list[BaseException] = [error]
     while unseen:
@@ -218,6 +220,7 @@ def _was_not_applied(error: BaseException, declared: tuple[type[Exception], ...]
 
 
 def _is_control_flow(error: BaseException) -> bool:
+    # Over all base classes, so that a subclass that the program defines counts too.
     return any(kind.__module__ == _PYDANTIC_AI and kind.__qualname__ in _CONTROL_FLOW for kind in type(error).__mro__)
 
 

@@ -91,6 +91,7 @@ class Invocation:
         self.environment = environment
         self.mode = mode
         prompt = environment.rendered_prompt
+        # An adapter may hand over any value as the name, and one that is not hashable would raise here.
         self.tool = tool = prompt.tool(call.name) if type(call.name) is str else None
         self.policies = () if tool is None else prompt.policies[call.name]
         self.turn = CallTurn(tool, environment)
@@ -194,6 +195,8 @@ class Invocation:
 
         The claim is settled with it.
         """
+        # Set before the transaction begins: if that fails, the claim is settled, and the record has to state the
+        # outcome.
         self.claim = claim
         turn = self.turn
         return Transaction(
@@ -223,6 +226,7 @@ class Invocation:
             CallRefusedError: a store is unavailable, and everything has been rolled back.
             Exception: a resource of the call cannot be closed; it is rolled back.
         """
+        # Before the commit: a resource that cannot be closed fails the call while it can still be rolled back.
         self.resources.close()
         if claim.effect is not None:
             claim.record_on_commit(result)
@@ -238,6 +242,7 @@ class Invocation:
                 f"{self.call.name} was undone, because it could not be recorded: {describe_error(error)}"
             ) from error
         finally:
+            # The event was not stored, or it is unknown whether it was: `record_call` appends another.
             if not transaction.committed:
                 self.committed_event = None
         reached("after-commit")
@@ -285,6 +290,7 @@ class Invocation:
             self._notify_raised(error)
         if self.raises is None or mistakes_in(self.raises):
             result = self._with_aftermath(result)
+            # A call that failed before step 3 takes its turn here, so that records are in the order of arrival.
             try:
                 await self.turn.acquire(self.mode, self.environment.deadline)
                 answer = await self.take_first_turn()

@@ -261,6 +261,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     try:
         context = run.context(claim)
         reached("before-handler")
+        # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
         if tool.timeout is None and run.environment.deadline is None and run.mode.inline and not tool.is_async:
             returned: object = _call(run, tool, context)
             if type(returned) is not _RESULT and inspect.isawaitable(returned):
@@ -268,6 +269,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         else:
             returned = await _run_bounded(run, tool, claim, context)
         reached("after-handler")
+    # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
         _say_if_unknown(run, tool, claim, error)
         raise
@@ -275,6 +277,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         run.handler_seconds = now() - started
     if not is_result(returned):
         raise _no_result(tool, claim, returned)
+    # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.effect is not None:
         claim.record_now(returned)
     fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
@@ -312,7 +315,6 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
 
 
 def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> CallRefusedError:
-    """The refusal for a handler that returned a value that is not a result."""
     drop_unawaited(returned)
     claim.record_now(returned)
     return CallRefusedError(
@@ -370,6 +372,7 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
         Exception: what a policy, a reducer or a subscriber raised.
     """
     session = run.environment.session
+    # A handler that only reads may still return a value that is dispatched to the session.
     if not transaction.writes:
         transaction.open_for_results(session)
     if claim.effect is not None:
@@ -403,6 +406,7 @@ def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         return
     session = run.environment.session
     event = run.committed_event
+    # A call that failed, or is nested, or whose session is in memory, was not recorded by its commit.
     if event is None:
         event = run.event(result)
         session.log_event(event, run.ref, nested=run.turn.outer is not None)
@@ -466,5 +470,6 @@ def _announce(run: Invocation, event: ToolInvoked) -> None:
         return
     try:
         session.announce(event)
+    # Another call holds the session: subscribers are notified, and reducers are not.
     except SessionBusyError:
         session.dispatcher.dispatch(event)

@@ -79,6 +79,7 @@ async def refuse_repeat(
     equal = [row for row in rows if row.key != slot.key and _is_equal(row, slot, arguments, tool)]
     if not equal:
         return
+    # An equal call may refuse this one, which is not reclaimed then: the finding about its own slot is recorded first.
     if not_applied is not None:
         ledger.resolve(not_applied, _LOOKED_UP)
     elif not _starts_handler(run, slot):
@@ -112,6 +113,8 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
     except CallRefusedError as error:
         raise FinalRefusal(str(error)) from error
     if found is not None:
+        # Only once the refusal is recorded: if the process dies in between, the effect stays unknown and is reconciled
+        # again.
         run.once_recorded = partial(ledger.resolve, row, found, ttl=DAY)
         raise _happened(tool)
     if ledger.resolve(row, _LOOKED_UP):
@@ -160,6 +163,7 @@ async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> Effec
     seconds = seconds_left(run.environment.deadline)
     params = _params_of(row, run, tool, message)
     named = {"context": run.context()} if takes_context(reconcile) else {}
+    # Never committed: a reconciler may only read, so there is nothing to keep.
     reading = Transaction(tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref)
     try:
         with reading:

@@ -74,8 +74,10 @@ class CallRecords:
         if not self._is_loaded:
             self._load()
         found = self._known.get(ref)
+        # The loaded records do not reach back to the first one, so an old call is looked up in the store.
         if found is None and not self._reaches_back and self._stored is not None:
             found = self._stored.number_of(ref)
+        # Records are read when they are first asked for; `_load` has only their numbers.
         if isinstance(found, int) and self._stored is not None:
             record = self._known[ref] = self._stored.read(found)
             return record
@@ -84,9 +86,13 @@ class CallRecords:
     def _load(self) -> None:
         if self._stored is not None:
             loaded = self._stored.newest(_MOST_LOADED)
+            # Fewer than were asked for are all that there are: an unknown call needs no query.
             self._reaches_back = len(loaded) < _MOST_LOADED
             for call, number in loaded:
+                # The newest record of a call comes first and stays; one that was added since the opening is newer
+                # still.
                 self._known.setdefault(call, number)
+        # Set last: if the store fails, the next call tries again.
         self._is_loaded = True
 
 
@@ -178,6 +184,8 @@ def still_open(
         before = _without_reply(each)
         older = None if before is None else found.get(before)
         if before is not None and older is not None and older.tool == each.tool:
+            # A version without replies recorded the claim under the id alone; the conversation knows the reply of the
+            # call.
             del found[before]
             found[each.call] = replace(older, call=each.call)
         standing = found.get(each.call)

@@ -67,6 +67,7 @@ class CallRef(NamedTuple):
         reply, call_id = self
         if is_storable_id(call_id) and (reply is None or is_storable_id(reply)):
             return self
+        # The mark stays in front of the digest, so that no reply of a model can have the name of a nested call.
         mark = NESTED_SEPARATOR if type(reply) is str and reply.startswith(NESTED_SEPARATOR) else ""
         return CallRef(None if reply is None else storable_id(reply, mark), storable_id(call_id))
 
@@ -95,6 +96,7 @@ class CallRef(NamedTuple):
     @staticmethod
     def parse(text: str) -> CallRef:
         """The call that `str` wrote; text that cannot be decoded is the id of a call without a reply."""
+        # `str` percent-encodes `/` in both parts, so the text of a call has at most one.
         reply, slash, call_id = text.rpartition("/")
         try:
             decoded = unquote(call_id, errors="surrogatepass")
@@ -111,10 +113,12 @@ def is_storable_id(text: object) -> bool:
     """Whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
     if not isinstance(text, str):
         return False
+    # The fast path: printable ASCII of permitted length needs none of the checks below.
     if _COMMON_ID(text):
         return True
     if not text or len(text) > MAX_IDENTITY_CHARACTERS or "\0" in text:
         return False
+    # A lone surrogate cannot be encoded. `ignore` drops it, so the text differs.
     return text.encode(errors="ignore").decode() == text
 
 

@@ -50,6 +50,7 @@ def check_stored_id(function: str, session_id: object) -> None:
 def _check_text(function: str, argument: str, given: object, expected: str) -> None:
     check_argument(function, argument, given, str, expected)
     try:
+        # A lone surrogate has no UTF-8, so stores cannot hold it.
         str(given).encode()
     except UnicodeEncodeError:
         raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected) from None

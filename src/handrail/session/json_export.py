@@ -69,6 +69,7 @@ def dump_session_json(saved: SessionDocument) -> str:
     Raises:
         SnapshotError: something cannot be said in JSON; the message names the slice and the item.
     """
+    # Called for its error: two types of one name would overwrite each other below.
     _by_name((*saved.state, *saved.log))
     file = _File("handrail.session/1", saved.session_id, dict(saved.tags), _dumped(saved.state), _dumped(saved.log))
     try:

@@ -75,6 +75,7 @@ def note_postponed(session: SessionSlices, ref: CallRef, tool: str, at: datetime
         StoreError: the store cannot be read.
     """
     stored = ref.stored if ref.call_id else ref  # an empty id is listed as it is
+    # A fork has copies of the items of its origin, which do not list the calls of the fork.
     own = _own(session[PostponedCall].all(), session.session_id)
     if ref.is_named and not any(item.call == stored for item in own):
         session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at))

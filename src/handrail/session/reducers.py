@@ -46,6 +46,7 @@ def upsert_by(key: Callable[[S], Hashable]) -> Reducer[S, S]:
         keys = [key(item) for item in view]
         if wanted not in keys:
             return Append(event)
+        # A seed may have put several items of one key into the slice: all of them are replaced by the event.
         first = keys.index(wanted)
         others = [(place, item) for place, item in enumerate(view) if keys[place] != wanted]
         before = [item for place, item in others if place < first]
@@ -75,8 +76,10 @@ def methods_of(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any
         ReducerError: the class marks no method, or two for one event.
     """
     found: dict[type[Any], Reducer[S, Any]] = {}
+    # From the class itself a name is looked up once, so a method that overrides a marked one replaces it.
     names = dict.fromkeys(name for cls in reversed(state.__mro__) for name in vars(cls))
     for name in names:
+        # Looked up statically, because `getattr` would run properties of the class.
         for event_type in _marks_of(inspect.getattr_static(state, name)):
             if event_type in found:
                 msg = (
@@ -99,6 +102,7 @@ def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) 
     def reduce(view: SliceView[S], event: object) -> Change[S]:
         now = view.latest()
         if now is None:
+            # Without a value there is no method to call, so the event is passed over until the slice is seeded.
             if initial is None:
                 return Unchanged()
             now = initial()
@@ -195,6 +199,8 @@ class SliceRules:
             msg = f"slice {into.__name__} has another reducer for {event_type.__name__} already"
             raise ReducerError(msg)
         self._reducers[event_type] = (*(entry for entry in reducers if entry[0] is not into), (into, reducer))
+        # Replaced and not cleared: a thread that is computing a route by the old rules writes it into the old
+        # dictionary.
         self._routes = {}
 
     def install(self, state: type[T], initial: Callable[[], T] | None) -> None:

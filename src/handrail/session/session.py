@@ -181,6 +181,7 @@ class Session:
         if kept is not None:
             if not kept.closed:
                 kept.flush(self._state, self._log)
+                # Set after the flush, which a closed session would refuse.
                 kept.closed = CLOSED
             kept.store.release(kept.session_lock)
 
@@ -379,6 +380,7 @@ class Session:
         session._kept, session._opening = kept, opening
         if kept.head:
             session._records = CallRecords(RecordsInStore(kept))
+        # One lock guards the slices and what the recorder knows of them.
         kept.lock = session._lock
         release_with(session, opening.store, kept.session_lock)
         return session
@@ -512,6 +514,7 @@ class Session:
         """
         if snapshot.owner is not self._owner:
             raise SnapshotError(f"the snapshot belongs to session {snapshot.owner.session_id}, not {self.session_id}")
+        # A rollback has no current transaction, and its call still holds the turn: `_write` would be refused.
         if is_rolling_back():
             with self._lock:
                 self._state.undo(snapshot.slices, snapshot.taken)
@@ -524,7 +527,6 @@ class Session:
         self._rules = rules
 
     def _open(self, call: Transaction, what: str) -> None:
-        """Make sure that a call may write to the STATE slices; see `StateSlices.open`."""
         if self._state.open(self, call, what, snapshot=self._snapshot_of_call) and self._kept is not None:
             self._kept.part_of(call.root, self._state, self._log)
 
@@ -542,6 +544,7 @@ class Session:
         if not is_record:
             kept.check_open()
         with self._lock:
+            # The item is dumped first: one that cannot be stored is refused before the LOG has it.
             kept.note(kept.noting(kind, item, ref))
             self._log.append(kind, item)
         caller = current()
@@ -549,7 +552,6 @@ class Session:
             kept.flush(self._state, self._log)
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
-        """Change the STATE slices by `act`, in a call or alone; `what` names the act in errors."""
         if call is None:
             self._alone(what, partial(self._write, what, act))
         else:
@@ -579,6 +581,7 @@ class Session:
                 self._state.append(type(event), event)
             if self._kept is not None and not route.logged:
                 self._state.taken.append(event)
+        # Outside of the lock, because a subscriber may wait for a thread that uses the session.
         if not self.dispatcher.is_quiet:
             self.dispatcher.dispatch(event)
 

@@ -55,6 +55,7 @@ class StoredItems(Generic[T]):
 
     def __len__(self) -> int:
         """How many items there are, read or not."""
+        # `_read` changes the count and the list in two steps; between them the sum would be wrong.
         with self._lock:
             return self._count + len(self._items)
 
@@ -88,6 +89,7 @@ class StoredItems(Generic[T]):
             del self._items[place.start - self._count :]
 
     def _read(self) -> None:
+        # If `_load` raises, nothing has changed: the count is set only after the items are there.
         self._items[:0] = self._load()
         self._count = 0
 
@@ -136,6 +138,8 @@ class Version(Generic[T]):
         """The version with one item more; O(1) for the owner of the newest version."""
         items = self.items
         length = self.length
+        # A list that is longer was grown by a newer version, and a list of another owner (the origin of a fork) may
+        # grow at any time: in both cases this version gets a copy.
         if owner is not self.owner or len(items) != length:
             items = items[:length]
         items.append(item)
@@ -145,12 +149,14 @@ class Version(Generic[T]):
         """Become one item longer, if this owner may; for a LOG, whose versions are not kept. Returns whether it did."""
         if owner is not self.owner or len(self.items) != self.length:
             return False
+        # The item before the length: readers take no lock, and must not count an item that is not there.
         self.items.append(item)
         self.length += 1
         return True
 
     def cut_off(self, later: Version[T]) -> None:
         """Forget what was appended to this version on the way to `later`; to be called when nothing holds that."""
+        # A version with another list was replaced or copied, so this list has no items of it.
         if later.items is self.items:
             del self.items[self.length :]
 

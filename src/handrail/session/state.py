@@ -69,6 +69,7 @@ class StateSlices:
     def held(self) -> Versions:
         """The slices as this context sees them, for a caller that may hold them for ever."""
         slices = self.seen()
+        # The slices from before the writer are never cut off, so a holder of these needs no protection.
         if slices is not self.now[2]:
             self._end_is_held = True
         return slices
@@ -96,6 +97,7 @@ class StateSlices:
         """
         root = call if call.parent is None else call.root
         writer = self.now[0]
+        # A call that has been closed is left to `admit`, whose error states that.
         if writer is not root and writer is not None and writer.state != "ended" and call.is_open():
             msg = f"{call.tool} cannot {what} while {writer.tool} writes there; make the calls one after the other"
             raise TurnConflictError(msg)
@@ -113,6 +115,7 @@ class StateSlices:
         """Let a slice get an item more, for the writer that `open` let in."""
         writer, working, before = self.now
         version = working.get(kind)
+        # A copy, because snapshots and readers without the lock hold the mapping that is replaced.
         becomes = dict(working)
         becomes[kind] = Version(self.owner, [item], 1) if version is None else version.append(self.owner, item)
         self.now = (writer, becomes, before)
@@ -130,6 +133,7 @@ class StateSlices:
     def restore(self, slices: Versions) -> None:
         """Restore what a snapshot holds, for the writer that `open` admitted."""
         writer, _, before = self.now
+        # The caller holds the snapshot, whose versions may count items at the end of lists that an undo would cut off.
         self._end_is_held = True
         self.now = (writer, slices, before)
 
@@ -137,6 +141,7 @@ class StateSlices:
         """Become again what a transaction held when it joined; costs what has changed since."""
         writer, working, before = self.now
         del self.taken[taken:]
+        # Otherwise a snapshot or a fork may look at the items at the end of the list.
         if not self._end_is_held:
             for kind, version in slices.items():
                 later = working.get(kind)

@@ -37,6 +37,7 @@ class CommitProgress:
 
     def failed(self, error: Exception) -> None:
         """Note what an attempt has failed with."""
+        # The first doubt remains: that a later attempt was not committed does not prove that the first one was not.
         if isinstance(error, StoreUnavailableError) and error.in_doubt:
             self.doubt = self.doubt or error
         self.may_be_kept = self.doubt is not None
@@ -61,6 +62,7 @@ def commit_participants(parts: Sequence[CommitParticipant], *, attempts: int = A
     except CommitInDoubtError as error:
         return CommitOutcome("in doubt", error)
     except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
+        # The interrupt came before the store was asked to commit, so its unit was rolled back.
         if not progress.may_be_kept:
             return CommitOutcome("rolled back", error)
         try:
@@ -88,11 +90,13 @@ def write_participants(
         CommitInDoubtError: the outcome of the commit is unknown, and the parts wait for `in_doubt`.
     """
     store = next((part.store for part in parts if part.store is not None), None)
+    # Without a store there is no unit: nothing has to be prepared, and another attempt would gain nothing.
     if store is None:
         for part in parts:
             part.write()
         return
     so_far = CommitProgress() if progress is None else progress
+    # The parts of an interrupted attempt are prepared already, and may hold locks that are not reentrant.
     if not so_far.may_be_kept:
         for part in parts:
             part.prepare()
@@ -101,6 +105,7 @@ def write_participants(
             _write_in_unit(store, parts, so_far)
         except Exception as error:
             so_far.failed(error)
+            # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
             most = attempts if so_far.doubt is None else ATTEMPTS
             if not isinstance(error, StoreUnavailableError) or attempt >= most:
                 if so_far.doubt is not None:
@@ -143,6 +148,8 @@ def _write_in_unit(store: UnitStore, parts: Sequence[CommitParticipant], progres
     with store.unit():
         for part in parts:
             part.write()
+        # The last statement of the block, because leaving it commits. An interrupt before this line rolls the unit
+        # back.
         progress.may_be_kept = True
 
 
@@ -189,9 +196,9 @@ def restore_participants(
 
 
 def _raise(tool: str, failures: Sequence[tuple[object, BaseException]]) -> NoReturn:
-    """Raise for all failures at once: the first interrupt, if there is one, or else a `RollbackError`."""
     errors = [(who, error) for who, error in failures if isinstance(error, Exception)]
     interrupts = [(who, error) for who, error in failures if not isinstance(error, Exception)]
+    # An interrupt takes precedence, because Ctrl-C must end the program; the errors are reported as its cause.
     if interrupts:
         interrupt = interrupts[0][1]
         names = ", ".join(type(who).__name__ for who, _ in interrupts)

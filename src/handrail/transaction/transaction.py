@@ -130,6 +130,8 @@ class Transaction:
             try:
                 self._begin()
             except BaseException:
+                # `__exit__` does not run if `__enter__` raises: what has joined is restored here, and the claim is
+                # settled.
                 self.rollback()
                 raise
         self._token = _CURRENT.set(self)
@@ -143,6 +145,7 @@ class Transaction:
             if self.must_roll_back:
                 self.rollback()
         finally:
+            # Also if the rollback has raised: otherwise the parent could neither write nor commit.
             if self.parent is not None:
                 self.parent.take_back(self)
             _CURRENT.reset(self._token)
@@ -224,6 +227,8 @@ class Transaction:
         """
         if part.store is not None:
             self._check_store(part.store)
+        # Added before the state is read: a commit closes the transaction before it reads the parts, so either it finds
+        # this part or the check below finds the transaction closed.
         self._enlisted = (*self._enlisted, part)
         if self.state != "open":
             raise TransactionClosedError(self.tool, "enlist")
@@ -242,6 +247,7 @@ class Transaction:
             what: the write, for messages.
             snapshot: takes the participant's snapshot when it joins, in place of its method `snapshot`.
         """
+        # This is `not self.is_open()`, written out: it runs before each write, and most calls are not nested.
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, what)
         if not self.writes and participant is not self.writer:
@@ -299,6 +305,8 @@ class Transaction:
             self.must_roll_back = False
             self._enlisted = ()
             self._saved.clear()
+            # Set before `state`: a session whose writer has ended takes the slices from before it, unless it is
+            # committed.
             self.committed = outcome.word == "committed"
             self.state = "ended"
             if parts and self.parent is None:
@@ -316,7 +324,9 @@ class Transaction:
         if not self.must_roll_back:
             return
         self.must_roll_back = False
+        # Closed before anything is restored: a late write either comes first and is undone, or is refused.
         self.state = "closed"
+        # Nested calls may end in several threads at once, and restore the same participants.
         if self._undo_lock is not None:
             with self._undo_lock:
                 self._undo()
@@ -332,15 +342,21 @@ class Transaction:
             for participant in self._joining:
                 self.join(participant)
             if parent is not None:
+                # A participant without a turn of its own does not call `check_write`, so it joins before the handler
+                # starts.
                 for participant in parent.participants:
                     if own_turn(participant) is None:
                         self.join(participant)
+                # The last statement: if a line above raised after this one, `__exit__` would not run, and the parent
+                # would stay lent.
                 parent.lend_to(self)
 
     def _take_in(self, participant: Snapshotable[Any], what: str, snapshot: Callable[[], object] | None) -> None:
         if getattr(participant, "turn", None) not in self.ticket.turns:  # what `holds` would come to, at less cost
             self._take_turn(participant, what)
         self.keep(participant, participant.snapshot() if snapshot is None else snapshot())
+        # Checked once more after the registration: a rollback that began meanwhile may have passed this participant by,
+        # so the write must not follow.
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, what)
 
@@ -354,7 +370,10 @@ class Transaction:
             raise TurnConflictError(msg)
 
     def _undo(self) -> None:
+        # A parent that has been closed restores its own, older snapshots. A newer one, restored after them, would bring
+        # undone changes back.
         ours = self.parent is None or self.parent.is_open()
+        # Without a current transaction, because `restore` may use methods that call `check_write`, which would refuse.
         token = _CURRENT.set(None)
         try:
             restore_participants(

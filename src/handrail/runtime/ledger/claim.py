@@ -216,8 +216,10 @@ class EffectClaim(Claim):
             return
         if is_result(returned) and not returned.success:
             return
+        # The effect is done, whatever an earlier attempt did.
         self._unknown = None
         self._happened = dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+        # Before anything else can fail: a crash from here on leaves an effect that is done, and not an unknown one.
         if not self._in_unit:
             self._record(self._happened)
 
@@ -229,6 +231,7 @@ class EffectClaim(Claim):
         """Raise if the effect has happened; see `Claim.not_recorded`. The lease is left to expire."""
         if self._happened is None:
             return
+        # The exception states the outcome, so `unresolved_note` adds nothing to it.
         self._testified = True
         if self._recorded:
             raise EffectUncertain(f"{_done(self._tool.name)} Its changes here were not saved: {error}") from error
@@ -251,6 +254,8 @@ class EffectClaim(Claim):
         said = self._said_by(ended)
         if isinstance(said, NotApplied) and self._earlier is not None:
             said = NotKnown(self._earlier)
+        # Either `_is_over` is true here, or `after_rollback` finds `_late` set: exactly one of the two testifies. The
+        # ledger is written outside of the lock, because a store may be slow.
         with _LATE:
             self._late = said
             is_over = self._is_over
@@ -292,6 +297,7 @@ class EffectClaim(Claim):
         Raises:
             LeaseLostError: the claim has passed to another owner; nothing is committed then.
         """
+        # A nested effect was recorded when it happened; that its result is applied is known only with this commit.
         if self._result is not None and self._recorded and self._nested and self.store is not None:
             self._ledger.note_applied(self._claimed)
         if self._result is not None and not self._recorded:
@@ -315,6 +321,7 @@ class EffectClaim(Claim):
         A store that fails here is logged: the lease expires, and the effect is unknown then.
         """
         self._let_go()
+        # A claim that was given up is left to its lease, and an effect that stays and is recorded needs nothing.
         if not self._given_up and not (self._recorded and self._stays):
             self._settle_undone()
         with _LATE:
@@ -345,6 +352,7 @@ class EffectClaim(Claim):
             self._ledger.stop_renewing(self._claimed)
 
     def _let_go(self) -> None:
+        # Another claim of the same effect in this process may have replaced the entry.
         if _HOLDERS.get(self._claimed.row.effect_id) is self._ticket:
             del _HOLDERS[self._claimed.row.effect_id]
 
@@ -353,6 +361,7 @@ class EffectClaim(Claim):
         attempts = 0
         while True:
             try:
+                # May be repeated: `complete` recognizes a row that an attempt whose answer was lost has written.
                 self._complete(result)
                 self._recorded = True
                 return

@@ -69,6 +69,8 @@ class _Watch:
         return True
 
     def resolve(self) -> None:
+        # The lock is never released: `set_result` raises if two threads that see the change both call it. The second
+        # condition is false if the waiter has cancelled.
         if self._once.acquire(blocking=False) and self.future.set_running_or_notify_cancel():
             self.future.set_result(None)
 
@@ -107,6 +109,7 @@ class LeaseRenewer:
     def watch(self, row: EffectRow) -> Future[None]:
         """A future that is done when `row` has changed or its lease has expired."""
         watch = _Watch(row)
+        # Before the row is read: a change between the two would be missed in the other order.
         stop = self._store.watch(row.partition, row.key, watch.look)
 
         def end(_: Future[None]) -> None:
@@ -117,10 +120,12 @@ class LeaseRenewer:
         try:
             delay = self._look(watch)
         except BaseException:
+            # Cancelling runs `end`, which removes the watch from the store.
             watch.future.cancel()
             raise
         if delay is not None:
             self._pulse.schedule(watch, delay)
+            # Resolved before it was scheduled: `end` has run, so the task is unscheduled here.
             if watch.future.done():
                 self._pulse.unschedule(watch)
         return watch.future
@@ -151,10 +156,12 @@ class LeaseRenewer:
             return None
         left = (row.lease_until - now).total_seconds()
         poll_every = self._store.poll_every
+        # Between half of the interval and one and a half, so that many processes do not poll a store together.
         return left if poll_every is None else min(left, poll_every.total_seconds() * (0.5 + self._jitter()))
 
 
 def _beat_seconds(claim: Claimed) -> float:
+    # A third of the lease, so that a renewal may fail or be late without the loss of the claim.
     return max(claim.lease.total_seconds() / 3, _SHORTEST_BEAT)
 
 
@@ -197,6 +204,7 @@ class RecurringTimer(Generic[T]):
         """Perform all tasks that are due by the clock, in this thread; returns how many."""
         now = self._clock.monotonic()
         performed = 0
+        # A copy, because other threads schedule tasks meanwhile, and a dictionary must not change while it is iterated.
         for task, entry in list(self._due.items()):
             if entry[0] <= now:
                 performed += 1
@@ -205,6 +213,7 @@ class RecurringTimer(Generic[T]):
                     # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be
                     # scheduled again.
                     entry[0] = now + again
+                # A task that was scheduled again meanwhile has a new entry, which stays.
                 elif self._due.get(task) is entry:
                     self._due.pop(task, None)
         return performed

@@ -96,6 +96,7 @@ class EffectLedger:
         self.has_old_slots = self._store.has_old_slots
         self._keeper = LeaseRenewer(self._store, clock=clock, jitter=jitter)
         self._given_up: deque[EffectRow] = deque(maxlen=_MOST_GIVEN_UP)
+        # The renewer has no reference to the ledger, so a ledger that is not used is collected, and its thread ends.
         weakref.finalize(self, self._keeper.stop).atexit = False
 
     @property
@@ -120,12 +121,15 @@ class EffectLedger:
         while True:
             now = store.now()
             fresh = self._fresh(request, now)
+            # Insert before reading: most keys are new, and the insert decides atomically between two callers.
             standing = store.insert(fresh)
             if standing is None:
                 return self._held(fresh, request)
             if self._owner_is_dead(standing):
                 standing = states.orphaned(standing, now)
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
+            # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
+            # decide again.
             if row is standing or store.replace(standing, row):
                 if word != "claimed":
                     return self._answer(word, row)
@@ -153,6 +157,7 @@ class EffectLedger:
         answer was lost.
         """
         row = states.completed_row(claim.row, result, now=self._store.now(), ttl=ttl, applied=applied)
+        # If the store raises here, the claim is still renewed, because the caller tries again.
         kept = self._store.replace(claim.row, row)
         if not kept:
             standing = self._store.get(row.partition, row.key)
@@ -244,6 +249,7 @@ class EffectLedger:
         """
         reached("before-testimony")
         while True:
+            # Raising inside of the unit rolls back what this attempt has written.
             with suppress(_RowChangedError), nullcontext() if self._units is None else self._units.unit():
                 word, row, testimony = self._testified(claim, said, accept=accept, ttl=ttl)
                 break
@@ -406,6 +412,7 @@ class EffectLedger:
             becomes = states.resolved_by(row, testimony, now=now, ttl=ttl, forget=DAY)
             if not store.replace(row, becomes):
                 raise _RowChangedError
+        # The note marks the testimony as a possible duplicate for readers that do not know its owner.
         if word == "duplicate":
             testimony = testimony._replace(note=f"the effect was {row.status} under fence {row.fence} by then")
         if is_first and not store.testify(testimony):
@@ -438,7 +445,6 @@ class EffectLedger:
         )
 
     def _owner_is_dead(self, row: EffectRow) -> bool:
-        """Whether a row is running, and its owner's process is proved dead."""
         return row.status == "running" and bool(row.owner.process) and self._store.is_dead(row.owner.process)
 
     def _left(self, row: EffectRow, now: datetime) -> EffectRow | None:
@@ -490,7 +496,6 @@ def _log_lost_effect(claim: Claimed, row: EffectRow | None) -> None:
 
 
 def _json_of(value: object) -> bytes | None:
-    """The JSON of a value; `None` if it has none."""
     try:
         if is_dataclass(value) and not isinstance(value, type):
             return stored_codec(type(value)).dump_json(value)

@@ -145,7 +145,9 @@ def _cut(data: bytes, most: int) -> bytes:
     if len(data) <= most:
         return data
     mark = f"... (cut: this is the beginning of {len(data):,} bytes)"
+    # The cut may fall into the middle of a character, which is dropped.
     text = data[:most].decode(errors="ignore")
+    # Escapes make the text longer: each quotation mark of the data takes two bytes in the string.
     while len(cut := _encode(text + mark).encode()) > most:
         text = text[: min(len(text) - 1, len(text) * most // len(cut))]
     return cut

@@ -56,6 +56,7 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
     try:
         return tool.load_value(data)
     except ParseError:
+        # The record states no version: the newest one that fits is used, because it needs the fewest upgrades.
         for stored in versioned.values():
             for version in reversed(range(1, stored.version)):
                 try:

@@ -169,6 +169,7 @@ def claimed(
     """
     if row is None or key_expired(row, now):
         return "claimed", fresh
+    # Checked before the row is compared: the only answer from a corrupt row is `unknown`.
     wrong = fault(row)
     if wrong:
         return "unknown", unknown_row(row, f"the stored row is corrupt: {wrong}")
@@ -194,6 +195,7 @@ def _claimed_from_owner(
 
 def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
     """The row of the next owner: the same effect, under the next fence."""
+    # The effect id stays, because testimony and the sessions that applied the effect refer to it.
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
 
 
@@ -276,6 +278,7 @@ def resolved_row(
     if row.status != "unknown":
         if not fault(row) and not lease_expired(row, now):
             raise LedgerError(_not_unresolved(row), key=row.key, status=row.status)
+        # An owner whose lease has expired may still write: the higher fencing token makes its write fail.
         row = unknown_row(row, "")
     if isinstance(finding, NotApplied):
         return failed_row(row, finding.why, now=now, ttl=forget)
@@ -329,6 +332,7 @@ def _is_left_by(row: EffectRow, testimony: Testimony) -> bool:
 
 def _is_resolved_as(row: EffectRow, testimony: Testimony, owner: ClaimOwner) -> bool:
     """Whether this testimony has already resolved the row; its answer may have been lost."""
+    # `testimony[4:]` are the fields after `status`: message, value, whether it is excluded, and note.
     return (
         row.status != "unknown"
         and (row.status, row.fence, row.owner) == (testimony.status, testimony.fence + 1, owner)
@@ -397,6 +401,7 @@ def check_removable(row: EffectRow) -> None:
 
 def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
     """Whether two rows are equal except for their times."""
+    # Times are left out, because each attempt to write an outcome reads the clock anew.
     return standing._replace(lease_until=None, completed_at=None, expires_at=None, applied_at=None) == row._replace(
         lease_until=None, completed_at=None, expires_at=None, applied_at=None
     )

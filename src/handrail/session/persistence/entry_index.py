@@ -57,8 +57,11 @@ class EntryIndex(NamedTuple):
     def after(self, entry: SessionEntry) -> EntryIndex:
         """The layout once an entry of the slice has changed it."""
         number, added = entry.number, entry.added
+        # The fast path: an append, which is nearly every entry, makes the newest run longer.
         if not entry.removed and self.runs and entry.start == self.length:
             newest = self.runs[-1]
+            # Only a run that ends with the newest entry of the slice, and of which no item at the end has been removed:
+            # a longer run would count the items in between.
             if newest.last == self.last and newest.offset + newest.size == newest.total:
                 grown = ItemRange(newest.first, number, newest.offset, newest.size + added, newest.total + added)
                 return EntryIndex(self.role, (*self.runs[:-1], grown) if len(self.runs) > 1 else (grown,), number)
@@ -102,6 +105,7 @@ def load_indexes(data: bytes) -> dict[str, EntryIndex]:
         if read["format"] != _FORMAT:
             raise ValueError(f"its format is {read['format']!r}, not {_FORMAT!r}")
         layouts = {str(name): _layout(*fields) for name, fields in read["slices"].items()}
+    # A slice with too few or too many fields is a `TypeError` of the calls of `_layout` and `ItemRange`.
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it is not a checkpoint: {error!r}") from error
     return layouts
@@ -110,6 +114,7 @@ def load_indexes(data: bytes) -> dict[str, EntryIndex]:
 def _layout(role: object, last: object, runs: list[list[int]]) -> EntryIndex:
     parsed = tuple(ItemRange(*run) for run in runs)
     numbers = [last, *(number for run in parsed for number in run)]
+    # `type(number) is int`, because JSON `true` is a `bool`, which is an `int` in Python.
     if role not in {"state", "log"} or not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("it is not a checkpoint: a slice is neither state nor log, or is not described in numbers")
     if not all(run.first <= run.last and run.size and run.offset + run.size <= run.total for run in parsed):
@@ -121,6 +126,7 @@ def entry_ranges(runs: tuple[ItemRange, ...], *, most: int) -> tuple[tuple[int, 
     """The stretches of entries that hold the items of some runs, in order; neighbours are joined down to `most`."""
     stretches = sorted({(run.first, run.last) for run in runs})
     while len(stretches) > most:
+        # The two ranges with the fewest entries between them: those entries are read in vain.
         gap = min(pairwise(stretches), key=lambda pair: pair[1][0] - pair[0][1])
         place = stretches.index(gap[0])
         stretches[place : place + 2] = [(gap[0][0], gap[1][1])]

@@ -111,17 +111,22 @@ def load_session(
     if store.find(session_id) is None:
         if not opening.create:
             _row_of(store, session_id)
+        # Another process may have created it since. `create` changes nothing then, and the row of the other is used.
         store.create(SessionRow(session_id, tags, parent, store.now()))
     lock = store.acquire(session_id, wait=opening.wait)
     try:
+        # The process that held the lock may have died in a call. Without this, the next claim would wait for its lease.
         if not lock.was_released:
             for claim in store.end_leases_of_dead(session_id):
                 _log.warning("session %s: %s", session_id, claim)
         row = _row_of(store, session_id)
+        # The row was read with the lock held: before that, another holder could still append.
         layouts, covered = _layouts(store, row)
         kinds = _kinds(opening, layouts, session_id)
+        # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
         kept = SessionRecorder(store, lock, row.head, layouts, covered, opening.checkpoint_every, kinds, types)
+    # Also for Ctrl-C: the lock would be held until the process ends.
     except BaseException:
         store.release(lock)
         raise
@@ -149,6 +154,7 @@ def stored_slices(
         if kind is None:  # empty, and of a class that does not exist any more
             continue
         load = partial(_load, kept.store, kept.session_lock.session_id, layout, kept.named(kind))
+        # Bound to this layout, which is a value: items that are appended later are in memory, and are not read again.
         items: StoredItems[Any] = StoredItems(layout.length, load)
         (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
     policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
@@ -196,6 +202,7 @@ def end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None
     if not isinstance(at, str):
         return store.record_of_call(session_id, CallRef(*at).stored)
     found = store.recorded_calls(session_id, limit=_MOST_RECORDS, call_id=storable_id(at)) if at else []
+    # The same call may have several records, of which the newest counts.
     calls = dict.fromkeys(call for call, _ in found)
     if len(calls) > 1:
         named = ", ".join(repr(tuple(call)) for call in islice(calls, _MOST_NAMED))
@@ -250,6 +257,7 @@ def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex
             ) from error
     number = covered
     for entry in store.entries(row.session_id, after=covered, until=row.head):
+        # The numbers have no gaps, so a gap is a lost entry, which is reported below with its number.
         if entry.number != number + 1:
             break
         number = entry.number
@@ -281,6 +289,7 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
         kind = find_type(name, opening.types)
         if kind is not None and (stored_type(kind).name == name or stored_type(kind).name not in layouts):
             kinds[name] = kind
+        # An empty slice needs no class, so its class may be removed from the program.
         elif layout.runs:
             raise unknown_type(name, f"session {session_id!r} in {opening.store.url}")
     return kinds
@@ -297,7 +306,9 @@ def _load(store: SessionStore, session_id: str, layout: EntryIndex, stored: Stor
     items: list[Any] = []
     for run in layout.runs:
         of_run: list[Any] = []
+        # A range may join runs, and hold entries that belong to none of them: each run picks its own.
         for entry in entries[bisect_left(numbers, run.first) : bisect_left(numbers, run.last + 1)]:
+            # A change in the middle of an entry leaves two runs of it: it is decoded once.
             if entry.number not in read:
                 read[entry.number] = _items(stored, entry, session_id, store)
             of_run.extend(read[entry.number])
@@ -313,6 +324,7 @@ def _items(stored: StoredType, entry: SessionEntry, session_id: str, store: Sess
     try:
         items = stored.load(entry.items, entry.type_version)
     except (ValueError, UnknownTypeError) as error:
+        # Valid JSON that does not fit the class is a matter of versions; anything else is damage to the store.
         if isinstance(error, UnknownTypeError) and _is_array(entry.items):
             raise
         fault = f"cannot be read as JSON: {error}"
@@ -367,9 +379,10 @@ def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | t
 
 def release_with(session: object, store: SessionStore, lock: SessionLock) -> None:
     """Have a session released that is collected without having been closed. A process that ends releases its locks."""
+    # The arguments must not refer to the session: the finalizer holds them, and it would never be collected.
     weakref.finalize(session, _release, store, lock).atexit = False
 
 
 def _release(store: SessionStore, lock: SessionLock) -> None:
-    """Release a session from a thread: the thread that collects garbage may hold any lock."""
+    # In a thread of its own, because the thread that collects garbage may hold any lock, also the one of the store.
     threading.Thread(target=store.release, args=(lock,), name="handrail-release", daemon=True).start()

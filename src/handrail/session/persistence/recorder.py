@@ -118,11 +118,14 @@ class SessionRecorder:
         """
         while True:
             self.check_open()
+            # Read once: the store is asked about this head, and the comparison below needs the same one.
             head = self.head
             try:
                 self.store.check_lock(self.session_lock, head)
             except SessionLostError:
                 with self.writing:  # a unit of this session may have been committed meanwhile
+                    # With `writing` held, no unit is between its commit and `advance`: a head that differs explains the
+                    # refusal.
                     lost = self.head == head
                 if lost:
                     raise
@@ -176,12 +179,16 @@ class SessionRecorder:
         part = self.parts.get(id(root))
         if part is None:
             part = SessionCommit(self, state, log, root)
+            # Enlisted before it is listed: if this raises, no part remains that is never settled.
             root.enlist(part)
+            # The part refers to `root`, so its id names no other object until `_end` removes the entry.
             self.parts[id(root)] = part
         return part
 
     def flush(self, state: StateSlices, log: LogSlices) -> None:
         """Write what LOGs have got; if the store fails, it is logged, and goes with the next unit."""
+        # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
+        # call.
         if not self._noted:
             return
         part = SessionCommit(self, state, log, None)
@@ -192,6 +199,7 @@ class SessionRecorder:
             part.in_doubt()
         else:
             part.after_rollback()
+        # The items are still listed if the store has failed, so nothing is lost, and the caller is not at fault.
         if error is not None and not isinstance(error, StoreError | SessionError | CommitInDoubtError):
             raise error
         if error is not None:
@@ -205,6 +213,7 @@ class SessionRecorder:
             draft.add_log(kind, call, data)
         noted = len(self._noted)
         draft.add_state(part)
+        # The record comes last: a fork that ends with it has everything that the call has changed.
         for kind, call, _, data in part.call_records:
             draft.add_log(kind, call, data)
         entries = tuple(draft.entries)
@@ -219,6 +228,7 @@ class SessionRecorder:
         self.layouts = plan.layouts
         if plan.checkpoint is not None:
             self.covered = plan.checkpoint.number
+        # Only the planned items: LOGs may have got others since, which go with the next unit.
         del self._noted[: plan.noted]
 
 
@@ -273,10 +283,12 @@ class SessionCommit:
         kept = self._kept
         kept.writing.acquire()
         self._writes = True
+        # With `writing` held, because the unit before may have closed the session (`in_doubt`).
         kept.check_open()
         if kept.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
             kept.store.check_lock(kept.session_lock, kept.head)
             kept.unsure = False
+        # After `writing`: a thread that holds the lock of the session never waits for a unit.
         with kept.lock:
             self._plan = kept.plan(self)
 
@@ -289,6 +301,7 @@ class SessionCommit:
         """
         kept, plan = self._kept, self._plan
         if plan.entries:
+            # Set first: an interrupt in `append` may come after the store has taken the entries.
             self._written = True
             kept.store.append(kept.session_lock, kept.head, plan.entries, plan.checkpoint)
 
@@ -313,6 +326,7 @@ class SessionCommit:
 
     def after_rollback(self) -> None:
         """Write nothing."""
+        # It stays true until `check_lock` has confirmed the head: a rollback of the next unit proves nothing.
         self._kept.unsure |= self._written
         self._end()
 
@@ -340,6 +354,7 @@ class _Draft:
 
     def add_state(self, part: SessionCommit) -> None:
         writer, working, before = part.state.now
+        # The slices in `now` belong to another call, which is not committed yet, or are written already.
         if part.root is None or writer is not part.root:
             return
         get = before.get
@@ -350,6 +365,8 @@ class _Draft:
             stored = self._kept.named(kind)
             start, removed, items = change.start, change.removed, change.items
             layout = self.layouts.get(stored.name)
+            # Each change in the middle adds runs, which later changes copy and each checkpoint lists: a slice of too
+            # many runs is written anew as one.
             if layout is not None and start < layout.length and len(layout.runs) > _MOST_RUNS:
                 start, removed, items = 0, layout.length, VersionView(working.get(kind)).all()
             self._add(change.role, stored, part.call, start, removed, len(items), stored.dump(items))
@@ -385,6 +402,7 @@ def slice_difference(before: Version[Any] | None, after: Version[Any] | None) ->
         return SliceDifference(0, before.length, ()) if before is not None and before.length else None
     if before is None:
         return SliceDifference(0, 0, after.items[: after.length]) if after.length else None
+    # The same list: items were appended, or were cut off at the end. None of them is compared.
     if after.items is before.items:
         if after.length < before.length:
             return SliceDifference(after.length, before.length - after.length, ())
@@ -392,12 +410,14 @@ def slice_difference(before: Version[Any] | None, after: Version[Any] | None) ->
         return SliceDifference(before.length, 0, grown) if grown else None
     items = after.items[: after.length]
     stored = before.items
+    # A comparison would read all of the slice from the store, so it is replaced as a whole.
     if isinstance(stored, StoredItems) and not stored.is_loaded:
         return SliceDifference(0, before.length, items)
     old = stored[: before.length]
     shorter = min(len(old), len(items))
     start = next((place for place in range(shorter) if old[place] is not items[place]), shorter)
     left = shorter - start
+    # Only up to `left` from the end, so that no item is counted at both ends: [a, a] to [a] removes one.
     same_end = next((place for place in range(left) if old[-1 - place] is not items[-1 - place]), left)
     removed, come = len(old) - start - same_end, items[start : len(items) - same_end]
     return SliceDifference(start, removed, come) if removed or come else None
@@ -416,6 +436,7 @@ def order_differences(
         kind = type(event)
         change = differences.get(kind)
         place = yielded.get(kind, 0)
+        # By identity: a reducer may have appended an equal value, which is not the event that was taken in.
         if change and not change.removed and place < len(change.items) and change.items[place] is event:
             yielded[kind] = place + 1
             yield kind, SliceDifference(change.start + place, 0, (event,))

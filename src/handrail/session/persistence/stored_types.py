@@ -115,6 +115,7 @@ def forget_types(gone: Callable[[str], bool]) -> None:
     for name, kind in list(_NAMED.items()):
         if gone(kind.__module__):
             del _NAMED[name]
+            # A module that is imported again has new classes; the cached entry would keep the old one alive.
             _TYPES.pop(kind, None)
 
 
@@ -187,6 +188,7 @@ class StoredType:
             raise ValueError(f"its version is {version}, and versions count from 1")
         self._check_version(version)
         try:
+            # The fast path: one parse of the whole array. Upgrades and forms take the items one by one.
             if version == self.version and self._form is None:
                 read: list[Any] = stored_codec(GenericAlias(list, (self.kind,))).parse_json(data)
                 return read
@@ -215,6 +217,7 @@ class StoredType:
         for step in range(version, self.version):
             try:
                 item = self._upgrades[step](item)
+            # An upgrade is a function of the program, and may raise anything.
             except Exception as error:
                 raise UnknownTypeError(
                     f"the upgrade of {self.name} from version {step} to {step + 1} failed for a value in the store "
