@@ -39,6 +39,7 @@ def check_model_name(name: str, *, source: str = "") -> None:
     known = _is_provider(provider)
     if known and model.strip():
         return
+    # Without a colon the whole name is in `provider`, and was not meant as one.
     because = "" if known or ":" not in name else f", because there is no provider {_shown(provider)!r}"
     near = _nearest(name, provider, model)
     hint = "" if near is None else f". Did you mean {_shown(near)}?"
@@ -65,8 +66,10 @@ def _nearest(name: str, provider: str, model: str) -> str | None:
     """The name that was probably meant; `None` if none is similar."""
     if model.strip():
         near = get_close_matches(provider[:_LONGEST_SHOWN], _providers())
+        # A similar name may be a module that is not a provider, such as a helper of the package.
         found = next((each for each in near if _is_provider(each)), None)
         return None if found is None else f"{found}:{model}"
+    # Gateways write `openai/gpt-5.2`; the slash is the only fault of such a name.
     before, slash, after = name.partition("/")
     if slash and after.strip() and _is_provider(before):
         return f"{before}:{after}"
@@ -81,6 +84,7 @@ def _provider_of(model: str) -> str | None:
         return None
     listed = (each.partition(":") for each in get_args(KnownModelName.__value__) if not each.startswith("gateway/"))
     counts = Counter(provider for provider, _, known in listed if known.startswith(word[0]))
+    # Sorted first, so that of two providers with the same count the message always names the same one.
     return max(sorted(counts), key=counts.__getitem__, default=None)
 
 
