@@ -79,6 +79,7 @@ class Playback:
         Raises:
             ScriptError: it differs, or the script has ended. The message lists every difference.
         """
+        # The check and the step are one operation: two concurrent requests must not receive the same reply.
         with self._lock:
             replies = self.script.replies
             step = self.played + 1
@@ -89,12 +90,15 @@ class Playback:
                     step=step,
                 )
             reply = replies[step - 1]
+            # Replies of an agent that was called as a tool are interleaved with those of its caller; each has its own
+            # last reply.
             before = [earlier for earlier in replies[: step - 1] if earlier.within == reply.within]
             asked = [call.id for call in before[-1].calls] if before else []
             sent = _by_ids_of_script(sent, asked)
             faults = [*_unanswered(asked, sent), *_differences(reply.expect or Expect(), sent)]
             if faults:
                 raise ScriptError(f"reply {step} of {self.script.name}: {' '.join(faults)}", step=step)
+            # Only after the checks: a request that was refused does not use up the reply.
             self.played = step
             return reply
 
@@ -153,6 +157,7 @@ class _Playing:
         self._sent = SentMessages(rendered.text, tuple(tool.name for tool in rendered.tools))
 
     def __iter__(self) -> Iterator[list[ToolCall]]:
+        # The expectations of a reply are checked when it is requested, so after the messages of the one before.
         while calls := self._playback.next(self._sent).calls:
             yield [ToolCall(call.id, call.name, call.arguments_text) for call in calls]
         self._playback.assert_finished()
