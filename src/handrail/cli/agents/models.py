@@ -78,6 +78,8 @@ def opened_model(named: NamedModel | None) -> Model:
         return _scripted(named)
     try:
         return infer_model(named.name)
+    # PydanticAI reports a missing key by `UserError`, a missing package by `ImportError`, an unknown name by the
+    # others.
     except (UserError, ImportError, ValueError) as error:
         raise _cannot(named, _why(error)) from error
 
@@ -91,6 +93,7 @@ def check_name(named: NamedModel | None) -> None:
     if named is None:
         return
     if named.name.startswith(SCRIPT_PREFIX):
+        # A script in a file of the project would silently replace the model of every run.
         if named.source not in _SCRIPTED_BY:
             raise _cannot(named, f"a script can be given only by {' or '.join(_SCRIPTED_BY)}")
         if not named.name.removeprefix(SCRIPT_PREFIX).strip():
