@@ -257,7 +257,6 @@ def _ends_reply(error: BaseException | None) -> bool:
 
 async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
     """Cancel the calls that have not ended, and wait until they have been rolled back."""
-    # A call that has ended is not cancelled: its result may be committed already.
     unfinished = [task for task in tasks if not task.done()]
     for task in unfinished:
         task.cancel()

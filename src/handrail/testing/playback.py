@@ -163,7 +163,6 @@ class _Playing:
         self._playback.assert_finished()
 
     def answer(self, messages: tuple[ToolMessage, ...]) -> None:
-        """Send the messages to the script's next reply."""
         self.messages.extend(messages)
         sent = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages)
         self._sent = SentMessages(self._sent.instructions, self._sent.tools, sent)
@@ -185,7 +184,6 @@ def _unanswered(asked: list[str], sent: SentMessages) -> Iterator[str]:
 
 
 def _differences(expect: Expect, sent: SentMessages) -> Iterator[str]:
-    """All differences between what was sent and what is expected."""
     for text in expect.instructions:
         if text not in sent.instructions:
             yield f"The instructions do not contain {text!r}; they are {_quoted(sent.instructions)}."

@@ -92,7 +92,6 @@ class ScriptedModel(FunctionModel):
             self.assert_finished()
 
     async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        """The next reply, for `FunctionModel`."""
         reply = self.playback.next(_sent(messages, info))
         parts: list[ModelResponsePart] = [TextPart(reply.text)] if reply.text else []
         # The number of messages makes the id unique in a history with several structured answers.

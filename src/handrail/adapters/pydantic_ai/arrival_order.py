@@ -63,7 +63,6 @@ class QueuePosition:
 
     def leave(self) -> None:
         """Leave the queue. Idempotent."""
-        # A call leaves when it is queued in the pipeline, and again at the end of its block.
         if self in self._queue.positions:
             self._queue.positions.remove(self)
             self._queue.advance()

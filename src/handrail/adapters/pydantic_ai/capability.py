@@ -309,7 +309,6 @@ class HandrailCapability(AbstractCapability[Any]):
             raise PromptEvaluationError(str(error), phase="request") from error
 
     def _count(self, ctx: RunContext[Any], response: ModelResponse, calls: int) -> None:
-        """Report to the budget tracker, if there is one, and check the budget."""
         tracker = self.executor.environment.budget_tracker
         if tracker is None:
             return

@@ -182,7 +182,6 @@ def _unreached(error: BaseException) -> tuple[str, str | None, str] | None:
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """An exception and its chain; of a group the first one."""
     following: BaseException | None = error
-    # The bound also ends a chain that contains itself, which Python permits.
     for _ in range(_MOST_CHAINED):
         if following is None:
             return

@@ -39,7 +39,6 @@ def check_model_name(name: str, *, source: str = "") -> None:
     known = _is_provider(provider)
     if known and model.strip():
         return
-    # Without a colon the whole name is in `provider`, and was not meant as one.
     because = "" if known or ":" not in name else f", because there is no provider {_shown(provider)!r}"
     near = _nearest(name, provider, model)
     hint = "" if near is None else f". Did you mean {_shown(near)}?"

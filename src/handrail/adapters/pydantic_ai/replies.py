@@ -215,7 +215,6 @@ def _new_name(ctx: RunContext[Any], session: Session, earlier: Sequence[ModelMes
     responses = [message for message in earlier if isinstance(message, ModelResponse)]
     if _is_provider_id_of_its_own(response, responses):
         name = _storable(response.provider_response_id or "")
-        # A reply without calls needs no look-up: nothing is recorded or claimed under its name.
         if not response.tool_calls or not _is_taken(name, session, response):
             return name
     if ctx.run_id:

@@ -117,7 +117,6 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
 
 
 def _remark_all(screen: Screen, remarks: Sequence[str], noun: str) -> None:
-    """Print remarks of one kind, at most a screenful."""
     shown, more = within_a_screen([fold_lines(remark) for remark in remarks])
     for remark in shown:
         screen.remark(remark)

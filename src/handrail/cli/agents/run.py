@@ -119,7 +119,6 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
 
 
 def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> int:
-    """Run the agent, and report its progress and outcome."""
     teller = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
     if session is not None and run.choices.session is None:
         screen.remark(f"Session {session.session_id} is stored in {without_passwords(run.store or '')}.")
@@ -155,7 +154,6 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
 
 
 def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
-    """Report why a run failed, and return the exit code."""
     if isinstance(error, AgentError):
         print_problem(screen, error)
         # Rules are checked after the first event, but still before any call.
@@ -233,7 +231,6 @@ class _Listener:
         self.interrupt: Callable[[], object] = _interrupt_at_once
 
     def interrupted(self) -> None:
-        """Handle the first Ctrl-C."""
         self.interrupt()
 
     def __call__(self, event: RunEvent) -> None:

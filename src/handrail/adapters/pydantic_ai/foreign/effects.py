@@ -81,7 +81,6 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     Raises:
         PromptValidationError: its metadata has an invalid value; the message names the tool and every such key.
     """
-    # The common case; reading the metadata of all tools precedes each request.
     if not definition.metadata and definition.kind == "function":
         return _NOTHING_SAID
     metadata: Mapping[str, Any] = definition.metadata or {}

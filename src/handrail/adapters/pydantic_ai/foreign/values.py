@@ -209,7 +209,6 @@ def _escaped_content(content: Any) -> Any:  # noqa: ANN401 - PydanticAI's
         return escaped_within(content)
     parts = list(cast("Sequence[object]", content))
     made = [_escaped_content(part) for part in parts]
-    # The same object unless something was escaped: `freeze_value` compares identities.
     return made if any(one is not other for one, other in zip(parts, made, strict=True)) else cast("Any", content)
 
 

@@ -185,7 +185,6 @@ class ShellHandler:
 
 
 def _checked(command: Command) -> Command:
-    """The command, checked to be one that can be passed to a program."""
     if not command:
         raise ToolValidationError('$.command: it is empty. Give a program and its arguments: ["ls", "-l"].')
     # A name with spaces is a whole shell line as one token, such as "ls -l".

@@ -190,14 +190,12 @@ class FileHandlers:
             return ToolResult.ok(FileMoved(path, normalise(params.new_path)))
 
     def _kept(self, entries: tuple[FileStat, ...], context: ToolContext) -> KeptText:
-        """The stored part of a long list."""
         lines = [format_entry(entry) for entry in entries]
         return store_overflow(
             name_of_tool("glob_files", context), lines, [entry.path for entry in entries], self.limits
         )
 
     def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
-        """The walk options of one call."""
         return WalkRequest(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
 
     @contextmanager

@@ -266,7 +266,6 @@ class MountedFilesystem:
             yield filesystem, inner
 
     def _found(self, path: str) -> _Place:
-        """The place of an existing path."""
         place = self._place(path)
         if place is None:
             if normalise(path) == ROOT:
@@ -283,7 +282,6 @@ class MountedFilesystem:
             yield filesystem, inner
 
     def _target(self, path: str) -> _Place:
-        """The place of a path that is to be made."""
         place = self._place(path)
         if place is None:
             msg = (
