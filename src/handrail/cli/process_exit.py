@@ -83,7 +83,7 @@ def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Gen
         if count == 1:
             timer.start()
             stop()
-        # The second one is ignored: it is often pressed by impatience, and an orderly stop loses nothing.
+        # The second one is ignored, so that an impatient key press does not interrupt the orderly stop.
         elif count >= _ENOUGH:
             _leave(number, frame)
 

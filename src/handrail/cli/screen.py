@@ -173,7 +173,6 @@ class Screen:
             grid = Table.grid(padding=(0, _GAP, 0, 0))
             grid.add_column(style="bold", no_wrap=True)
             grid.add_column(overflow="fold")
-            # A `Text`, because a string would be read as markup.
             for name, value in pairs:
                 grid.add_row(name, Text(value))
             console.print(grid)

@@ -151,7 +151,6 @@ class HandrailCapability(AbstractCapability[Any]):
         try:
             yield
         except Exception as error:
-            # `ToolFailed` and the exceptions that end a run pass unchanged.
             if not mistakes_in(error):
                 raise
             self._mistakes.append(error)

@@ -207,5 +207,4 @@ def _reason(error: OSError) -> str:
     """Why there is no connection, without the addresses that were tried."""
     if error.errno and not isinstance(error, gaierror | SSLError):  # whose numbers are not those of the system
         return os.strerror(error.errno)
-    # Timeouts of HTTP clients have neither a number nor a text.
     return error.strerror or str(error) or "it took too long"

@@ -65,7 +65,6 @@ def _nearest(name: str, provider: str, model: str) -> str | None:
     """The name that was probably meant; `None` if none is similar."""
     if model.strip():
         near = get_close_matches(provider[:_LONGEST_SHOWN], _providers())
-        # A similar name may be a module that is not a provider, such as a helper of the package.
         found = next((each for each in near if _is_provider(each)), None)
         return None if found is None else f"{found}:{model}"
     # Gateways write `openai/gpt-5.2`; the slash is the only fault of such a name.

@@ -141,7 +141,6 @@ def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelRespo
     for place, part in enumerate(response.parts):
         if isinstance(part, ToolCallPart):
             first, number = _sendable(escape_surrogates(part.tool_call_id) or "call"), 1
-            # The first use keeps its id; `call`, `call_2`, `call_3` are the ids of three calls with the same one.
             unique = first
             while unique in taken:
                 number += 1

@@ -78,8 +78,6 @@ def opened_model(named: NamedModel | None) -> Model:
         return _scripted(named)
     try:
         return infer_model(named.name)
-    # PydanticAI reports a missing key by `UserError`, a missing package by `ImportError`, an unknown name by the
-    # others.
     except (UserError, ImportError, ValueError) as error:
         raise _cannot(named, _why(error)) from error
 

@@ -42,7 +42,6 @@ def print_problems(screen: Screen, problems: Sequence[HandrailError]) -> None:
 
     If tracebacks are shown, those of all problems come first.
     """
-    # `show_traceback` prints nothing unless tracebacks are on.
     for problem in problems:
         show_traceback(screen, problem)
     classes: dict[str, list[str]] = defaultdict(list)

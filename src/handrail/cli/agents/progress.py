@@ -158,7 +158,6 @@ def _jsonable(value: object) -> Any:  # noqa: ANN401 - any value of JSON
         return {field.name: _jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _jsonable(item) for key, item in cast("Mapping[object, object]", value).items()}
-    # Tuples become lists, as in JSON.
     if isinstance(value, list | tuple):
         return [_jsonable(item) for item in cast("Sequence[object]", value)]
     if isinstance(value, float) and not math.isfinite(value):

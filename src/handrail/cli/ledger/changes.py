@@ -83,7 +83,6 @@ class EffectFinding:
         for name, given in (("--message", self.message), ("--value", self.value)):
             if given is not None and self.happened is False:
                 raise CycloptsError(msg=f"{name} goes with --happened; --not-happened takes --why")
-        # Checked here, because a value that is not JSON would be found only when the effect is replayed.
         if self.value is not None and (wrong := _fault_of_json(self.value)):
             raise CycloptsError(msg=f"--value is not JSON ({wrong}); text needs quotes of its own: --value '\"text\"'")
         if self.ttl != "never" and self.ttl <= timedelta(0):

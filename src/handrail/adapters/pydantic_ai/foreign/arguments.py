@@ -194,7 +194,6 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any] | None:
         if parameter.kind in _MANY:
             # `*args` and `**kwargs` accept names that the signature does not have.
             return None
-        # A default of `Field(...)` is not a value: its constraints belong to the type.
         if isinstance(parameter.default, FieldInfo):
             hint = Annotated[cast("Any", hint), parameter.default]
         found[parameter.name] = hint

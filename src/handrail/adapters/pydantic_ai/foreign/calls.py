@@ -235,7 +235,6 @@ class ForeignCall:
             ApprovalRequired: as the tool raised it, or because the question about the call was left open.
             CallDeferred: as the tool raised it.
         """
-        # The exception of the tool has metadata for the approver, which a new one would lack.
         if self._failure is not None:
             raise self._failure
         raise ApprovalRequired from error
