@@ -151,9 +151,9 @@ class ShellHandler:
         """The folder that a command names, in its shortest form, and its location."""
         try:
             path = normalise(folder)
-        # The check below needs the real path, because a link in the folder may lead out of the root.
         except FilesystemError as error:
             raise ToolValidationError(f"$.folder: {error}") from error
+        # The check below needs the real path, because a link in the folder may lead out of the root.
         real = Path(os.path.realpath(self.root / path))
         if not real.is_relative_to(self.root):
             raise ToolValidationError(

@@ -82,8 +82,8 @@ class ProgramReach:
                 if by is not None:
                     return f"$.command[{number}]: {format_command(token)} is out of reach here, because of {by}"
         if self.everything or rule.reads_everything or not rule.reads_beyond(command):
-            # The programs' own reading cannot be observed, so a command that may read more is refused as a whole.
             return None
+        # The programs' own reading cannot be observed, so a command that may read more is refused as a whole.
         if self.path_filter.is_partial(changes=not rule.reads):
             return (
                 f"{rule.label} reads files that its arguments do not name, and some of them are out of reach here. Use "

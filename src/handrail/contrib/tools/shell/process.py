@@ -232,11 +232,11 @@ class ProgramRun:
 def _started(program: Program) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - no shell; rules decide what may be run
         program.line,
-        # Standard error joins the output, so that the order in which a program has written is preserved.
         cwd=program.folder,
         env=dict(program.environment),
         stdin=subprocess.PIPE if program.input else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        # Standard error joins the output, so that the order in which a program has written is preserved.
         stderr=subprocess.STDOUT,
         bufsize=0,
         start_new_session=True,

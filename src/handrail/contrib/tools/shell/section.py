@@ -153,8 +153,8 @@ def _environment(root: Path) -> dict[str, str]:
         "PATH": _PATH,
         "LANG": "C.UTF-8",
         "GIT_CONFIG_NOSYSTEM": "1",
-        # Without it, git would search the parents of the root for a repository.
         "GIT_CONFIG_GLOBAL": os.devnull,
+        # Without it, git would search the parents of the root for a repository.
         "GIT_CEILING_DIRECTORIES": os.fspath(root.parent),
         "GIT_NO_LAZY_FETCH": "1",
         # `git status` would otherwise write to the index, so a command that only reads would change the folder.

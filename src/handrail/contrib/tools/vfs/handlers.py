@@ -246,9 +246,9 @@ def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: W
     Raises:
         ToolValidationError: ignore files hide the path.
     """
-    # The name is escaped, so that `*` or `[` in it is not a pattern.
     if pattern is None:
         name = path.rpartition("/")[2]
+        # The name is escaped, so that `*` or `[` in it is not a pattern.
         found = filesystem.scan(parent_of(path), escape(name), look)
         hidden = found.start_ignored or found.ignored > 0
     else:
@@ -264,9 +264,9 @@ def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: W
 def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:
     """Whether the time for a search is over: its own, or that of the run."""
     seconds = float(limits.search_seconds)
-    # Measured in monotonic time, so that setting the clock of the machine does not end or prolong a search.
     if context.deadline is not None:
         seconds = min(seconds, context.deadline.remaining().total_seconds())
+    # Measured in monotonic time, so that setting the clock of the machine does not end or prolong a search.
     now, end = context.clock.monotonic, context.clock.monotonic() + seconds
     return lambda: now() >= end
 
