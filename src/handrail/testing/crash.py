@@ -101,8 +101,8 @@ class CrashTrap:
         # The process is killed while the lock is held, so no other thread can pass the same point in between.
         with self._lock:
             self._left -= 1
+            # Equality, not less: after a `kill` that returns, as in a test, later arrivals must not call it again.
             if self._left == 0:
-                # Equality, not less: after a `kill` that returns, as in a test, later arrivals must not call it again.
                 self._kill()
 
     def __enter__(self) -> Self:

@@ -204,9 +204,9 @@ def _holds_fitting(pattern: str, value: object) -> bool:
     while to_visit:
         part = to_visit.pop()
         if isinstance(part, str):
+            # Any spelling is enough here, so the paths are also compared without regard to case, as some file systems
+            # do.
             if _fits_text(pattern, part, "wide"):
-                # Any spelling is enough here, so the paths are also compared without regard to case, as some file
-                # systems do.
                 return True
             continue
         if isinstance(part, list | tuple):

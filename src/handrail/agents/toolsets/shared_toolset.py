@@ -71,8 +71,8 @@ class SharedToolset(WrapperToolset[Any]):
         return self
 
     @override
-    # Between `go` and `settle` the state is `moving`, so no other task can open while this one closes.
     async def __aexit__(self, *args: object) -> bool | None:
+        # Between `go` and `settle` the state is `moving`, so no other task can open while this one closes.
         if not self._holders.go(self.label):
             return None
         try:
