@@ -149,6 +149,8 @@ class ToolExecutor:
             return run_to_completion(
                 invoke(call, None if reply is None else _checked(reply), self.environment, BLOCKING)
             )
+        # The pipeline converts the exceptions of handlers, so one of these types means that `call` is not a `ToolCall`,
+        # or that the library is at fault. The first case gets a message that names the argument.
         except (AttributeError, TypeError):  # only on failure, because every call passes here
             _check_call("ToolExecutor.execute", call)
             raise
@@ -193,6 +195,8 @@ class ToolExecutor:
             try:
                 messages.append(self.execute(call, reply=reply))
             except BaseException as error:
+                # A mistake of the developer ends one call, so that the others still run; any other exception ends the
+                # run. Mistakes that were deferred so far are attached to it as notes, or they would be lost.
                 if not mistakes_in(error):
                     note_mistakes(error, mistakes)
                     raise
@@ -213,18 +217,23 @@ class ToolExecutor:
             RunAbortedError: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
         _check_calls("ToolExecutor.execute_all_async", calls)
+        # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
+        # queue in the order asked.
         tasks = [asyncio.ensure_future(self.execute_async(call, reply=reply)) for call in calls]
         try:
             errors = await _errors_of(tasks)
         finally:
+            # Also when this coroutine is cancelled itself: without this, the calls would continue without an owner.
             await _cancelled(tasks)
         mistakes = [error for error in errors if mistakes_in(error)]
+        # An error that ends the run takes precedence over mistakes, even if the mistake belongs to an earlier call.
         for error in errors:
             if not mistakes_in(error):
                 note_mistakes(error, mistakes)
                 raise error
         if mistakes:
             raise first_mistake(mistakes)
+        # A call that was cancelled from outside raises `CancelledError` here.
         return tuple([task.result() for task in tasks])
 
 
@@ -232,6 +241,8 @@ async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage]]) -> list[BaseE
     """The exceptions of the calls, in the order asked, when all have ended or one has ended the run."""
     pending = set(tasks)
     while pending:
+        # `FIRST_EXCEPTION` returns at each exception, also at a mistake, after which the loop waits for the other
+        # calls.
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
         if any(task.cancelled() or _ends_reply(task.exception()) for task in done):
             break
@@ -249,6 +260,7 @@ async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
     unfinished = [task for task in tasks if not task.done()]
     for task in unfinished:
         task.cancel()
+    # `asyncio.wait` refuses an empty set. It does not raise the exceptions of the tasks, which are rolled back by then.
     if unfinished:
         await asyncio.wait(unfinished)
 

@@ -35,6 +35,7 @@ def error_location(error: BaseException, folder: Path) -> str:
     inside = [(path.relative_to(folder), line) for path, line in own if path.is_relative_to(folder)]
     if not own:
         return ""
+    # The innermost line in the project is the one that its author can change.
     path, line = (inside or own)[-1]
     return f"{path.as_posix()}:{line}"
 

@@ -64,12 +64,14 @@ def known_names(project: Project, agent: AgentFile, made: Listings) -> KnownName
     tools: list[KnownTool] = []
     running: list[str] = []
     for entry in _entries(project, files.values()):
+        # What a run has made is certain; before that, only what the entry declares.
         listing = made.get(entry.label) or listing_of_entry(entry)
         tools += listing.tools
         if not listing.complete and entry.kind == "toolset" and entry.name in named:
             running.append(entry.label)
     offered = (offer.name for offer in project.registry.offers if offer.kind == "tool")
     known = {tool.name for tool in tools}
+    # The arguments of an offered tool are not known: importing its package only for this check would be wrong.
     tools += map(KnownTool, sorted(set(offered) - known))
     toolsets = project.registry.toolsets
     calls = {name: tuple(_called(file, toolsets)) for name, file in files.items()}

@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Nothing is raised: an error is printed on standard error, in one line.
     """
+    # Checked without importing them, so that the message does not need what is missing.
     missing = [name for name in ("cyclopts", "rich") if find_spec(name) is None]
     if missing:
         install = 'not installed here: pip install "handrail[cli]"'

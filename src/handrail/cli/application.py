@@ -94,12 +94,14 @@ def application() -> App:
 
 def run(argv: Sequence[str]) -> int:
     """Run one command, and return its exit code."""
+    # Before any output, also before errors of the command line are printed.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a key may have characters that the terminal cannot encode
     for name in ("handrail", "psycopg"):
         logging.getLogger(name).addHandler(_SILENCE)
     try:
+        # A shell can start a process with `>&-`; without this check the work would be done, and its result lost.
         if _closed(sys.stdout):
             Screen().fault("standard output is closed; nothing was done")
             return FAILED
@@ -107,6 +109,8 @@ def run(argv: Sequence[str]) -> int:
         asked_for = len(words) < len(argv) or is_set(os.environ)
         with debugging() if asked_for else nullcontext():
             code = _run(words)
+        # What is still buffered may fail as well, and must not fail at the end of the interpreter, when the exit code
+        # is fixed.
         GuardedStream(sys.stdout).flush()
     except ReaderGoneError:
         _give_output_up()
@@ -122,6 +126,7 @@ def run(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     app = application()
     try:
+        # Checked before parsing, because the parser would repeat such a word in its own message.
         _check_text(argv)
         answer: object = app(list(argv), result_action="return_value", exit_on_error=False, print_error=False)
     except CycloptsError as error:
@@ -166,6 +171,7 @@ def _give_output_up() -> None:
 
 def _check_text(argv: Sequence[str]) -> None:
     for word in argv:
+        # `isprintable` is false for lone surrogates, and fast for the common case.
         if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
             raise CycloptsError(msg=f"{word!a} is not UTF-8, so a store cannot hold it")
 

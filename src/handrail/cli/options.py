@@ -45,6 +45,7 @@ def path_status(path: Path) -> PathStatus:
     """
     try:
         mode = path.stat().st_mode
+    # Part of the path is a file, so there is nothing at it either.
     except (FileNotFoundError, NotADirectoryError):
         return "nothing"
     except (OSError, ValueError) as error:
@@ -108,6 +109,7 @@ class StoreOptions:
                 msg="a store in memory exists only within its process, so this command cannot read it. "
                 f"Give --store the URL of a durable one: {EXAMPLES}"
             )
+        # Otherwise SQLite would create an empty database under a misspelled name.
         check_there(self.store)
         try:
             return open_store(self.store, read_only=not writing)

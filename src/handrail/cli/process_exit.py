@@ -44,6 +44,7 @@ def interrupted_once() -> Generator[None]:
     """A block in which the first Ctrl-C raises `KeyboardInterrupt`; from then on, one more ends the process at once."""
 
     def obey(_number: int, _frame: FrameType | None) -> None:
+        # Set first, so that a second Ctrl-C ends the process even while the exception is handled.
         signal.signal(signal.SIGINT, _leave)
         raise KeyboardInterrupt
 
@@ -55,8 +56,10 @@ def interrupted_once() -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        # The exception may also come from elsewhere; from here on nothing may delay the end.
         signal.signal(signal.SIGINT, _leave)
         raise
+    # Not in a `finally`: after an interruption the handler stays, so that one more Ctrl-C ends the process at once.
     signal.signal(signal.SIGINT, before)
 
 
@@ -69,7 +72,9 @@ def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Gen
         late: called once, in a thread of its own, if the block is still running after half a second.
     """
     count = 0
+    # A thread, because the event loop may be blocked by the very call that is waited for.
     timer = threading.Timer(_PATIENCE_SECONDS, late)
+    # A thread that is not a daemon would delay the end of the process.
     timer.daemon = True
 
     def obey(number: int, frame: FrameType | None) -> None:
@@ -78,6 +83,7 @@ def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Gen
         if count == 1:
             timer.start()
             stop()
+        # The second one is ignored, so that an impatient key press does not interrupt the orderly stop.
         elif count >= _ENOUGH:
             _leave(number, frame)
 
@@ -104,4 +110,6 @@ def wake_on_signals(loop: AbstractEventLoop) -> None:
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
+    # `os._exit` runs no `finally` blocks and does not wait for threads; see the docstring of the module for why this is
+    # safe.
     os._exit(INTERRUPTED)

@@ -111,6 +111,7 @@ class GuardedStream:
 
 def output(stream: IO[str] | None) -> IO[str] | None:
     """The stream as a `GuardedStream`; `None` if the process was started without it."""
+    # rich needs `write`, `flush` and `isatty`; the last one is delegated.
     # A closed standard stream is None, despite the type. A GuardedStream has all that rich needs.
     return None if stream is None else cast("IO[str]", GuardedStream(stream))
 
@@ -153,6 +154,7 @@ class Screen:
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
         """Print rows with a heading."""
+        # Cleaned before measuring, because an escape is longer than the character that it replaces.
         cells = [[clean(cell) for cell in row] for row in rows]
         widths = [
             max(cell_len(column.name), *(cell_len(row[place]) for row in cells), 0)
@@ -189,6 +191,7 @@ class Screen:
 
     def stream(self, text: str) -> None:
         """Print a piece of text on standard output at once, with control characters except tab and LF escaped."""
+        # Written past rich, which would wrap the text and hold back an incomplete line.
         self.out.file.write("\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n")))
         self.out.file.flush()
 
@@ -227,6 +230,7 @@ class Screen:
     @property
     def can_ask(self) -> bool:
         """Whether a person can answer: standard input and standard error are terminals."""
+        # Checked for each question: tests and embedding programs replace the streams.
         return all(stream is not None and stream.isatty() for stream in _asked_on())
 
     def ask(self, question: str) -> str | None:
@@ -276,6 +280,7 @@ class Screen:
                 " " * (width - cell_len(cell)) + cell if column.right else cell + " " * (width - cell_len(cell))
                 for column, cell, width in zip(columns, row, widths, strict=True)
             ]
+            # Spaces at the end of a line would make a difference between two otherwise equal outputs.
             if not columns[-1].right:
                 padded[-1] = row[-1]
             self._write(self.out, (" " * _GAP).join(padded).rstrip())
@@ -304,6 +309,7 @@ def _kept(columns: Sequence[Column], widths: Sequence[int], available: int) -> l
             (min(widths[place], _LEAST_OF_CUT) if columns[place].cut else widths[place]) + _GAP for place in kept
         )
         spare = max(kept, key=lambda place: columns[place].spare)
+        # Columns with `spare` 0 are kept even if they do not fit; then rich folds them.
         if needed - _GAP <= available or not columns[spare].spare:
             return kept
         kept.remove(spare)
@@ -343,6 +349,7 @@ def format_duration(duration: timedelta) -> str:
     """A duration in its largest unit: `40 s`, `3 min`, `23 h`, `5 d`."""
     seconds = int(abs(duration).total_seconds())
     for size, unit in _STEPS:
+        # Twice the unit, so that 90 s are not rounded to 1 min or 2 min.
         if seconds >= 2 * size:
             return f"{round(seconds / size)} {unit}"
     return f"{seconds} s"
@@ -364,6 +371,7 @@ def without_option(argv: Sequence[str]) -> list[str]:
 
     It is removed before the command line is parsed, because parsing may fail.
     """
+    # After `--` the word is an argument, as in `handrail new -- --debug`.
     options = list(takewhile(lambda word: word != "--", argv))
     return [*(word for word in options if word != DEBUG_OPTION), *argv[len(options) :]]
 
@@ -397,5 +405,6 @@ class _Tracebacks(logging.Handler):
     """Prints the tracebacks of logged exceptions: those that do not end a run are not shown elsewhere."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        # Records without an exception are remarks of the library, which has reported them in its results.
         if record.exc_info and record.exc_info[1] is not None:
             Screen().trace("".join(traceback.format_exception(record.exc_info[1])))

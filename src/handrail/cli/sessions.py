@@ -65,10 +65,12 @@ def list_sessions(
     options: StoreOptions = AS_SET,
 ) -> int:
     """List the sessions, the newest first."""
+    # Parsed before the store is opened, so that a wrong tag is reported in any case.
     wanted = dict(_tag(text) for text in tag)
     size = paginate(limit, options)
     screen = Screen()
     with options.open() as store:
+        # A generator: only the rows that are shown are read from the store.
         found = (row for row in store.sessions() if wanted.items() <= dict(row.tags).items())
         if options.as_json:
             for row in islice(found, size):
@@ -105,6 +107,7 @@ def show_session(  # noqa: PLR0913 - they are its options
     screen = Screen()
     with options.open() as store:
         row = found_session(store, session)
+        # The time of the store, because leases are compared with it.
         now = store.now()
         _know_conversations()
         open_calls = open_calls_in_store(store, row)
@@ -157,6 +160,7 @@ def fork_session(
         row = found_session(store, session)
         head = row.head if at is None else _end_of_call(store, session, at)
         fork = SessionRow(as_ or uuid.uuid4().hex, row.tags, row.session_id, store.now(), head)
+        # Writes only if the id is free, in one transaction; a check before it could be overtaken by another process.
         if not store.copy(session, fork):
             raise SessionError(
                 f"the session {fork.session_id} already exists, so nothing was written; give another --as"
@@ -200,6 +204,7 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
     shown, number = shorten(at, _LONGEST_SHOWN), None
     if named.reply is not None:  # `/CALL` is the call without a reply
         number = store.record_of_call(session, CallRef(named.reply or None, named.call_id).stored)
+    # An id may contain a slash, so the word is tried as a whole, and as an id of its last part.
     for call_id in dict.fromkeys(map(storable_id, (at, named.call_id) if named.reply is None else (at,))):
         if number is not None:
             break

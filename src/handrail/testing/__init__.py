@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+# Called only for names that the module does not define (PEP 562).
 def __getattr__(name: str) -> object:
     if name == "ScriptedModel":
         from handrail.testing.scripted_model import ScriptedModel  # noqa: PLC0415 - see the docstring of this module

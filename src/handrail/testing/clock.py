@@ -30,6 +30,7 @@ class FakeClock:
 
     def now(self) -> datetime:
         """The start plus all advances, in UTC."""
+        # Read without the lock: reading one attribute is atomic, and `advance` replaces the object.
         return self._start + self._passed
 
     def monotonic(self) -> float:
@@ -45,5 +46,6 @@ class FakeClock:
         if span < timedelta(0):
             message = f"a clock does not go back, so it cannot advance by {span.total_seconds()} s"
             raise ValueError(message)
+        # Adding is a read and a write, so two threads could otherwise lose one of two advances.
         with self._lock:
             self._passed += span

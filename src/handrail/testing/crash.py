@@ -98,8 +98,10 @@ class CrashTrap:
         """Record that the process has reached a point."""
         if point != self._point:
             return
+        # The process is killed while the lock is held, so no other thread can pass the same point in between.
         with self._lock:
             self._left -= 1
+            # Equality, not less: after a `kill` that returns, as in a test, later arrivals must not call it again.
             if self._left == 0:
                 self._kill()
 
@@ -113,6 +115,7 @@ class CrashTrap:
 
 
 def _kill_this_process() -> None:  # pragma: no cover - the process is killed here
+    # SIGKILL cannot be handled, so neither `finally` blocks nor `atexit` functions run.
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -148,18 +151,23 @@ def run_child(folder: str) -> None:
     report = os.open(at / REACHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def witness(point: str) -> None:
+        # `os.write` has no buffer in the process, so the line survives SIGKILL. It comes before the trap, or the last
+        # point would be missing.
         os.write(report, f"{point}\n".encode())
         if trap is not None:
             trap(point)
 
+    # Armed after the import of the target, so that points reached while modules are imported do not count.
     arm(witness)
     try:
         returned = target(*request.arguments)
         if inspect.iscoroutine(returned):
             returned = asyncio.run(returned)
     finally:
+        # Disarmed before the descriptor is closed: another thread could otherwise write to a closed or reused one.
         arm(None)
         os.close(report)
+    # Written last: the file exists only if the target has returned.
     (at / RETURNED).write_text(_as_json(returned, request), encoding="utf-8")
 
 
@@ -254,6 +262,7 @@ def run_to_crash(  # noqa: PLR0913 - the options of a process
         subprocess.TimeoutExpired: it exceeded the time limit, and was killed.
     """
     if at is not None:
+        # Checked here too, so that a wrong point is reported before a process is started.
         CrashTrap(at, nth)  # the same check as in the other process
     module, function = _named(target)
     request = json.dumps(ChildRequest(module, function, arguments, at, nth))
@@ -263,8 +272,10 @@ def run_to_crash(  # noqa: PLR0913 - the options of a process
         command = [
             sys.executable,
             "-c",
+            # The process has another directory if `cwd` is given, so the empty entry of `sys.path` is resolved here.
             _PROGRAM.format(path=[entry or str(Path.cwd()) for entry in sys.path], at=name),
         ]
+        # Files, and not pipes: a pipe that is not read blocks the process when its buffer is full.
         with (folder / "output").open("w+b") as output, (folder / "errors").open("w+b") as errors:
             process = subprocess.Popen(  # noqa: S603 - this interpreter, and a function of the caller's
                 command,
@@ -277,6 +288,7 @@ def run_to_crash(  # noqa: PLR0913 - the options of a process
             code = _wait(process, timeout, errors)
             text = _text(output)
             reached = tuple(_read(folder / REACHED).split())
+            # A SIGKILL from elsewhere, as by the OOM killer, must not pass for the requested crash.
             if code == -signal.SIGKILL and at is not None and reached.count(at) == nth and reached[-1] == at:
                 return Crashed(at, nth, reached, text)
             if code == 0:
@@ -291,6 +303,8 @@ def _wait(process: subprocess.Popen[bytes], timeout: timedelta, errors: IO[bytes
     except subprocess.TimeoutExpired as error:
         raise _with_note(error, errors) from None
     finally:
+        # Also if the wait was interrupted by another exception, such as `KeyboardInterrupt`. Waiting again reaps the
+        # process.
         if process.returncode is None:
             process.kill()
             process.wait()
@@ -305,6 +319,7 @@ def _named(target: str | Callable[..., object]) -> tuple[str, str]:
         return module, function
     name = getattr(target, "__qualname__", "")
     home = sys.modules.get(getattr(target, "__module__", ""), ModuleType(""))
+    # A decorated or nested function is not the object that its name refers to in the module.
     if getattr(home, name, None) is not target:
         raise ValueError(
             f"{target!r} is not at the top level of a module, so another process cannot find it. Make it a "

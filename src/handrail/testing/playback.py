@@ -79,6 +79,7 @@ class Playback:
         Raises:
             ScriptError: it differs, or the script has ended. The message lists every difference.
         """
+        # The check and the step are one operation: two concurrent requests must not receive the same reply.
         with self._lock:
             replies = self.script.replies
             step = self.played + 1
@@ -89,12 +90,15 @@ class Playback:
                     step=step,
                 )
             reply = replies[step - 1]
+            # Replies of an agent that was called as a tool are interleaved with those of its caller; each has its own
+            # last reply.
             before = [earlier for earlier in replies[: step - 1] if earlier.within == reply.within]
             asked = [call.id for call in before[-1].calls] if before else []
             sent = _by_ids_of_script(sent, asked)
             faults = [*_unanswered(asked, sent), *_differences(reply.expect or Expect(), sent)]
             if faults:
                 raise ScriptError(f"reply {step} of {self.script.name}: {' '.join(faults)}", step=step)
+            # Only after the checks: a request that was refused does not use up the reply.
             self.played = step
             return reply
 
@@ -153,12 +157,12 @@ class _Playing:
         self._sent = SentMessages(rendered.text, tuple(tool.name for tool in rendered.tools))
 
     def __iter__(self) -> Iterator[list[ToolCall]]:
+        # The expectations of a reply are checked when it is requested, so after the messages of the one before.
         while calls := self._playback.next(self._sent).calls:
             yield [ToolCall(call.id, call.name, call.arguments_text) for call in calls]
         self._playback.assert_finished()
 
     def answer(self, messages: tuple[ToolMessage, ...]) -> None:
-        """Send the messages to the script's next reply."""
         self.messages.extend(messages)
         sent = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages)
         self._sent = SentMessages(self._sent.instructions, self._sent.tools, sent)
@@ -180,7 +184,6 @@ def _unanswered(asked: list[str], sent: SentMessages) -> Iterator[str]:
 
 
 def _differences(expect: Expect, sent: SentMessages) -> Iterator[str]:
-    """All differences between what was sent and what is expected."""
     for text in expect.instructions:
         if text not in sent.instructions:
             yield f"The instructions do not contain {text!r}; they are {_quoted(sent.instructions)}."

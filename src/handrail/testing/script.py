@@ -133,22 +133,26 @@ class Script:
 
     def __post_init__(self) -> None:
         replies = _numbered(self.replies, self.name)
+        # The class is frozen; only the numbered replies are ever visible.
         object.__setattr__(self, "replies", replies)
 
 
 def _numbered(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
     numbered: list[Reply] = []
     taken: set[str] = set()
+    # Counted over the whole script, and not for each reply, so that an id names one call.
     number = 0
     for step, reply in enumerate(replies, start=1):
         if not isinstance(reply, Reply):
             raise ScriptError(
                 f"{name}: {reply!r} is not a Reply; write Reply(text=...) or Reply(calls=[...]).", step=step
             )
+        # `taken` has only the calls of earlier replies here, so a reply cannot be within its own call.
         if reply.within and reply.within not in taken:
             raise ScriptError(f"{name}: no reply before this one makes the call {reply.within!r}.", step=step)
         calls: list[Call] = []
         for call in reply.calls:
+            # An explicit id does not stop the count: the third call is `call-3`, whatever the others are named.
             number += 1
             identified = replace(call, id=call.id or f"call-{number}")
             if identified.id in taken:

@@ -96,6 +96,8 @@ class _ScriptReader(DocumentReader):
         arguments: dict[str, Any] | str = {}
         given = keys.get("arguments")
         if isinstance(given, YamlScalar):
+            # A key without a value is null, which stands for no arguments. Other scalars are played as their text, so
+            # `5` stays `5`.
             arguments = arguments if given.value is None else given.text
         elif given is not None:
             arguments = self.json_object(given)
@@ -129,6 +131,7 @@ class _ScriptReader(DocumentReader):
 
     def count(self, tree: YamlNode, name: str) -> int:
         value = tree.value if isinstance(tree, YamlScalar) else None
+        # In YAML `true` is a boolean, which Python counts among the integers.
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             self.fail(tree, f"{name} is a number of tokens, 0 or more")
         return value

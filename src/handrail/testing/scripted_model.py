@@ -87,13 +87,14 @@ class ScriptedModel(FunctionModel):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Check that the script was played to its end, unless the block raised."""
+        # A failure of the block is the cause; unplayed replies would only hide it.
         if error is None:
             self.assert_finished()
 
     async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        """The next reply, for `FunctionModel`."""
         reply = self.playback.next(_sent(messages, info))
         parts: list[ModelResponsePart] = [TextPart(reply.text)] if reply.text else []
+        # The number of messages makes the id unique in a history with several structured answers.
         parts += _calls(reply, info, f"answer-{len(messages)}")
         usage = reply.usage
         if usage is None:
@@ -105,6 +106,7 @@ class ScriptedModel(FunctionModel):
         """The next reply in pieces; PydanticAI estimates the usage of streams itself."""
         reply = self.playback.next(_sent(messages, info))
         calls = _calls(reply, info, f"answer-{len(messages)}")
+        # An empty text is still one piece: `FunctionModel` refuses a stream without any.
         for line in reply.text.splitlines(keepends=True) or ([] if calls else [""]):
             yield line
         for index, part in enumerate(calls):
@@ -138,6 +140,7 @@ def _sent(messages: list[ModelMessage], info: AgentInfo) -> SentMessages:
         if isinstance(message, ModelResponse):
             asked = tuple(call.tool_call_id for call in message.tool_calls)
             break
+        # Messages are read from the end, but the answers of one message are in order.
         answers[:0] = [
             SentMessage(part.tool_call_id, _text(part), part.outcome == "success")
             for part in message.parts

@@ -41,6 +41,7 @@ def run_tool(
         RunAbortedError: the call ends the run.
     """
     executor = _executor(tool, session, resources, effect_ledger)
+    # One call has no run around it, so resources of providers are closed here.
     with executor.environment.prompt.resources:
         return executor.execute(_call(tool, params))
 

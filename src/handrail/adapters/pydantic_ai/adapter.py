@@ -108,6 +108,7 @@ class PydanticAIAdapter:
             PromptEvaluationError: as for `evaluate_async`, or this thread runs an event loop, which would be blocked.
         """
         _refuse_event_loop("evaluate")
+        # A new loop for each evaluation: a model that is opened by name belongs to one loop, and is closed with it.
         return asyncio.run(
             self.evaluate_async(
                 prompt,
@@ -161,6 +162,8 @@ class PydanticAIAdapter:
             prompt=prompt,
             session=session,
             adapter=self,
+            # A stored session needs a ledger in its own store, so that claims survive the process. The ledger in memory
+            # is only passed where it was asked for, or where the session itself is in memory.
             effect_ledger=self.effect_ledger if self._ledger_is_given or session.store is None else None,
             deadline=_earlier(deadline, None if budget is None else budget.deadline),
             approver=self._approver,
@@ -209,12 +212,15 @@ class PydanticAIAdapter:
         """
         environment = executor.environment
         session, name = environment.session, environment.rendered_prompt.name
+        # The caller has supplied the conversation to continue, so the stored one would be a second, competing history.
         if message_history and user_prompt is None:
             unfinished = "discard"
         with stored_conversation(session, name, continues=user_prompt is None, unfinished=unfinished) as conversation:
             if conversation is not None and conversation.history:
                 message_history = conversation.resumable
             result = await self._run(executor, user_prompt, message_history, conversation)
+            # Marked as ended before the block releases the conversation: the next evaluation must not find it
+            # unfinished.
             if conversation is not None:
                 conversation.save(result.all_messages(), ended=True)
         return _response(result, executor)
@@ -229,6 +235,7 @@ class PydanticAIAdapter:
         environment = executor.environment
         if user_prompt is None and not message_history:
             user_prompt = BEGIN
+        # A budget takes the place of PydanticAI's default limit of 50 requests.
         limits = UsageLimits() if environment.budget_tracker is None else UsageLimits(request_limit=None)
         try:
             async with open_model(self.model) as model:

@@ -30,12 +30,15 @@ class ArrivalQueue:
         """Join at the end; a call that has not reached the pipeline by the end of the block leaves then."""
         position = QueuePosition(self)
         self.positions.append(position)
+        # If the queue was empty, this call is the first one, and would wait forever without this.
         self.advance()
         token = _CURRENT.set(position)
         try:
             yield
         finally:
             _CURRENT.reset(token)
+            # A call that was refused or cancelled before the pipeline leaves here; otherwise all calls after it would
+            # wait forever.
             position.leave()
 
     def advance(self) -> None:
@@ -74,6 +77,7 @@ async def leave_queue() -> None:
     Nothing may be awaited between this and queuing in the pipeline, or another call could overtake this one.
     """
     position = _CURRENT.get()
+    # Calls outside of a capability have no position: a bare toolset cannot see the order of a reply.
     if position is not None:
         await position.is_first.wait()
         position.leave()

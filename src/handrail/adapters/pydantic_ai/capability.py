@@ -97,6 +97,7 @@ class HandrailCapability(AbstractCapability[Any]):
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
         """A separate capability for each run, because it counts tokens and has a queue of calls."""
+        # `replace` copies the fields of `__init__` only; queue, mistakes and counts start anew.
         return replace(self)
 
     @override
@@ -122,6 +123,7 @@ class HandrailCapability(AbstractCapability[Any]):
         try:
             result = await handler(node)
         except BaseException as error:
+            # The run ends with this exception, so the mistakes of the reply cannot be raised any more.
             note_mistakes(error, self._mistakes)
             raise
         self._raise_mistakes()
@@ -156,6 +158,7 @@ class HandrailCapability(AbstractCapability[Any]):
 
     def _raise_mistakes(self) -> None:
         if self._mistakes:
+            # Emptied before raising, because `after_run` checks the same list again.
             mistakes, self._mistakes = self._mistakes, []
             raise first_mistake(mistakes)
 
@@ -171,6 +174,7 @@ class HandrailCapability(AbstractCapability[Any]):
         self._check_budget()
         deadline = self.executor.environment.deadline
         if deadline is None:
+            # The timeout below would cancel the request only at its first wait, when it may have been sent.
             return await handler(request_context)
         if deadline.expired:
             raise past_deadline(deadline, "before the model was asked")
@@ -179,9 +183,11 @@ class HandrailCapability(AbstractCapability[Any]):
             async with bound:
                 response = await handler(request_context)
         except TimeoutError as error:
+            # A `TimeoutError` of the HTTP client is not the deadline's, and keeps its own meaning.
             if not bound.expired():
                 raise
             raise past_deadline(deadline, "while the model was asked") from error
+        # A model that does not yield to the event loop is not interrupted by the timeout.
         if deadline.expired:
             raise past_deadline(deadline, "while the model was asked")
         return response
@@ -197,6 +203,7 @@ class HandrailCapability(AbstractCapability[Any]):
         """
         manager = ctx.tool_manager
         tools = {} if manager is None or manager.tools is None else manager.tools
+        # Counted before the reply is named and stored: a reply over the budget raises here, and none of its calls runs.
         self._count(ctx, response, sum(1 for call in response.tool_calls if not _is_answer(tools, call.tool_name)))
         response = stamped(ctx, self.executor.environment.session, response, self.taken_ids())
         self.take_unknown(response.tool_calls, tools)
@@ -209,6 +216,7 @@ class HandrailCapability(AbstractCapability[Any]):
     def take_unknown(self, calls: Iterable[ToolCallPart], tools: dict[str, ToolsetTool[Any]]) -> None:
         """Create a tool for each unknown name, so that its call reaches the pipeline."""
         for call in calls:
+            # The dictionary is PydanticAI's own for this step, so the tool exists only until the next request.
             if call.tool_name not in tools:
                 definition = ToolDefinition(name=call.tool_name, metadata=_UNKNOWN, toolset_id=self.toolset.id)
                 tools[call.tool_name] = self.toolset.tool(definition)
@@ -231,6 +239,7 @@ class HandrailCapability(AbstractCapability[Any]):
         Raises:
             ToolFailed: a key is given twice. It spends none of PydanticAI's retries.
         """
+        # Compared by identity: another toolset may use the same key and value in its metadata.
         if tool_def.metadata is _UNKNOWN:
             return self.toolset.validator.validate_json(args) if isinstance(args, str) else args
         if not reaches_pipeline(tool_def) and (error := repeated_key(args)) is not None:
@@ -269,8 +278,11 @@ class HandrailCapability(AbstractCapability[Any]):
         Raises:
             ToolFailed: the tool is unknown.
         """
+        # The pipeline does not order calls of other tools here; `PipelineCapability` overrides this.
         if tool_def.toolset_id != self.toolset.id:
             return await handler(args)
+        # The mistakes are held outside of the queue, so that a call with a mistake has left it, and later calls
+        # continue.
         with self.mistakes_held(), self.line.join():
             if tool_def.metadata is _UNKNOWN:
                 return await self.refuse_unknown(call, args, ctx)
@@ -296,11 +308,11 @@ class HandrailCapability(AbstractCapability[Any]):
             raise PromptEvaluationError(str(error), phase="request") from error
 
     def _count(self, ctx: RunContext[Any], response: ModelResponse, calls: int) -> None:
-        """Report to the budget tracker, if there is one, and check the budget."""
         tracker = self.executor.environment.budget_tracker
         if tracker is None:
             return
         usage = response.usage
+        # The tracker takes the total of a run, not the difference, so a reply must not be counted by itself.
         self._used += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
         tracker.record(ctx.run_id or self.toolset.id, self._used)
         for _ in range(calls):
@@ -322,6 +334,7 @@ def repeated_key(args: RawToolArgs) -> ParseError | None:
         return None
     try:
         faults = repeated_keys(args)
+    # Not JSON, or nested too deep: the validation of the tool reports this with a better message.
     except (ValueError, RecursionError):
         return None
     return ParseError(fault_message(faults), faults=faults) if faults else None

@@ -100,6 +100,7 @@ class Conversation:
         self.history, self._ended = _read(said, name, of, f"session {session.session_id!r}")
         self._kept: Sequence[ModelMessage] = tuple(self.history)
         self._noted: Sequence[ModelMessage] = self.history
+        # Ids of the whole conversation, because some models restart their ids in each reply.
         self.call_ids = {
             call.tool_call_id
             for message in self.history
@@ -151,11 +152,13 @@ class Conversation:
         if not unanswered:
             return
         session = self._session
+        # The latest record wins: an id may have been used before.
         for event in reversed(session[ToolInvoked].all()):
             call = unanswered.get(event.call_id)
             if call is None or not event.final or not _records(event, call):
                 continue
             ref = _ref(self.history, call)
+            # A record of another reply, or a call that is already adopted, must not answer this one.
             if event.reply not in {None, ref.reply} or session.recorded_call(ref) is not None:
                 continue
             asked_for = replace(event.call, written=event.call.written or call.args)
@@ -165,6 +168,8 @@ class Conversation:
     def begin_anew(self) -> None:
         """Start another conversation: earlier messages do not belong to it."""
         self.history, self._kept, self._noted = [], (), ()
+        # The next stored part is marked as whole, so a reader skips everything before it. Nothing is deleted from the
+        # LOG.
         self._ended, self._whole = False, True
         self.call_ids.clear()
 
@@ -200,11 +205,13 @@ class Conversation:
             SessionError: the session is closed, or has passed to another process.
             StoreUnavailableError: its store is unavailable.
         """
+        # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
         whole = self._whole or not _follows(self._kept, messages)
         new = list(messages if whole else messages[len(self._kept) :])
         # An agent's final messages are stored already; a prompt's conversation is finished by its mark.
         if new or (ended and self._of == "prompt"):
             self._session[SavedMessages].append(SavedMessages(self._name, self._as_json(new), ended, self._of, whole))
+            # Only after the append: if the store refuses it, the next call stores the same messages again.
             self._kept, self._whole = tuple(messages), False
 
     def _as_json(self, messages: list[ModelMessage]) -> str:
@@ -212,6 +219,7 @@ class Conversation:
             return ModelMessagesTypeAdapter.dump_json(messages).decode()
         except PydanticSerializationError:
             pass  # models and tools may return lone surrogates, which have no UTF-8
+        # The second attempt takes longer, so it is only made for a conversation that needs it.
         try:
             return to_json(escaped_within(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))).decode()
         except PydanticSerializationError as error:
@@ -236,7 +244,10 @@ def one_at_a_time(session: Session, name: str, *, of: Speaker) -> Generator[None
         PromptEvaluationError: the prompt is being evaluated on this session.
     """
     conversation = (of, "" if of == "agent" else name)
+    # Checked and set under one lock: two threads could otherwise both find the conversation free.
     with _LOCK:
+        # The key is weak, so an entry does not keep its session alive. The lock also protects the dictionary against
+        # concurrent insertions.
         running = _RUNNING.setdefault(session, {})
         if conversation in running:
             raise _in_use(session.session_id, running[conversation], name, of)
@@ -289,6 +300,8 @@ def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:
     answered: set[str] = set()
     for message in reversed(history):
         if isinstance(message, ModelResponse):
+            # Only the last reply may have unanswered calls: PydanticAI answers all calls before it requests the next
+            # one.
             return tuple(call for call in message.tool_calls if call.tool_call_id not in answered)
         answered |= {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
     return ()
@@ -322,5 +335,6 @@ def _follows(stored: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -
         return True
     if len(messages) < len(stored):
         return False
+    # Parts are compared, because a resumed run has equal messages as other objects.
     before, now = stored[-1], messages[len(stored) - 1]
     return before is now or (type(before) is type(now) and before.parts == now.parts)

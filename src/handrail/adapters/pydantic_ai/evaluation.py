@@ -149,6 +149,7 @@ def unreachable(error: BaseException, prompt_name: str) -> ModelUnreachableError
         error: what PydanticAI raised. If several models were tried, all must have been unreachable.
         prompt_name: the name of the prompt.
     """
+    # A fallback model fails with a group: the provider is unreachable only if this holds for each model tried.
     errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
     found = [each for each in map(_unreached, errors) if each is not None]
     if not found or len(found) < len(errors):
@@ -168,6 +169,7 @@ def unreachable(error: BaseException, prompt_name: str) -> ModelUnreachableError
 
 def _unreached(error: BaseException) -> tuple[str, str | None, str] | None:
     """Model, host and reason; `None` if the provider has answered, or for any other error."""
+    # `ModelHTTPError` has a status code, so the provider has answered.
     if not isinstance(error, ModelAPIError) or isinstance(error, ModelHTTPError):
         return None
     chain = list(_chain(error))
@@ -195,6 +197,7 @@ def _host(error: BaseException) -> str | None:
     try:
         request: Any = getattr(error, "request", None)  # of whatever client
         parts = urlsplit(str(request.url))
+        # `netloc` may contain a user name and a password, which must not appear in a message.
         return None if parts.hostname is None else parts.netloc.rpartition("@")[2]
     except (AttributeError, RuntimeError, ValueError):  # no request, or one that was never set
         return None

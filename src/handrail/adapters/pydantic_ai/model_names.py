@@ -67,6 +67,7 @@ def _nearest(name: str, provider: str, model: str) -> str | None:
         near = get_close_matches(provider[:_LONGEST_SHOWN], _providers())
         found = next((each for each in near if _is_provider(each)), None)
         return None if found is None else f"{found}:{model}"
+    # Gateways write `openai/gpt-5.2`; the slash is the only fault of such a name.
     before, slash, after = name.partition("/")
     if slash and after.strip() and _is_provider(before):
         return f"{before}:{after}"
@@ -81,6 +82,7 @@ def _provider_of(model: str) -> str | None:
         return None
     listed = (each.partition(":") for each in get_args(KnownModelName.__value__) if not each.startswith("gateway/"))
     counts = Counter(provider for provider, _, known in listed if known.startswith(word[0]))
+    # Sorted first, so that of two providers with the same count the message always names the same one.
     return max(sorted(counts), key=counts.__getitem__, default=None)
 
 

@@ -104,6 +104,8 @@ class PipelineCapability(HandrailCapability):
         names = [name for name, tool in known.items() if tool.toolset is not self.toolset and _is_callable(tool)]
         own = self.executor.environment.rendered_prompt.tools
         tools = (*own, *(ForeignTool(name=name, description="") for name in names))
+        # Both are read before the call is queued: nothing may be awaited or take long between `leave_queue` and
+        # `invoke`.
         asked_for, record = self.asked(ctx, call), self.final_record(ctx, call)
         # The record of one of the prompt's tools has its own name, without any prefix.
         name = call.tool_name if record is None else record.name
@@ -132,6 +134,8 @@ class PipelineCapability(HandrailCapability):
             ModelRetry: raised by the tool's own validator.
         """
         record = self.final_record(ctx, call)
+        # The handler of the call is not run, so the record's failure has to be raised in the form that the tool had
+        # chosen.
         if record is not None:
             if isinstance(error, ModelRetry) and not record.success:
                 raise error
@@ -156,6 +160,8 @@ class PipelineCapability(HandrailCapability):
     async def carry_out(self, call: ForeignCall, said: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Send a call of a foreign tool through the pipeline; the table of `foreign.calls` lists the outcomes."""
         environment = self._environment_of(call, said)
+        # Identity and arguments are determined before leaving the queue: later calls must not overtake this one
+        # afterwards.
         found = asked(call.context, environment.session)
         made = found.tool_call(call.name, call.arguments)
         await leave_queue()
@@ -188,6 +194,7 @@ class PipelineCapability(HandrailCapability):
         """The environment for the calls of one foreign tool; cached, because it is the same for all of them."""
         name, schema = call.name, call.schema
         kept = self._environments.get(name)
+        # A server may change the declaration or the schema of a tool during a run, so both are compared.
         if kept is None or kept[:2] != (said, schema):
             environment = self._environment((foreign_tool(name, "", said, schema),))
             kept = self._environments[name] = said, schema, environment
@@ -217,6 +224,7 @@ class PipelineCapability(HandrailCapability):
             policies={tool.name: policies for tool in tools},
             output_type=None,
         )
+        # Session, ledger, deadline and turns stay those of the run: only the tools differ.
         return replace(environment, rendered_prompt=rendered)
 
 
@@ -260,6 +268,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             PromptValidationError: a tool's metadata has an unknown value.
         """
         tools = await super().get_tools(ctx)
+        # A wrong declaration is reported before the model sees the tool, and not at its first call.
         for tool in tools.values():
             read_tool_metadata(tool.tool_def)
         last = ctx.messages[-1] if ctx.messages else None
@@ -281,6 +290,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             RunAbortedError: the run is over.
         """
         if reaches_pipeline(tool.tool_def):
+            # These calls are in the pipeline already; another one around them would record and approve them twice.
             try:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
             except CallPostponed as error:
@@ -335,6 +345,7 @@ def was_raised_by(error: Exception, toolsets: Iterable[AbstractToolset[object]])
         error: the exception raised while several toolsets were closed.
         toolsets: some of them.
     """
+    # The exception does not say which toolset raised it; only the frames of its traceback do.
     closed = [
         frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "__aexit__"
     ]

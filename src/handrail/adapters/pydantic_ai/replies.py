@@ -101,6 +101,7 @@ def asked(ctx: RunContext[Any], session: Session, call_id: str | None = None) ->
         call_id: the id of the call; by default that of the context.
     """
     call_id = (ctx.tool_call_id if call_id is None else call_id) or ""
+    # From the end, because an id may occur in earlier replies too.
     for place in range(len(ctx.messages) - 1, -1, -1):
         response = ctx.messages[place]
         if isinstance(response, ModelResponse):
@@ -184,6 +185,7 @@ def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
     assert isinstance(response, ModelResponse)  # noqa: S101 - for the type checkers
     earlier = [message for message in messages[:place] if isinstance(message, ModelResponse)]
     name = _stamp(response)
+    # A stamp that an earlier response has too was copied by a model that returns one object for several replies.
     if name and all(_stamp(other) != name for other in earlier):
         return name
     if _is_provider_id_of_its_own(response, earlier):
@@ -196,6 +198,7 @@ def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
 
 def _name_of(ctx: RunContext[Any], session: Session, place: int, response: ModelResponse) -> str:
     """The name of the response at that index of the run's history; it is written into it."""
+    # Only a response of this run can be given a new name; one of the history must have the same name in each process.
     is_live = bool(ctx.run_id) and response.run_id == ctx.run_id
     if is_live and _stamp(response) is None:
         name = _new_name(ctx, session, ctx.messages[:place], response)
@@ -232,16 +235,20 @@ def _is_taken(name: str, session: Session, response: ModelResponse) -> bool:
         records = [session.recorded_call(CallRef(name, call.tool_call_id)) for call in response.tool_calls]
     except (StoreError, AgentError):  # no call starts without its store; another conversation cannot be read
         return True
+    # Durable execution delivers the same response again, with its timestamp: it keeps its name.
     if names.given.get(name) == arrived:
         return False
     if name in names.open and names.open[name] < arrived:
         return True
     if any(isinstance(record, ToolInvoked) and record.at < arrived for record in records):
         return True
+    # `dict.setdefault` is atomic, so of two threads with the same id only the first one gets the name.
     return names.given.setdefault(name, arrived) != arrived
 
 
 def _names_of(session: Session) -> _Names:
+    # The store is read outside of the lock, because that may take long, and other sessions must not wait for it. Two
+    # threads may both read it; `setdefault` makes both use the first result.
     with _LOCK:
         found = _NAMES.get(session)
     if found is None:
@@ -261,6 +268,7 @@ def _open_replies(session: Session) -> dict[str, datetime]:
     found: dict[str, datetime] = {}
     for each in session.open_calls:
         since = each.claimed_at or _ALWAYS
+        # A nested call is recorded under its own reply, but its ancestors' replies are in use as well.
         for call in (each.call, *each.call.ancestors):
             if call.reply is not None:
                 found[call.reply] = min(since, found.get(call.reply, since))
@@ -284,6 +292,7 @@ def _storable(name: str) -> str:
 
 
 def _digest(calls: Sequence[ToolCallPart], position: int) -> str:
+    # Decoded arguments, because a history that was stored and loaded may have another notation of the same JSON.
     asked_for = [[call.tool_name, call.tool_call_id, decoded_words(call.args)] for call in calls]
     text = json.dumps([position, asked_for], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -40,6 +40,8 @@ class NotedCapability(HandrailCapability):
     ) -> ModelResponse:
         """Store a reply before any of its calls runs."""
         response = await super().after_model_request(ctx, request_context=request_context, response=response)
+        # A copy of the list, because PydanticAI continues to append to its own. `ctx.messages` does not have the
+        # response yet.
         self.conversation.note([*ctx.messages, response])
         return response
 
@@ -70,6 +72,7 @@ def stored_conversation(
         yield None
         return
     with one_at_a_time(session, name, of="prompt"):
+        # Loaded under the exclusion, or a run that has just ended could add messages after the load.
         conversation = Conversation(session, name, of="prompt")
         if conversation.unfinished and unfinished == "resume":
             if not continues:

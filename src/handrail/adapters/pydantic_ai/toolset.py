@@ -66,6 +66,7 @@ class AnyArguments:
 
     def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> RawArguments:  # noqa: ANN401 - PydanticAI's
         """Return the text unchanged."""
+        # Bytes that are not UTF-8 become lone surrogates, which the pipeline refuses with its usual message.
         text = input if isinstance(input, str) else input.decode("utf-8", "surrogateescape")
         return RawArguments(text, max_length=self._max_length)
 
@@ -144,6 +145,8 @@ class HandrailToolset(AbstractToolset[Any]):
         arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args
         found = asked(ctx, self.executor.environment.session)
         call = found.tool_call(name, arguments)
+        # Nothing is awaited between this line and the ticket that `invoke` draws, so the order of the queue is
+        # preserved.
         await leave_queue()
         message = await self.executor.execute_async(call, reply=found.ref.reply)
         if not message.success:

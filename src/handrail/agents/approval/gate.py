@@ -120,6 +120,7 @@ class ApprovalGate:
         self._held: dict[CallKey, _Held] = {}
         self._grants: list[Grant] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        # One question at a time: a person must not get a second one while thinking about the first.
         self._lock = asyncio.Lock()
 
     @property
@@ -151,6 +152,7 @@ class ApprovalGate:
 
         A question that was left open stays.
         """
+        # The decision of an older version is stored without a reply; it must not answer the next call of that id.
         for each in (key, _without_reply(key)):
             held = self._held.get(each)
             if held is not None and held.decision.verdict != "later":
@@ -169,9 +171,11 @@ class ApprovalGate:
         A question that has been left open is still one: the verdict is `"ask"`.
         """
         found = judge_call(call, self._rules, self._mode)
+        # Before anything that was decided: a later deny rule must hold for calls that a person has allowed.
         if found.verdict == "deny":
             return found
         held = self._held_for(call)
+        # An earlier answer for this call takes precedence over a rule that allows, because it may be a no.
         if held is not None and held.is_about(call):
             return _judged(held.decision)
         if found.verdict == "allow":
@@ -188,6 +192,7 @@ class ApprovalGate:
             AgentError: a person has to be asked, and the gate asks on another event loop than this one.
             RunAbortedError: the asker has ended the run.
         """
+        # The common case needs neither the lock nor the event loop of the gate.
         decision = self._known(call)
         if decision is not None:
             return decision
@@ -204,6 +209,7 @@ class ApprovalGate:
         if ruled.verdict != "deny" and held is not None and held.is_about(call):
             return held.decision
         if ruled.verdict != "ask":
+            # Without the mode the verdict would have been another one, so the mode has decided.
             by_mode = judge_call(call, self._rules, "ask").verdict != ruled.verdict
             by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
             return self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
@@ -217,6 +223,7 @@ class ApprovalGate:
         if self._asker is None:
             reason = f"it needs approval ({ruled.reason}), and no person can be asked here; {_cure(call, ruled)}"
             return self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
+        # The listener may raise, and then the question is not asked and the call does not run.
         self._notify(call, None)
         answer = await _answer(self._asker, call)
         if isinstance(answer, str):
@@ -226,6 +233,7 @@ class ApprovalGate:
         verdict: Literal["allow", "deny"] = "allow" if answer.verdict == "yes" else "deny"
         said = f"a person said {answer.verdict}"
         reason = f"{said}: {answer.reason.strip()}" if answer.reason.strip() else said
+        # Stored before the decision, so that a caller that waits for the lock finds the grant.
         if answer.remember != "nothing":
             digest = call.digest if answer.remember == "arguments" else None
             self._grant(Grant(call.tool, digest, origin=call.origin, verdict=verdict, reason=reason))
@@ -238,6 +246,7 @@ class ApprovalGate:
         return self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
 
     def _grant(self, grant: Grant) -> None:
+        # Grants are compared by value: the same answer to two calls is stored once.
         if grant not in self._grants:
             self._grants.append(grant)
 
@@ -251,9 +260,11 @@ class ApprovalGate:
         return self._held.get(call.key) or self._held.get(_without_reply(call.key))
 
     def _record(self, call: GatedCall, decision: Decision, *, asked: bool) -> Decision:
+        # Removed first, so that the new decision is the last one in the order of `open`.
         before = self._held.pop(call.key, None)
         self._held[call.key] = _Held(decision, call, asked)
         if before is None or before.decision != decision:
+            # An equal decision is not reported again: a resumed run judges the same call once more.
             self._notify(call, decision)
         return decision
 
@@ -278,11 +289,11 @@ def _without_reply(key: CallKey) -> CallKey:
 
 
 def _answers(grant: Grant, call: GatedCall) -> bool:
-    """Whether an earlier answer holds for a call."""
     if (grant.tool, grant.origin) != (call.tool, call.origin):
         return False
     if grant.digest is not None:
         return grant.digest == call.digest
+    # A yes for the whole tool was given without knowing what a policy would ask.
     if grant.verdict == "allow" and call.asks:
         return False
     return Rule("*", grant.arguments).fits(call, "narrow" if grant.verdict == "allow" else "wide")
@@ -303,11 +314,13 @@ def _judged(decision: Decision) -> Judgement:
 async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
     """The answer of the approver; why there is none, if it fails."""
     try:
+        # A plain function runs on a thread, because it may block until the person answers.
         answer: object = await ASYNC.run(lambda: asker(call), is_async=is_async(asker), seconds=None)
         if isinstance(answer, Awaitable):  # a plain function that hands on what another one has to do
             answer = await cast("Awaitable[object]", answer)  # whatever it gives is checked below
     except RunAbortedError:
         raise
+    # An approver that fails must not end the run, and must not allow the call.
     except Exception as error:  # noqa: BLE001 - logged, and the call is denied
         _log.exception("asking about %s failed", call.tool)
         return f"asking about it failed with {type(error).__name__}: {error}"
@@ -367,6 +380,7 @@ class GatePolicy:
         """The gate's answer to the pipeline's questions; those of other policies are put to the person."""
         call = self.describe(request.tool, request.params, request.call, None)
         asks = (*call.asks, *(question.text for question in request.questions if question.policy != self.name))
+        # Questions of other policies are part of what the person sees, and of what the answer covers.
         decision = await self.gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
         if decision.verdict == "later":
             raise CallPostponed(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")

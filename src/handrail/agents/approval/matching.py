@@ -101,6 +101,7 @@ def matches_call(
     """Whether a glob fits a call in one place, as it will run and as the model wrote it; see this module."""
     fits = matches_argument(pattern, segments, arguments, reading)
     looks = () if written is None else _looks(written)
+    # An argument that the model spelled in another way must not bypass a rule that asks or denies.
     if reading == "wide":
         return fits or any(matches_argument(pattern, segments, look, reading) for look in looks)
     return fits and all(
@@ -113,6 +114,7 @@ def matches_call(
 
 def _looks(written: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """What a model wrote, and what is in it if one name stands around all of it."""
+    # Only a single name can stand around all arguments; with two, one of them would be left out of the check.
     yield written
     inner = next(iter(written.values())) if len(written) == 1 else None
     if isinstance(inner, Mapping):
@@ -173,6 +175,7 @@ def _step(value: object, segment: Segment) -> Iterable[object]:
         if segment is None:
             return items
         if isinstance(segment, int):
+            # A position behind the end is missing, and not an error: rules apply to lists of any length.
             return (items[segment] if segment < len(items) else _MISSING,)
     return (_MISSING,)
 
@@ -201,6 +204,8 @@ def _holds_fitting(pattern: str, value: object) -> bool:
     while to_visit:
         part = to_visit.pop()
         if isinstance(part, str):
+            # Any spelling is enough here, so the paths are also compared without regard to case, as some file systems
+            # do.
             if _fits_text(pattern, part, "wide"):
                 return True
             continue
@@ -235,6 +240,7 @@ def _fits_words(pattern: str, items: Sequence[object], reading: Reading) -> bool
     words = [item for item in items if isinstance(item, str)]
     if not words or len(words) < len(items) or " " not in pattern:
         return False
+    # Quoted by `shlex`, so that a blank within a word is not mistaken for one between two words.
     # In its shortest form word by word: on the whole line, `..` in one word would take away the words before it.
     lines = (shlex.join(words), shlex.join([shortest(word) for word in words]))
     if reading == "narrow":
@@ -260,6 +266,7 @@ def shortest(path: str) -> str:
     path = path.replace("\\", _SLASH)
     parts: list[str] = []
     for part in path.split(_SLASH):
+        # A pattern such as `*/..` is not shortened: what the star stands for is not known.
         if part == ".." and parts and parts[-1] != ".." and not set("*?[") & set(parts[-1]):
             parts.pop()
         elif part not in {"", "."} and not (part == ".." and not parts and path.startswith(_SLASH)):
@@ -329,6 +336,7 @@ class Glob:
         self._literal: dict[str, int] = {}
         self._sets: list[tuple[int, _OneOf]] = []
         self._crossing = self._gates = self._loops = 0
+        # Place 1 is the start; each token moves the end by the number of its places.
         self._end = 1
         run = self.run = ""
         for token in _tokens(text):
@@ -345,19 +353,23 @@ class Glob:
         return self._fits(path, ends_at_slash=True)
 
     def _fits(self, text: str, *, ends_at_slash: bool) -> bool:
+        # Most texts end here: a search for a fixed text is much faster than the automaton.
         if self.run not in text:
             return False
         known: dict[str, int] = {}
         at = self._reached(1)
         for character in text:
+            # Everything before the slash is a folder in which the path lies.
             if ends_at_slash and character == _SLASH and at & self._end:
                 return True
             takes = known.get(character)
+            # Computed once for each different character of the text.
             if takes is None:
                 takes = known[character] = self._takes(character)
             loops = self._crossing if self._narrow and character == _SLASH else self._loops
             at = self._reached((at & loops) | ((at & takes) << 1))
             if not at:
+                # No place is reached any more, so the rest of the text cannot change the result.
                 return False
         return bool(at & self._end)
 
@@ -398,6 +410,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     at, last = 0, None
     while at < len(text):
         token, end = _token(text, at)
+        # Two `**/` in succession fit the same as one, and `_reached` assumes that there is only one.
         if not isinstance(token, _Folders) or last != token:
             yield token
         at, last = end, token
@@ -424,6 +437,7 @@ def _ranges(body: str) -> tuple[tuple[str, str], ...]:
     return tuple((found[1], found[2]) if found[2] else (found[0], found[0]) for found in _RANGE.finditer(body))
 
 
+# Rules are few and calls are many. The bound protects a process that makes rules without end.
 @lru_cache(maxsize=4096)
 def glob(text: str, reading: Reading) -> Glob:
     """A glob, taken apart once."""

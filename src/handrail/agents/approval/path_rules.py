@@ -79,10 +79,12 @@ class RulePaths:
         (pattern,) = rule.arguments.values()
         self.rule = rule
         self._why = f"the {verdict} rule {rule}"
+        # The folder itself is meant by `folder/**` too, so both forms are kept.
         short = shortest(pattern)
         spelled = dict.fromkeys((short, short.removesuffix("/**") or pattern))
         self._globs = tuple((glob(each, "wide"), glob(folded(each), "wide")) for each in spelled)
         runs = {each.run.lower() for both in self._globs for each in both}
+        # A text that is part of all the others is in each path that fits; without one, nothing can be excluded ahead.
         self._run = next((run for run in runs if all(run in other for other in runs)), "")
 
     def __eq__(self, other: object) -> bool:
@@ -98,6 +100,7 @@ class RulePaths:
             return None
         plain = folded(path)
         for each, as_folded in self._globs:
+            # `folded` unifies case and composition, as on file systems that do not distinguish them.
             if each.fits_at_or_above(path) or as_folded.fits_at_or_above(plain):
                 return self._why
         return None
@@ -146,6 +149,7 @@ def _denying(reached: AbstractSet[tuple[str, PathAccess]]) -> Iterator[str]:
 def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode) -> Iterator[tuple[Verdict, Rule]]:
     groups: list[tuple[Verdict, tuple[Rule, ...]]] = [("deny", rules.deny)]
     if mode != "approve-all":
+        # In the mode `approve-all` each question is answered with yes, so `ask` rules keep nothing back.
         groups.append(("ask", rules.ask))
     for verdict, members in groups:
         for rule in members:
@@ -155,6 +159,7 @@ def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode) 
 
 def _reached(rule: Rule, prefix: str) -> frozenset[tuple[str, PathAccess]]:
     """What the file tools that a rule names do with the one argument that it names, each with the tool."""
+    # A rule on several arguments applies to their combination, which a single path does not show.
     if len(rule.places) != 1 or len(rule.places[0]) != 1:
         return frozenset()
     (argument,) = rule.places[0]
@@ -180,6 +185,7 @@ def reached_paths(tool: str, arguments: Mapping[str, object], filesystem: Filesy
         if not isinstance(path, str):
             continue
         try:
+            # `move_file` and `remove_file` act on the link itself, so the link is not followed for them.
             real = filesystem.resolve(path, follow=tool not in _LINKS_THEMSELVES)
             if real != (shortest(path) or ROOT):
                 found[argument] = real

@@ -161,6 +161,7 @@ def load_decisions(session: Session) -> dict[CallKey, Decision]:
     return {
         record.call.key: Decision(record.verdict, record.digest, record.reason, record.by)
         for record in _last_records(session)
+        # Decisions by rule or mode are made again: the rules may have changed since.
         if record.verdict != "later" and record.by == "person"
     }
 
@@ -172,6 +173,7 @@ def _last_records(session: Session) -> list[ApprovalRecord]:
     let one of them run has not let the fork do the same a second time.
     """
     own, below = session.session_id, f"{session.session_id}/"
+    # A slash ends the id, so that session `a` does not take the records of session `ab`.
     records = [each for each in session[ApprovalRecord] if each.session_id == own or each.session_id.startswith(below)]
     return list(_last(records).values())
 
@@ -181,6 +183,7 @@ def _last(records: Iterable[ApprovalRecord]) -> dict[CallKey, ApprovalRecord]:
     last: dict[CallKey, ApprovalRecord] = {}
     for record in records:
         key = (record.session_id, CallRef(record.reply, record.call_id))
+        # Removed first, so that the order is that of the last record of each call.
         last.pop(key, None)
         last.pop((record.session_id, CallRef(None, record.call_id)), None)
         last[key] = record

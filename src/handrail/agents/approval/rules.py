@@ -132,6 +132,7 @@ class Rule:
         for where, pattern in self.arguments.items():
             _check_glob("an argument of a rule", where)
             _check_text(f"the glob for {where}", pattern)
+        # A copy, because the caller's mapping may change afterwards.
         set_field = object.__setattr__
         set_field(self, "arguments", MappingProxyType(dict(self.arguments)))
         set_field(self, "_places", tuple((argument_path(where), glob) for where, glob in self.arguments.items()))
@@ -208,6 +209,7 @@ class ApprovalRules:
             for rule in rules:
                 if not isinstance(rule, Rule):
                     raise AgentError(f"{name} of approval rules holds {rule!r}; write {name}=(Rule('tool'),)")
+                # In other lists it would suggest a permission that such a rule cannot give.
                 if rule.reads_everything and name != "allow":
                     raise AgentError(f"reads_everything belongs in rules that allow, not in the {name} rule {rule}")
             object.__setattr__(self, name, tuple(rules))
@@ -229,6 +231,7 @@ def rules_on_arguments(rules: ApprovalRules, call: GatedCall, found: Judgement) 
     """
     said: list[tuple[Verdict, Rule]] = []
     for verdict, members, reading in _readings(rules):
+        # A rule that says the same, or that comes after the one that decides, makes no difference.
         if found.explicit and verdict == found.verdict:
             break
         own = call.own_tool if reading == "wide" else ""
@@ -246,6 +249,7 @@ def judge_call(call: GatedCall, rules: ApprovalRules, mode: ApprovalMode) -> Jud
     if mode == "deny-all":
         if found.verdict == "ask":
             return Judgement("deny", f"{found.reason}, and the mode deny-all says no", found.explicit)
+        # `deny-all` lets only those calls run that a rule allows by name; a default is not enough.
         if found.verdict == "allow" and not found.explicit:
             return Judgement("deny", f"no rule allows it, and the mode is deny-all ({found.reason})")
     return found
@@ -275,6 +279,7 @@ def _by_rules(call: GatedCall, rules: ApprovalRules) -> Judgement | None:
 def _fits_looks(pattern: str, place: tuple[Segment, ...], call: GatedCall, reading: Reading) -> bool:
     """Whether a glob fits a call in one place, in each way that `Rule.fits` looks at it."""
     fits = matches_call(pattern, place, call.arguments, call.written, reading)
+    # A wide match is certain after one look, and a narrow one fails after one look.
     if call.reached is None or fits is (reading == "wide"):
         return fits
     return matches_argument(pattern, place, {**call.arguments, **call.reached}, reading)
@@ -339,12 +344,14 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
     """
     faults: list[DocumentError] = []
     reader = _RulesReader(file, refusal=ApprovalRulesError, faults=faults)
+    # A byte order mark is not part of the text, and YAML would count it as the first column.
     root = _tree(text.removeprefix("\ufeff"), file)
     rules = ApprovalRules() if root is None else reader.attempt(root, reader.rules)
     if not faults and rules is not None:
         return rules
     if len(faults) == 1:
         raise faults[0]
+    # The reader visits keys in an order of its own; people fix a file from top to bottom.
     faults.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
     error = ApprovalRulesError(join_names(faults), file=file)
     error.problems = tuple(faults)
@@ -356,6 +363,7 @@ def _tree(text: str, file: str) -> YamlNode | None:
         return read_tree(text, name=file, refusal=ApprovalRulesError)
     except DocumentError as error:
         line, column = error.line or 0, error.column or 0
+        # The parser's column is that of the star or of the character behind it, so both are checked.
         if "*" not in "".join(text.splitlines()[line - 1 : line])[max(0, column - 2) : column]:
             raise
         # To YAML a bare star begins an alias, and its own words for that do not help who means a glob.
@@ -367,7 +375,6 @@ class _RulesReader(DocumentReader):
     """Makes rules of the tree of one file."""
 
     def rules(self, tree: YamlNode) -> ApprovalRules:
-        """All of a file."""
         keys = self.mapping(tree, "a file of approval rules", RULES_FILE_KEYS)
         return ApprovalRules(
             allow=self.read(keys, "allow", lambda found: self.items(found, "allow", self.rule)) or (),
@@ -377,7 +384,6 @@ class _RulesReader(DocumentReader):
         )
 
     def defaults(self, tree: YamlNode) -> dict[Effect, Verdict]:
-        """What holds for each effect."""
         keys = self.mapping(tree, "defaults", EFFECTS)
         found: dict[Effect, Verdict] = {}
         for effect in EFFECTS:
@@ -387,7 +393,6 @@ class _RulesReader(DocumentReader):
         return found
 
     def verdict(self, tree: YamlNode) -> Verdict:
-        """One of the three words."""
         word = self.text(tree)
         try:
             check_rule_choice("a default", word, VERDICTS)
@@ -402,6 +407,7 @@ class _RulesReader(DocumentReader):
             return Rule(self.name(tree, "tool"), source=source, place=place)
         keys = self.mapping(tree, "a rule", RULE_KEYS)
         if "tool" not in keys:
+            # The fault is noted and reading continues, so that the other faults of the rule are reported too.
             self.note(self.fault(tree, "a rule has the key 'tool', with a glob over names of tools; '*' is every tool"))
         return Rule(
             self.read(keys, "tool", lambda found: self.name(found, "tool")) or "*",
@@ -414,13 +420,11 @@ class _RulesReader(DocumentReader):
         )
 
     def boolean(self, tree: YamlNode) -> bool:
-        """`true` or `false`."""
         if not isinstance(tree, YamlScalar) or not isinstance(tree.value, bool):
             self.fail(tree, "reads_everything is true or false")
         return tree.value
 
     def strict_rule(self, tree: YamlNode) -> Rule:
-        """A rule that asks or denies."""
         rule = self.rule(tree)
         if rule.reads_everything:
             self.fail(tree, "reads_everything belongs in rules that allow: it is what a program may do")
@@ -435,7 +439,6 @@ class _RulesReader(DocumentReader):
         return "unmatched"
 
     def name(self, tree: YamlNode, what: str) -> str:
-        """A glob over names."""
         if not isinstance(tree, YamlScalar):
             kind = "a list" if isinstance(tree, YamlSequence) else "a mapping"
             self.fail(tree, f"{what} is a glob such as 'write_*', not {kind}")
@@ -447,7 +450,6 @@ class _RulesReader(DocumentReader):
         return tree.text.strip()
 
     def arguments(self, tree: YamlNode) -> dict[str, str]:
-        """Globs by argument."""
         keys = self.mapping(tree, "arguments")
         found = {where: self.read(keys, where, partial(self.glob, where)) for where in keys}
         return {where: glob for where, glob in found.items() if glob is not None}
@@ -455,6 +457,7 @@ class _RulesReader(DocumentReader):
     def glob(self, where: str, tree: YamlNode) -> str:
         """A glob over an argument; a number, `true` and `null` are what JSON writes for them."""
         try:
+            # Made only for its check of the place.
             Rule("*", {where: ""})
         except AgentError as error:
             self.fail(tree, str(error))

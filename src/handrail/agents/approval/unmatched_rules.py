@@ -128,6 +128,7 @@ class _Check:
         self._running = enumerated(known.running, limit=_MOST_LISTED)
         self._paths = _paths(known.agents)
         self._left_to_propose = dict.fromkeys((True, False), _MOST_PROPOSED)
+        # Rules often share tools and arguments, and each look-up may have to build a schema.
         self._fitting = cache(self._fitting_names)
         self._answers = cache(self._answers_of)
         self._places = cache(self._places_of)
@@ -139,6 +140,7 @@ class _Check:
         fitting = self._fitting(rule.tool)
         if not fitting:
             yield self._no_tool(rule.tool)
+            # Its arguments cannot be checked without a tool, and would only repeat the fault.
             return
         for where, segments in zip(rule.arguments, rule.places, strict=True):
             answers = self._answers(rule.tool, segments)
@@ -203,6 +205,7 @@ class _Check:
             cure = _MADE if makes else f" Fix the name, {_CURE}."
             fault = f"names the agent {_shown(part)}, and the project has no such agent."
             yield f"{fault}{self._near(part, sorted(agents), certain=not makes)}{cure}", not makes
+        # An agent that makes others may be called by any name, so no path is impossible.
         if unknown or makes or self._paths is None or any(matches_agents(pattern, path) for path in self._paths):
             return
         fault = f"has {_shown(pattern)} for its agents, and no agents of the project call each other so."
@@ -223,6 +226,7 @@ def _paths(agents: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...] |
     for path in found:  # grows while it is walked
         if len(path) < _DEEPEST:
             found += [(*path, called) for called in agents[path[-1]]]
+        # Agents that call each other in a circle have endlessly many paths.
         if len(found) > _MOST_PATHS:
             return None
     return tuple(found)
@@ -265,6 +269,7 @@ class KnownTool:
     other_names: OtherNames = _nothing
 
     def __post_init__(self) -> None:
+        # The class is frozen and the fields are functions, so the caches replace them here.
         object.__setattr__(self, "parameters", cache(self.parameters))
         object.__setattr__(self, "other_names", cache(self.other_names))
 
@@ -329,6 +334,7 @@ def declared_places(schema: Mapping[str, Any]) -> tuple[str, ...]:
     """The first 500 places that a schema declares, as rules write them: `path`, `options.force`, `steps[*].title`."""
     found: dict[str, None] = {}
     to_visit: deque[tuple[object, str, int]] = deque([(schema, "", 0)])
+    # Bounded by visits as well: references may lead in a circle without adding a place.
     for _ in range(_MOST_VISITED):
         if not to_visit or len(found) >= _MOST_PLACES:
             break
@@ -366,6 +372,7 @@ class _Search:
         here = cast("Mapping[str, Any]", schema)  # a JSON object
         part = id(here), segments
         if part not in self._seen:
+            # Overwritten below with the real answer, which is then valid for all other ways to this part.
             self._seen[part] = False  # as long as it is looked at: a reference that leads in a circle declares nothing
             self._seen[part] = self._looked_up(here, segments)
         return self._seen[part]
@@ -385,6 +392,7 @@ def _steps(here: Mapping[str, Any], segment: Segment) -> Iterator[object]:
     kinds = _kinds(here)
     if "object" in kinds and not isinstance(segment, int):
         properties = _mapping(here.get("properties"))
+        # JSON Schema lets other keys through by default; that of a function with parameters does not mean to.
         others = here.get("additionalProperties", not properties)
         if "patternProperties" in here:
             others = True

@@ -157,6 +157,7 @@ def _verdict(annotation: object) -> _Verdict:
     arguments = get_args(annotation)
     kind = get_origin(annotation) or annotation
     if kind is Union or kind is UnionType:
+        # A function that returns a toolset or a tool, by its annotation, counts where it is exported.
         verdicts: set[_Verdict] = {_verdict(member) for member in arguments if member is not NoneType}
         return verdicts.pop() if len(verdicts) == 1 else "either"
     if kind is Any or kind is object or not isinstance(kind, type):
@@ -237,6 +238,7 @@ def exported_items(kind: Kind, items: Iterable[Keyed], origin: Origin) -> Collec
     for place, (key, item) in enumerate(items, start=1):
         try:
             entry = _entry(kind, key, item, origin)
+        # A broken item does not hide the others: its fault is reported with theirs.
         except Exception as error:  # noqa: BLE001 - a program's object, say a lazy proxy, may raise when looked at
             fault = f"cannot be looked at ({type(error).__name__}: {_first_line(error)})"
             text = str(error) if isinstance(error, _Refused) else fault
@@ -244,6 +246,7 @@ def exported_items(kind: Kind, items: Iterable[Keyed], origin: Origin) -> Collec
             continue
         if entry.name in entries:
             offences.append(ExportFault(entry.name, f"is there twice as a {kind}; give one of them another name"))
+        # The first one stays registered, so that names which refer to it are not reported as missing too.
         entries.setdefault(entry.name, entry)
     return CollectedEntries(tuple(entries.values()), tuple(offences))
 

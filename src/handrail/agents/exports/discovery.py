@@ -112,6 +112,7 @@ def unused_modules(folder: Path, files: Iterable[Path]) -> tuple[DiscoveryError,
 def _defined(file: Path) -> tuple[str, ...]:
     """Which of the two names a file assigns at its top level; an unreadable one is reported when it is imported."""
     try:
+        # Compiled to a symbol table and not executed: such a file may have side effects.
         table = symtable(decode_source(file.read_bytes()), str(file), "exec")
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
@@ -134,6 +135,8 @@ def exports(module: ModuleType, *, where: str) -> tuple[Entry, ...]:
     if "TOOLS" in names:
         tools = collect_entries("tool", names["TOOLS"], origin)
     else:
+        # `TOOLS` replaces `__all__` as a whole, so that a module can export names to Python without offering them to
+        # agents.
         tools = _named_by_all(module, origin) if "__all__" in names else CollectedEntries()
     toolsets = collect_entries("toolset", names["TOOLSETS"], origin) if "TOOLSETS" in names else CollectedEntries()
     offences = (*tools.offences, *toolsets.offences)
@@ -174,6 +177,7 @@ def _offers() -> Iterator[PackageExport]:
     for kind, group in GROUPS:
         for point in dict.fromkeys(_points(group)):
             if EXPORT_NAME_PATTERN.fullmatch(point.name) is not None:
+                # Cached, so that all agents get the same object, and a package that fails does so once.
                 yield PackageExport(point.name, kind, _origin(point), cache(partial(_load, point, kind)))
 
 
@@ -193,6 +197,7 @@ def _points_one_by_one(group: str) -> Iterator[EntryPoint]:
             points = tuple(package.entry_points)
         except Exception:  # noqa: BLE001, S112 - it is passed over
             continue
+        # The first distribution of a name on `sys.path` is the one that an import would find.
         if name not in seen:
             seen.add(name)
             yield from (point for point in points if point.group == group)
@@ -207,8 +212,10 @@ def _load(point: EntryPoint, kind: Kind) -> Entry:
     origin = _origin(point)
     try:
         value: object = point.load()
+    # Ctrl-C during a slow import is the user's, and not a fault of the package.
     except KeyboardInterrupt:
         raise
+    # A module may call `sys.exit` at its import, which must not end the process.
     except BaseException as error:
         text = error_message(error)
         raise DiscoveryError(

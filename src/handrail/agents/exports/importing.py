@@ -81,6 +81,7 @@ def import_modules(folder: Path, files: Iterable[Path]) -> Imported:
 
 def _import_modules(folder: Path, files: Iterable[Path]) -> Imported:
     package = _prepared(folder)
+    # Compared afterwards with what is there, to find what this import has added.
     before = set(_names_below(package))
     modules: list[ProjectModule] = []
     problems: dict[str, DiscoveryError] = {}
@@ -92,6 +93,7 @@ def _import_modules(folder: Path, files: Iterable[Path]) -> Imported:
             except DiscoveryError as problem:
                 problems.setdefault(str(problem), problem)
         sound = not problems
+    # Also after Ctrl-C: a half imported module would otherwise be taken for a complete one the next time.
     finally:
         if not sound:
             _drop(package, (name for name in _names_below(package) if name not in before))
@@ -110,6 +112,7 @@ def forget_modules(folder: Path) -> None:
 def package_name(folder: Path) -> str:
     """The name of the package under which the modules of a project folder live."""
     path = folder.resolve()
+    # The digest keeps two folders of the same name apart; twelve hexadecimal digits are 48 bits.
     digest = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:12]
     return f"{PROJECT_PACKAGE}{re.sub(r'[^A-Za-z0-9]+', '_', path.name).strip('_')}_{digest}"
 
@@ -121,6 +124,7 @@ def _prepared(folder: Path) -> str:
         module.__path__ = [str(folder)]
         module.__spec__ = ModuleSpec(package, None, is_package=True)
         sys.modules[package] = module
+    # One finder for all projects, and first, so that no other finder can claim their names.
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     return package
@@ -132,6 +136,7 @@ def _named(folder: Path, package: str, files: Iterable[Path]) -> Mapping[str, st
     for file in files:
         path = folder / file
         inside = _inside(folder, path)
+        # By the resolved path, so that a link and its target are one module.
         named.setdefault(_module_name(package, inside), inside.as_posix())
     return named
 
@@ -204,9 +209,11 @@ def _drop(package: str, names: Iterable[str]) -> None:
     for name in names:
         module = sys.modules.pop(name, None)
         parent, _, tail = name.rpartition(".")
+        # Removed only if it is that module: the package may have set another value of that name.
         holder = vars(sys.modules[parent]) if parent in sys.modules else {}
         if module is not None and holder.get(tail) is module:
             del holder[tail]
+    # The predicate is evaluated after the loop, when the dropped modules have left `sys.modules`.
     forget_types(lambda module: module.startswith(f"{package}.") and module not in sys.modules)
 
 
@@ -223,6 +230,7 @@ class _Finder(MetaPathFinder):
         tail = fullname.rpartition(".")[2]
         for folder in map(Path, path):
             init, file = folder / tail / _INIT, folder / f"{tail}.py"
+            # The same order as in Python: a package precedes a module of its name.
             if init.is_file():
                 return _spec(fullname, init, [str(folder / tail)])
             if file.is_file():
@@ -241,23 +249,26 @@ class _Loader(SourceFileLoader):
 
     def path_stats(self, path: str) -> Mapping[str, float]:
         """Says that nothing is known of the file, so that no bytecode is read or written for it."""
+        # `SourceFileLoader` compiles the source if the stats cannot be read, and writes no bytecode then.
         raise OSError(f"no bytecode is kept for {path}")
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute the file in a new module."""
         package = module.__name__.partition(".")[0]
         folder = Path(sys.modules[package].__path__[0])
         file = Path(self.path)
+        # Checked here too: imports within the project do not pass `_import`.
         outside = _outside(folder, file)
         if outside is not None:
             raise ImportError(f"{file.relative_to(folder).as_posix()} {outside}")
         itself = _module_name(package, _inside(folder, file))
+        # A link imports its target under the target's name, so that both names are one module.
         if itself != module.__name__:
             sys.modules[module.__name__] = importlib.import_module(itself)
             return
         beside = file.with_suffix("")
         if file.name != _INIT and beside.is_dir():
             module.__path__ = [str(beside)]
+        # A copy for each module: changing the shared `builtins` would affect the imports of all code.
         vars(module)["__builtins__"] = {**vars(builtins), "__import__": _Importer(package, folder)}
         super().exec_module(module)
 
@@ -278,9 +289,11 @@ class _Importer:
         level: int = 0,
     ) -> ModuleType:
         head = name.partition(".")[0]
+        # Relative imports name the package already, so Python's own rule is the right one.
         if level or not self._has(head):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         found = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or (), 0)
+        # Without a `fromlist`, an import statement binds the first part of the name.
         return found if fromlist else sys.modules[f"{self.package}.{head}"]
 
     def _has(self, head: str) -> bool:
@@ -288,6 +301,7 @@ class _Importer:
             return False
         if (self.folder / f"{head}.py").is_file() or (self.folder / head / _INIT).is_file():
             return True
+        # A folder without `__init__.py` must not hide an installed module, as in a script's own folder.
         return (self.folder / head).is_dir() and not _is_installed(head)
 
 

@@ -66,6 +66,7 @@ class Namespace(Mapping[str, Entry]):
             other = self._held.get(item.name, ())
             if isinstance(item, Entry):
                 self._held[item.name] = item
+            # An entry of the project takes precedence over offers of installed packages, in whatever order they come.
             elif not isinstance(other, Entry):
                 self._held[item.name] = (*other, item)
 
@@ -181,6 +182,7 @@ class Registry:
 
 
 def _once(held: Iterable[Entry | PackageExport]) -> tuple[Entry | PackageExport, ...]:
+    # By identity: two equal entries from different places are a conflict, which `_check` reports.
     return tuple({id(item): item for item in held}.values())
 
 
@@ -188,6 +190,7 @@ def _check(held: tuple[Entry | PackageExport, ...]) -> None:
     """Refuse invalid names, and those of two entries; an offer yields to an entry."""
     origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
     for item in held:
+        # A valid offer never conflicts here: several of one name are reported when the name is looked up.
         if isinstance(item, Entry) or EXPORT_NAME_PATTERN.fullmatch(item.name) is None:
             origins[item.name, item.kind].append(str(item.origin))
     faults = [

@@ -88,8 +88,10 @@ class AgentCapability(PipelineCapability):
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
         """Keep the reply before any of its calls is carried out; see to it that each of them has an id of its own."""
+        # Counted first: usage is reported even if the reply is refused for the budget.
         self.count(response)
         response = await super().after_model_request(ctx, request_context=request_context, response=response)
+        # Stored before this method returns, and so before any call of the reply starts.
         self.conversation.note([*ctx.messages, response])
         return response
 
@@ -108,12 +110,14 @@ class AgentCapability(PipelineCapability):
             ApprovalRequired: the question is left open, and so is the call.
         """
         ref = self.asked(ctx, call).ref
+        # A call with a final record is answered from it, so the person is not asked again.
         gated = None if self.final_record(ctx, call) is not None else self.describe(ref, call, tool_def, args)
         if gated is None:
             return args
         if ref not in self._asked:  # a call that was held back comes by again
             self.notify(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments, gated.reply))
         self._asked[ref] = gated
+        # An external tool is refused later as a whole; a question about it would be in vain.
         if tool_def.kind == "external" or self.gate.judge(gated).verdict != "ask":
             return args
         # PydanticAI puts a call off by itself if its tool requires approval.
@@ -142,10 +146,13 @@ class AgentCapability(PipelineCapability):
             gated = self._asked.get(ref)
             if self.final_record(ctx, call) is not None:
                 settled[call.tool_call_id] = ToolApproved()
+            # A call without a description is refused by the pipeline, and one that was put off waits for the calls
+            # within it.
             elif gated is None or ref in self.put_off:
                 continue
             elif (await self._decision(replace(gated, default="ask"))).verdict != "later":
                 settled[call.tool_call_id] = ToolApproved()
+        # A call that is not listed stays open, and the run ends with status "waiting".
         return DeferredToolResults(approvals=dict(settled)) if settled else None
 
     async def _decision(self, call: GatedCall) -> Decision:
@@ -158,6 +165,7 @@ class AgentCapability(PipelineCapability):
             async with bound:
                 return await self.gate.decide(call)
         except TimeoutError as error:
+            # The timeout may be the approver's own; only that of the deadline is converted.
             if not bound.expired():
                 raise
             late = f"{call.tool}: the deadline passed while approval was awaited; it was not run"

@@ -31,6 +31,7 @@ def open_child_session(
         AgentError: what was said there cannot be read.
         SessionLockedError: another process has the session.
     """
+    # Without an id the session could not be found again, so it gets a random name.
     name = f"{caller.session_id}/{ref.key}" if ref.call_id else None
     if name is not None and not _exists(caller, name):
         name = _name_of_before(caller, ref.call_id, agent, input) or name
@@ -44,6 +45,7 @@ def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> st
     One in which another task was given belongs to another call of the same id, and was passed over.
     """
     number = 1
+    # Numbers were counted up without gaps, so the first missing one ends the search.
     while _exists(caller, name := f"{caller.session_id}/{call_id}{'' if number == 1 else f'_{number}'}"):
         with caller.child(session_id=name) as session:
             if _task(Conversation(session, agent)) in {None, input}:

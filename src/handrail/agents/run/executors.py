@@ -145,6 +145,7 @@ class RunExecutors:
             own = self._own_of(definition)
             # Without one it is an unknown name.
             described = None if own is None else self._of_own(ref, call, name, own, args)
+        # Kept for the pipeline, which describes the call once more without knowing what the model wrote.
         if described is not None:
             self._ahead[ref, name] = described
         return described
@@ -160,6 +161,7 @@ class RunExecutors:
         Raises:
             AgentError: it has an executor of its own.
         """
+        # A tool that is not Handrail's has no executor, so its calls pass the pipeline of this run.
         if _own_name(definition) is None or self._own_of(definition) is not None:
             return
         source = self._origins.get(definition.name, "a toolset of the agent")
@@ -172,6 +174,7 @@ class RunExecutors:
     def forget_ended(self) -> None:
         """Drop what earlier runs have decided about calls of this session that have been recorded since."""
         session_id = self._session.session_id
+        # Loading the records is skipped in the common case of a new session.
         if any(key[0] == session_id for key in self._tree.gate.decided):
             for event in self._session[ToolInvoked]:
                 self._tree.gate.forget((session_id, event.ref))
@@ -186,8 +189,10 @@ class RunExecutors:
         """A call that is about to run, as the gate judges it; without its context, as it was last described."""
         ahead = self._ahead.get((ref, tool.name))
         looks = _Looks(_arguments(params))
+        # Changed arguments belong to another call: what was written for the first one must not be held against it.
         if ahead is not None and ahead.arguments == looks.arguments:
             looks = _Looks(looks.arguments, ahead.written, ahead.reached)
+        # A link may have been changed since the question, so where it leads is looked up again when the call runs.
         looks_again = context is not None and tool.name in FILE_TOOLS
         if context is not None and looks_again:
             looks = looks._replace(reached=_reached(tool, params, context))
@@ -203,6 +208,7 @@ class RunExecutors:
     def _reads_everything(self, context: ToolContext, params: object) -> bool:
         """Whether a rule that allows a call lets its programs read everything."""
         arguments = _arguments(params)
+        # Compared with the arguments, because an earlier call with the same id may have had others.
         ahead = (call for (ref, _), call in self._ahead.items() if ref == context.call and call.arguments == arguments)
         call = next(ahead, None)
         if call is None:
@@ -251,7 +257,6 @@ class RunExecutors:
         )
 
     def _own_of(self, definition: ToolDefinition) -> _Own | None:
-        """The toolset of this run that brings a tool."""
         return self._own.get(definition.toolset_id or "")
 
     def _of_foreign(
@@ -300,6 +305,7 @@ class RunExecutors:
     def _toolset(self, id: str, own: _Own) -> HandrailToolset:
         # What a program has made cannot be called so. PydanticAI takes no colon, which sessions of called agents have.
         unique = f"{id} ({self._session.session_id})".replace(":", ";")
+        # A factory may make several toolsets of one id.
         while unique in self._own:
             unique += "'"
         self._own[unique] = own

@@ -98,6 +98,7 @@ class FolderPaths:
         ):
             for mount, part in _parts(filesystem):
                 made, toolset = self._toolsets.by_files.get(_files_of(part), ()), _Prefixed(prefix, mount)
+                # Toolsets are made anew at each run, so the same one comes again.
                 if toolset not in made:
                     self._toolsets.by_files[_files_of(part)] = (*made, toolset)
         for section in sections:
@@ -114,6 +115,7 @@ class FolderPaths:
         if isinstance(filesystem, MountedFilesystem):
             return filesystem.with_parts(lambda part: self.behind(part, prefix))
         files = _files_of(filesystem)
+        # The sets are evaluated when they are asked, because other toolsets may be made later.
         grown = {name: (_Grown(self, files, prefix, name),) for name in _SETS}
         return filesystem.filtered(PathFilter(**grown))
 
@@ -125,6 +127,7 @@ class FolderPaths:
         """What toolsets of other prefixes keep back of some files."""
         made = self._toolsets.by_files.get(files, ())
         known = self._known.get((files, prefix))
+        # Compared by identity: the tuple is replaced whenever a toolset is added.
         if known is None or known[0] is not made:
             known = self._known[files, prefix] = made, self._kept_by(made, prefix)
         return known[1]
@@ -136,6 +139,7 @@ class FolderPaths:
     def _each_kept(self, made: Sequence[_Prefixed], prefix: str, own: PathFilter) -> Iterator[PathFilter]:
         for toolset in made:
             if toolset.prefix != prefix:
+                # Without what the rules keep back everywhere, which is filtered already.
                 kept = self._rules.paths(toolset.prefix, asks=False).minus(own)
                 yield kept.below(toolset.mount) if toolset.mount else kept
 
@@ -163,6 +167,7 @@ class _Grown:
 
 
 def _files_of(filesystem: Filesystem) -> Files:
+    # Two objects over one folder have the same root; other filesystems share their turn with their filtered copies.
     return filesystem.root if isinstance(filesystem, HostFilesystem) else filesystem.turn
 
 

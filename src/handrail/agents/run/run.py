@@ -151,6 +151,7 @@ class AgentRun:
         file = self.agent.file
         made = session_agents(self.session).items()
         # What an agent makes sees no more of the files than the agent itself.
+        # The same files and the same `.git` setting as its maker, whatever the model has written.
         bound = {name: replace(each, exclude=file.exclude, show_git=file.show_git) for name, each in made}
         return {**self.tree.project.agents, **bound}
 
@@ -189,6 +190,7 @@ class AgentRun:
     @contextmanager
     def opened(self) -> Generator[None]:
         """Make this the current run in the block; what its toolsets opened is closed at the end."""
+        # The current run is reset before the toolsets are closed, because the stack was entered first.
         with self._stack, as_current_run(self):
             yield
 
@@ -234,9 +236,11 @@ class AgentRun:
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
+        # The stack can be closed twice: here, and in `opened`.
         with self._stack:  # what was opened to prepare the run is closed, too, if it cannot begin
             conversation = Conversation(self.session, self.agent.file.name)
             self._check_start(input, conversation)
+            # A record means that the call has ended, so its decision must not answer a new call of the same id.
             self._doors.forget_ended()
             self.tree.notify(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
@@ -251,9 +255,11 @@ class AgentRun:
                 with self.opened(), waits, ends, raises:
                     result = await self._run(input, conversation, spent, output_type)
             except BaseException as error:
+                # The conversation may end in the middle of a reply; a later run resumes from it.
                 conversation.save_pending()
                 self.tree.notify(RunEnded(self.path, "failed", _describe(error), self._used))
                 raise
+        # After the stack has been closed, so that a listener sees an answer only when nothing is open any more.
         self.tree.notify(RunEnded(self.path, result.status, str(result.output), result.usage))
         return result
 
@@ -272,6 +278,7 @@ class AgentRun:
         agent = resolve(agents[name], self.tree.project.registry)
         ref = asked(ctx, self.session).ref
         with open_child_session(self.session, ref, agent=name, input=input) as (session, found):
+            # The agent had answered, and the process ended before the call was recorded.
             if found.history and not found.unfinished:
                 return found.answer
             made = name not in self.tree.project.agents  # by this run, whose model it uses
@@ -280,10 +287,12 @@ class AgentRun:
             try:
                 result = await run.go(None if found.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits))
             except PromptEvaluationError as error:
+                # A failure of the called agent is a result for the caller; exceeded limits and tools end both.
                 if error.phase not in {"request", "response"}:
                     raise
                 raise AgentError(str(error)) from error
             finally:
+                # Also for a run that failed: its tokens have been used.
                 self._used += run._used
         if result.status == "waiting":
             self._put_off.add(ref)
@@ -298,6 +307,7 @@ class AgentRun:
         output_type: Any,  # noqa: ANN401
     ) -> RunResult:
         output_names: dict[str, str] = {}
+        # Before the run: PydanticAI calls the unanswered calls first, and they must find their records.
         conversation.adopt_records()
         capability = self._capability(conversation, output_names)
         async with open_model(self.model) as model:
@@ -323,6 +333,7 @@ class AgentRun:
             except RUN_ERRORS as error:
                 raise evaluation_error(error, self.agent.file.name) from error
         waits = isinstance(result.output, DeferredToolRequests)
+        # Stored even while it waits, so that the answers of the other calls are not lost.
         conversation.save(result.all_messages(), ended=not waits)
         return RunResult(
             status="waiting" if waits else "done",
@@ -385,6 +396,7 @@ class AgentRun:
         self._raised_at[event.ref] = error_location(event.error, self.project_folder)
 
     def _call_ended(self, event: ToolInvoked) -> None:
+        # The next call of this id is another one; see `RunExecutors.forget`.
         self._doors.forget(event.ref, event.name)
         text, seconds = event.result.render(), event.total_seconds
         path, call_id, reply, place = self.path, event.call_id, event.reply, self._raised_at.pop(event.ref, "")

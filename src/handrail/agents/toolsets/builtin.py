@@ -125,11 +125,13 @@ async def _create(
         description: what the agent is for, in a sentence.
     """
     run = current_run()
+    # A dynamic agent never has more than its maker, or a model could widen its own rights.
     faults = [*_not_held("tools", tools, run.tool_names), *_not_held("toolsets", toolsets, run.toolset_names)]
     if name in run.agents:
         faults.append(f"there is an agent {name} already; choose another name.")
     if faults:
         raise ToolValidationError(f"agent {name} was not made: {' '.join(faults)}")
+    # Duplicates are dropped, because a toolset that is named twice would conflict with itself.
     made = DynamicAgent(name, instructions, description, tuple(dict.fromkeys(tools)), tuple(dict.fromkeys(toolsets)))
     run.session[DynamicAgent].append(made)
     return f"agent {name} is made; give it tasks with agent_call"
@@ -145,6 +147,7 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
     """
     run = current_run()
     within_reach = _within_reach(run)
+    # Agents of other runs and of the project that this agent does not name are not within reach.
     if agent not in within_reach:
         asked = shorten(agent, _LONGEST_NAME)
         near = nearest(asked, within_reach)
@@ -219,6 +222,7 @@ def files_toolset(
             pattern.
     """
     try:
+        # Checked when the module is imported, so that a wrong pattern is reported with the place where it stands.
         excluded = exclude_patterns(exclude)
         excluding(excluded)
     except (PathEscapeError, TypeError) as error:
@@ -253,6 +257,7 @@ def shell_toolset(
     """
     where, names, rules = _folder_of(folder), _Names(_checked_prefix(prefix)), rules_of(allow)
 
+    # Called for each run: the filesystem, with its filters and its turn, belongs to the run.
     def make_shell(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
         section = ShellToolsSection(
@@ -265,6 +270,7 @@ def shell_toolset(
         )
         return names.given_to(section, run)
 
+    # The tools have the same names and parameters over any folder, so `/`, which always exists, stands for it.
     return ToolsetFactory(make_shell, known_tools=cache(lambda: names.known(ShellToolsSection("/"))))
 
 
@@ -329,6 +335,7 @@ def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFacto
         )
         return names.given_to(section, run)
 
+    # Built at most once, and only if rules are checked.
     @cache
     def known_tools() -> Mapping[str, ToolDef]:
         return names.known(VfsToolsSection(InMemoryFilesystem(), read_only=shown.read_only))
@@ -358,6 +365,7 @@ def _folder_of(folder: str | os.PathLike[str]) -> FolderOf:
         path = Path(folder)
     except TypeError as error:
         raise AgentError(f"{folder!r} is not a folder; give a path, such as 'notes'") from error
+    # Resolved when a run begins: an absolute path replaces the folder of the project, a relative one is below it.
     return lambda run: run.project_folder / path
 
 

@@ -78,6 +78,7 @@ class FactoryToolset(AbstractToolset[Any]):
             Exception: what the factory raises, with a note that names it.
         """
         new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
+        # A factory for each step is called in `for_run_step`, which PydanticAI calls before it asks for tools.
         if not self.factory.per_run_step:
             new._raw = await new._made(ctx)
             new._current = await new._product(new._raw, ctx)
@@ -94,9 +95,11 @@ class FactoryToolset(AbstractToolset[Any]):
         """
         if self.factory.per_run_step:
             raw = await self._made(ctx)
+            # Entering the same object again would open it twice, and it is left only once.
             if raw is not self._raw:
                 await self._replace_by(raw, ctx)
             self.has_made = True
+        # After a replacement too: the new product has not seen this step yet.
         if self._current is not None:
             self._current = await self._current.for_run_step(ctx)
         return self
@@ -108,6 +111,7 @@ class FactoryToolset(AbstractToolset[Any]):
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
+        # Cleared before the exit is awaited: if it raises, a second exit must not leave the product again.
         entered, self._entered, self._current, self._raw = self._entered, None, None, None
         return None if entered is None else await entered.__aexit__(*args)
 
@@ -163,12 +167,15 @@ class FactoryToolset(AbstractToolset[Any]):
         if self._current is None:
             return visitor(self)
         new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
+        # Without `_raw`, the next step would take the product for a new one, and enter it again.
         new._raw = self._raw
         new._current = self._current.visit_and_replace(visitor)
         return new
 
     async def _replace_by(self, raw: FactoryProduct, ctx: RunContext[Any]) -> None:
+        # Made first: if that fails, the old product is still entered and remains in use.
         product = await self._product(raw, ctx)
+        # The old product is left before the new one is entered, because both may use the same port or file.
         await self.__aexit__(None, None, None)
         await self._enter(product)
         self._raw, self._current = raw, product
@@ -176,6 +183,7 @@ class FactoryToolset(AbstractToolset[Any]):
     async def _enter(self, product: AbstractToolset[Any] | None) -> None:
         if product is not None:
             await product.__aenter__()
+            # Only after a successful entry, so that a product that was not entered is never left.
             self._entered = product
 
     async def _made(self, ctx: RunContext[Any]) -> FactoryProduct:

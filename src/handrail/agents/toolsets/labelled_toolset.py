@@ -103,6 +103,8 @@ class LabelledToolset(CombinedToolset[Any]):
         faults: list[FactoryError] = []
         for source in self.sources:
             try:
+                # A factory's fault is kept, so that the others are reported in the same message; other exceptions end
+                # the run.
                 toolsets.append(await source.toolset.for_run(ctx))
             except FactoryError as fault:
                 faults.append(fault)
@@ -125,7 +127,9 @@ class LabelledToolset(CombinedToolset[Any]):
         async with AsyncExitStack() as stack:
             for source in self.sources:
                 await source.toolset.__aenter__()
+                # Pushed after the entry: a member that could not be entered is not left.
                 stack.push_async_exit(partial(_leave, source.toolset))
+            # Without this line the block would leave all members at its end; on an exception it does.
             self._entered = stack.pop_all()
         return self
 
@@ -144,6 +148,7 @@ class LabelledToolset(CombinedToolset[Any]):
         if not self.check:
             return await CombinedToolset([source.toolset for source in self.sources]).get_tools(ctx)
         listed = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
+        # The same names as PydanticAI would find, but all of them, and with where they come from.
         conflict = name_conflict(((source.label, tools) for source, tools in listed), self.reserved())
         if conflict is not None:
             raise conflict
@@ -231,6 +236,7 @@ def static_conflicts(entries: Sequence[Entry], *, reserved: Mapping[str, str] = 
 def static_names(entry: Entry) -> tuple[str, ...]:
     """The names of the tools that an entry certainly has at every step."""
     value = entry.value
+    # `prepare` may hide or rename the tool at each step.
     if isinstance(value, PydanticTool):
         return () if value.prepare is not None else (value.name,)
     if isinstance(value, (Tool, AgentReference)):

@@ -129,6 +129,7 @@ def _of_wrapper(toolset: WrapperToolset[Any]) -> Listing:
         named = {tool.name: f"{toolset.prefix}_{tool.name}" for tool in inner.tools}
         return replace(_renamed(inner, named), complete=inner.complete and kind is PrefixedToolset)
     if isinstance(toolset, RenamedToolset):
+        # The map has new names as keys.
         named = {old: new for new, old in toolset.name_map.items()}
         return replace(_renamed(inner, named), complete=inner.complete and kind is RenamedToolset)
     if kind in _SAME_TOOLS:
@@ -142,6 +143,7 @@ def _of_made(toolset: FactoryToolset) -> Listing:
     """The tools of what a factory made; before it has, those that it says it will make."""
     if toolset.has_made:
         made = Listing() if toolset.product is None else listing_of(toolset.product)
+        # A factory for each step may make other tools at the next one.
         return replace(made, complete=made.complete and not toolset.factory.per_run_step)
     return _of_factory(toolset.factory)
 
@@ -197,6 +199,7 @@ def names_of_parameters(function: Callable[..., Any]) -> frozenset[str] | None:
     names = set(parameters)
     for name in parameters:
         hint: object = hints.get(name, Any)
+        # The run context is not an argument that a model writes.
         if hint is RunContext or getattr(hint, "__origin__", None) is RunContext:
             continue
         found = names_of_fields(hint)
@@ -218,6 +221,7 @@ def names_of_fields(kind: Any) -> frozenset[str] | None:  # noqa: ANN401 - any t
 
 def _names(schema: object) -> Iterator[str | None]:
     """The names in a core schema; `None` where a validator may rename what is in a model."""
+    # Without recursion, because core schemas may be nested deeply.
     to_visit = [schema]
     while to_visit:
         part = to_visit.pop()
@@ -236,6 +240,7 @@ def _names(schema: object) -> Iterator[str | None]:
             yield str(node["name"])
         for key in _ALIASES:
             yield from _aliases(node.get(key))
+        # These keys have classes and texts of the program, which are not schemas.
         to_visit.extend(value for key, value in node.items() if key not in {"cls", "metadata", "ref"})
 
 

@@ -63,6 +63,7 @@ class SharedToolset(WrapperToolset[Any]):
         if await self._holders.come():
             try:
                 await self.wrapped.__aenter__()
+            # A cancelled entry leaves nothing open either, so the next task has to open the toolset again.
             except BaseException:
                 self._holders.settle(opened=False)
                 raise
@@ -71,10 +72,12 @@ class SharedToolset(WrapperToolset[Any]):
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
+        # Between `go` and `settle` the state is `moving`, so no other task can open while this one closes.
         if not self._holders.go(self.label):
             return None
         try:
             return await self.wrapped.__aexit__(*args)
+        # Closed even if the exit raises: there is nothing better to do than to open it anew.
         finally:
             self._holders.settle(opened=False)
 
@@ -107,6 +110,7 @@ class _Holders:
 
     async def come(self) -> bool:
         """Hold the toolset, once it does not move. `True` for the one who opens it, and says `settle` after."""
+        # A loop, because another task may have been first after the wait.
         while True:
             with self._lock:
                 if self._state == "open":
@@ -115,8 +119,10 @@ class _Holders:
                 if self._state == "closed":
                     self._state = "moving"
                     return True
+                # A `Future` of `concurrent.futures`, because waiting tasks may belong to event loops on other threads.
                 settled = Future[None]()
                 self._waiting.append(settled)
+            # Outside of the lock: a thread lock that is held across an `await` blocks the event loop.
             await asyncio.wrap_future(settled)
 
     def go(self, label: str) -> bool:
@@ -137,9 +143,11 @@ class _Holders:
     def settle(self, *, opened: bool) -> None:
         """Note that the toolset no longer moves: the task that moved it holds it now, or none does."""
         with self._lock:
+            # State and count change together, so that no task sees an open toolset without a holder.
             self._state = "open" if opened else "closed"
             self._count = int(opened)
             waiting, self._waiting = self._waiting, []
+        # Outside of the lock: a callback of a future may call this object again.
         for settled in waiting:
             if settled.set_running_or_notify_cancel():  # not for a task that was cancelled while it waited
                 settled.set_result(None)

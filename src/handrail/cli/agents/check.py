@@ -91,6 +91,7 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
     """Check an agent, print the findings, and return the exit code."""
     screen = Screen()
     # Standard output is only for the findings: what modules and factories print goes to standard error.
+    # Redirected before anything is imported: a module of the project may print at its import.
     with redirect_stdout(sys.stderr):
         findings = found(agent_file, rules)
     if as_json:
@@ -116,7 +117,6 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
 
 
 def _remark_all(screen: Screen, remarks: Sequence[str], noun: str) -> None:
-    """Print remarks of one kind, at most a screenful."""
     shown, more = within_a_screen([fold_lines(remark) for remark in remarks])
     for remark in shown:
         screen.remark(remark)
@@ -144,6 +144,7 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
         return findings
     files = dict(project.agents)
     if findings.file is not None:
+        # The checked file need not be among the agents of its project.
         files.setdefault(findings.file.name, findings.file)
         findings.model = chosen_model(None, findings.file.model, project.config.model, os.environ)
     _note_settings(findings, project)
@@ -225,6 +226,7 @@ def _note_model(findings: Findings, file: AgentFile) -> None:
 def _called(resolved: Mapping[str, ResolvedAgent], name: str) -> list[str]:
     """An agent and all that it can call, at any depth; those that cannot be resolved are reported already."""
     reached = [name]
+    # Agents may call each other in a circle, so a name that was reached is not added again.
     for agent in reached:  # grows while it is walked
         values = (entry.value for entry in resolved[agent].toolsets)
         named = [value.name for value in values if isinstance(value, AgentReference)]

@@ -48,6 +48,7 @@ def run_agent(
     its open questions are asked, and it is resumed.
     """
     _need_extra()
+    # Before the import below, so that a wrong path is reported without the time that importing PydanticAI takes.
     check_agent_path(agent_file, input)
 
     from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra, which has just been checked

@@ -91,6 +91,7 @@ def check_name(named: NamedModel | None) -> None:
     if named is None:
         return
     if named.name.startswith(SCRIPT_PREFIX):
+        # A script in a file of the project would silently replace the model of every run.
         if named.source not in _SCRIPTED_BY:
             raise _cannot(named, f"a script can be given only by {' or '.join(_SCRIPTED_BY)}")
         if not named.name.removeprefix(SCRIPT_PREFIX).strip():

@@ -181,14 +181,19 @@ def write_agent_folder(name: str, parent: Path) -> Path:
     """
     folder = parent / name
     try:
+        # `lexists` also finds a link that leads to nothing, which `exists` would not.
         if os.path.lexists(folder):
             raise AgentError(f"{folder} already exists; unchanged. Give another name, or --folder")
         parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder, because a rename is atomic only within one file system.
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as place:
+            # A folder inside of the temporary one, because that has the mode 0700.
             made = Path(place) / name
             made.mkdir()
             for file, text in FILES.items():
                 (made / file.replace(_NAME, name)).write_text(text.replace(_NAME, name), encoding="utf-8")
+            # Only a complete folder gets the final name. If another process has made one with content since, the rename
+            # fails.
             made.rename(folder)
     except (OSError, ValueError) as error:
         raise AgentError(f"{folder} cannot be written: {os_error_text(error)}") from error

@@ -154,6 +154,7 @@ def check_agent_path(path: Path, words: Sequence[str] = ()) -> None:
     """
     fault, meant = _path_fault(path)
     faults = [fault] if fault else []
+    # The shell has already split the words, so what was typed cannot be restored exactly; one space joins them.
     if len(words) > 1:
         typed = shlex.join(["handrail", "run", str(meant), " ".join(words)])
         faults.append(f"INPUT is {len(words)} words for the shell; put it in quotes: {typed}")

@@ -28,6 +28,7 @@ def problems_of(error: HandrailError) -> list[HandrailError]:
 
 def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
     """The problems, each message once."""
+    # A dictionary preserves the order, and the last of several equal messages.
     return list({str(problem): problem for problem in problems}.values())
 
 
@@ -76,6 +77,7 @@ def within_a_screen(messages: Sequence[str]) -> tuple[list[str], int]:
     room = _LINES
     for message in messages:
         taken = sum(_rows(line) for line in message.splitlines()) or 1
+        # The first message is always shown, even if it is cut.
         if taken > room and shown:
             break
         shown.append(message if taken <= room else _cut(message))
@@ -85,6 +87,7 @@ def within_a_screen(messages: Sequence[str]) -> tuple[list[str], int]:
 
 def _rows(line: str) -> int:
     """How many lines of a screen a line needs, including its prefix."""
+    # Division that rounds up.
     return -(-(len(line) + _BEFORE) // _COLUMNS)
 
 

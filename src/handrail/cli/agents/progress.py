@@ -81,14 +81,18 @@ class TextProgress:
 
     def answer(self, output: str) -> None:
         """Print the final answer, unless its text has been streamed."""
+        # In a pipe nothing has been streamed: the answer comes once, as a whole.
         self._end_line()
         if not self._streams:
             self._screen.raw(output)
+        # Without a streamed text, or with a structured answer, the output has not been printed yet.
         elif self._spoken.strip() != output.strip():
             self._screen.stream(output)
             self._screen.stream("\n")
 
     def _text(self, event: TextDelta) -> None:
+        # Texts of called agents would mix with that of the caller, so they are collected, and shown before their next
+        # call.
         if self._streams and len(event.path) == 1:
             self._spoken += event.text
             self._screen.stream(event.text)
@@ -101,6 +105,7 @@ class TextProgress:
             self._remark(f"{_path(path)}: {said}")
         if len(path) == 1:
             self._end_line()
+            # What was said before a call is not part of the answer, so `answer` does not compare with it.
             self._spoken = ""
 
     def _decided(self, event: QuestionDecided) -> None:
@@ -180,6 +185,7 @@ def _outcome(event: CallEnded) -> str:
     if event.success:
         replayed = " (replayed: it has happened before)" if event.replayed else ""
         return f"ok, {event.seconds:.1f} s{replayed}"
+    # The tool is named at the start of the line already.
     content = " ".join(event.content.removeprefix(f"{event.tool} failed: ").split())
     place = f" [{event.raised_at}]" if event.raised_at else ""
     return f"failed: {content[:_MOST_OF_CONTENT]}{'...' if len(content) > _MOST_OF_CONTENT else ''}{place}"

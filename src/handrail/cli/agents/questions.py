@@ -39,9 +39,11 @@ class TerminalAsker:
 
     async def __call__(self, call: GatedCall) -> Answer:
         """Ask about a call until there is an answer; the end of the input counts as no."""
+        # On standard error: standard output is for the answer of the agent.
         self._screen.record(question_fields(call), aside=True)
         while True:
             typed = await self._typed(_choices(call, can_wait=self._can_wait))
+            # An end of the input is not an approval.
             if typed is None:
                 return Answer("no", reason="the input ended before the question was answered")
             match typed.lower():
@@ -63,10 +65,12 @@ class TerminalAsker:
                     pass  # another key is not an answer: ask again
 
     async def _typed(self, prompt: str) -> str | None:
+        # Directly before the prompt, so that only what is typed after it counts.
         forget_typed(sys.stdin)
         self._screen.prompt(prompt)
         try:
             typed = await read_typed_text(sys.stdin)
+        # Ctrl-C cancels the task; the line of the question is ended, so that the next message starts on its own line.
         except CancelledError:
             self._screen.end_prompt()
             raise
@@ -109,6 +113,7 @@ def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -
 
 
 def _choices(call: GatedCall, *, can_wait: bool) -> str:
+    # Compared as shown, and not by length, because cleaning and cutting may both change an argument.
     cut = question_fields(call) != question_fields(call, whole=True)
     choices = ["y = yes", "n = no", "a = always with these arguments", "r = always this tool"]
     choices += ["l = later"] if can_wait else []
@@ -135,9 +140,11 @@ async def read_typed_text(stream: TextIO) -> str | None:
     line = b""
     while not line.endswith(b"\n"):
         await _readable(descriptor)
+        # A terminal in canonical mode returns at most one line for each read, so nothing of a later answer is taken.
         chunk = os.read(descriptor, _CHUNK)
         if not chunk and not line:
             return None
+        # The input ended in the middle of a line, which counts as typed.
         if not chunk:
             break
         line += chunk
@@ -149,6 +156,7 @@ async def _readable(descriptor: int) -> None:
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)
     try:
+        # Also when the task is cancelled: a reader that stays registered would call a loop that is closed.
         await ready.wait()
     finally:
         loop.remove_reader(descriptor)

@@ -88,7 +88,9 @@ def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int
             run = _prepared(agent_file, given, choices)
         except (AgentError, DocumentError, ScriptError) as error:
             print_problem(screen, error)
+            # Nothing has run, so this is a fault of the command line or of the files that it names.
             return USAGE
+        # Random, and 128 bits, so that two runs never share a session by accident.
         session_id = choices.session or uuid.uuid4().hex
         with opened_session(run.store, session_id) as session:
             return _run_reported(run, session, screen)
@@ -117,13 +119,13 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
 
 
 def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> int:
-    """Run the agent, and report its progress and outcome."""
     teller = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
     if session is not None and run.choices.session is None:
         screen.remark(f"Session {session.session_id} is stored in {without_passwords(run.store or '')}.")
     listener = _Listener(teller)
 
     def late() -> None:
+        # The timer's thread has no caller that could handle a closed pipe.
         with suppress(OutputError):
             screen.remark(_WAITED_FOR)
 
@@ -133,9 +135,11 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
     except asyncio.CancelledError as error:  # only Ctrl-C cancels the whole run
         raise KeyboardInterrupt from error
     except Exception as error:
+        # Raised by the listener, so the output cannot be written; `application.run` handles it.
         if error is listener.failure:
             raise
         return _failure(error, run, screen, listener)
+    # Only a stored run can be resumed; without a session a waiting run ends here with its output.
     if result.status == "waiting" and session is not None:
         calls = count_noun(len(result.waiting), "call")
         screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
@@ -144,14 +148,15 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
         screen.remark(f"Decide and resume with: {run.resuming(session)}")
         return WAITING
     teller.answer(result.output)
+    # After the answer, because a script that was not played to its end does not make the answer wrong.
     check_played(run.model)
     return DONE
 
 
 def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
-    """Report why a run failed, and return the exit code."""
     if isinstance(error, AgentError):
         print_problem(screen, error)
+        # Rules are checked after the first event, but still before any call.
         nothing_ran = not listener.has_events or isinstance(error, ApprovalRulesError)
         return USAGE if nothing_ran else FAILED
     # An error of a provider, factory or toolset of the program is reported with the place where it was raised.
@@ -178,12 +183,16 @@ async def _listened(run: PreparedRun, session: Session | None, screen: Screen, l
     task = asyncio.ensure_future(run.agent.run_async(run.input, options))
     loop = asyncio.get_running_loop()
     wake_on_signals(loop)
+    # The event is delivered in a call of the run itself, so the run is cancelled, and not interrupted by an exception.
     listener.stop = task.cancel
+    # A signal handler runs between two instructions of any code, where only `call_soon_threadsafe` may touch the loop.
     listener.interrupt = lambda: loop.call_soon_threadsafe(task.cancel)
     try:
         return await task
     finally:
+        # From here on there is no task to cancel; Ctrl-C ends the clean-up.
         listener.interrupt = _interrupt_at_once
+        # The cancellation was only the means; the reason is that the output cannot be written.
         if listener.failure is not None:
             raise listener.failure
 
@@ -222,11 +231,11 @@ class _Listener:
         self.interrupt: Callable[[], object] = _interrupt_at_once
 
     def interrupted(self) -> None:
-        """Handle the first Ctrl-C."""
         self.interrupt()
 
     def __call__(self, event: RunEvent) -> None:
         self.has_events = True
+        # The run needs some time to stop, and continues to report until then.
         if self.failure is not None:
             return
         try:
@@ -259,6 +268,7 @@ def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = Fal
         raise CycloptsError(msg="standard input is closed, so INPUT cannot be read from it")
     try:
         text = stream.read()
+        # Text that was decoded with `surrogateescape` cannot be encoded, and would fail later in the store.
         text.encode()
     except UnicodeError as error:
         raise CycloptsError(msg=f"standard input is not UTF-8 text ({error})") from error

@@ -32,6 +32,7 @@ def chosen_store(typed: str | None, project: str | None, folder: Path, environme
 
     `None` for none, and for a store in memory, whose sessions could never be resumed.
     """
+    # `folder` applies only to the project's setting: what is typed is relative to the current folder.
     url = typed or (within(folder, project) if project else environment.get(STORE_VARIABLE, "").strip())
     return None if not url or url.startswith("memory:") else url
 
@@ -40,6 +41,7 @@ def within(folder: Path, url: str) -> str:
     """The URL of a store, with the path of a SQLite database resolved from `folder`."""
     if not url.startswith(_SQLITE):
         return url
+    # The path is unquoted first, because a URL may contain `%20`, and quoting it again would change it.
     return f"{_SQLITE}{quote(str(folder.resolve() / unquote(url.removeprefix(_SQLITE))))}"
 
 
@@ -77,6 +79,7 @@ def opened_session(url: str | None, session_id: str) -> Generator[Session | None
     if url is None:
         yield None
         return
+    # The store is closed after the session, which writes to it until its end.
     with open_store(url) as store, _held(store, session_id) as session:
         yield session
 
@@ -85,6 +88,7 @@ def _held(store: Store, session_id: str) -> Session:
     try:
         return Session.open(store, session_id, wait=_WAIT)
     except SessionLockedError as error:
+        # The fork has another id, so it does not need the lock of the session.
         fork = shlex.join(["handrail", "sessions", "fork", session_id, "--store", store.url])
         raise SessionLockedError(
             f"session {session_id} is in use by another run. Wait until that has ended, or continue with a fork of it: "

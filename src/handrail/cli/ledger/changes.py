@@ -78,6 +78,7 @@ class EffectFinding:
             CycloptsError: they are not, or the value is not JSON.
         """
         if self.why is not None and self.happened:
+            # `happened` may still be `None` here: then `--why` answers the second question.
             raise CycloptsError(msg="--why goes with --not-happened; --happened takes --message")
         for name, given in (("--message", self.message), ("--value", self.value)):
             if given is not None and self.happened is False:
@@ -129,6 +130,7 @@ def _default_message(row: EffectRow) -> str:
 
 def _fault_of_json(text: str) -> str:
     """Why a text is not JSON; empty if it is."""
+    # `json.loads` accepts `NaN` and `Infinity` by default, which are not JSON.
     try:
         json.loads(text, parse_constant=_no_constant)
     except ValueError as error:
@@ -156,6 +158,7 @@ def reconcile_effect(
     """
     finding.check()
     screen = Screen()
+    # Asked on a terminal only, and before the store is opened.
     if finding.happened is None and not screen.can_ask:
         raise CycloptsError(msg="has it happened? Give --happened or --not-happened; it is asked only on a terminal")
     with options.open(writing=True) as store:
@@ -170,8 +173,10 @@ def reconcile_effect(
                 screen.remark("Nothing was changed.")
                 return 1
             finding = answered
+        # Compares the row that was shown with the one in the store, so that a decision never applies to another state.
         if not EffectLedger(store).resolve(row, finding.of(row), ttl=finding.lasting):
             raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
+        # Read again for the output; the row may have been removed since, and then the shown one is printed.
         standing = store.get(row.partition, key) or row
         ((_, beside),) = found_beside(store, [standing])
     if options.as_json:
@@ -221,6 +226,7 @@ def invalidate_effects(
     screen = Screen()
     if not (removal.yes or removal.dry_run or screen.can_ask):
         raise CycloptsError(msg="this forgets what has been done; without a terminal to ask on, give --yes")
+    # A dry run opens the store for reading, so it cannot change anything by mistake.
     with options.open(writing=not removal.dry_run) as store:
         now = store.now()
         if tool is None:
@@ -236,6 +242,7 @@ def invalidate_effects(
         if not (removal.yes or removal.dry_run or _confirmed(screen, shown, now)):
             screen.remark("Nothing was changed.")
             return 1
+        # Each row is deleted only if it is the one that was shown; see `Store.delete`.
         removed = [] if removal.dry_run else [each for each in shown if store.delete(each[0])]
     return _report(screen, options, _Removed(shown, removed, len(rows) - len(going), now, removal.dry_run))
 
@@ -245,6 +252,7 @@ def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) ->
     screen = Screen()
     with options.open(writing=not dry_run) as store:
         now = store.now()
+        # The expired rows are listed for a dry run only: otherwise they would be read twice.
         expiring = (row for row in store.rows() if key_expired(row, now)) if dry_run else ()
         rows = found_beside(store, newest(expiring, None))
         removed = 0 if dry_run else EffectLedger(store).prune_expired()

@@ -123,6 +123,7 @@ def open_call_json(call: OpenCall) -> dict[str, Any]:
 
 def state(row: EffectRow, now: datetime) -> EffectState:
     """The state of an effect, as in tables and `--status`."""
+    # First, because an expired lease is still the status `running` in its row.
     if lease_expired(row, now):
         return "lapsed"
     return "expired" if key_expired(row, now) else row.status
@@ -331,6 +332,7 @@ def is_possible_duplicate(store: Store, row: EffectRow) -> bool:
 
 def _testimony(store: Store, row: EffectRow) -> tuple[Testimony, ...]:
     """The reports of former owners. Only an effect that another owner has taken over can have any."""
+    # The first owner has the token 1, so a row with that token saves a query.
     return store.testimony(row.effect_id) if row.fence > 1 else ()
 
 
@@ -342,6 +344,7 @@ def _agent_of(store: Store, session_id: str) -> str:
     # A conversation begins near the start of its session, so little of a long one is read.
     read, until = 0, _FIRST_READ
     while read < session.head:
+        # The first entry of a conversation names its speaker, so the loop ends with it.
         for entry in store.entries(session_id, after=read, until=min(until, session.head), type_name=_SAID):
             return _speaker(entry.items) or session.tags.get(_TAG, "")
         read, until = until, until * _GROWTH
@@ -353,6 +356,7 @@ def _speaker(items: bytes) -> str:
     try:
         said: Any = json.loads(items)
         return str(said[0]["agent"])
+    # Rows of other versions may have another form; the agent is only shown, so an unreadable one is left out.
     except (ValueError, LookupError, TypeError):
         return ""
 
@@ -414,6 +418,7 @@ def list_effects(
     with options.open() as store:
         now = store.now()
         found = (row for row in store.rows() if wanted.fits(store, row, now))
+        # One more than shown, to know whether there are more.
         rows = newest(found, None if size is None else size + 1)
         shown = found_beside(store, rows[:size])
     if options.as_json:
@@ -440,6 +445,7 @@ def show_effect(
     screen = Screen()
     with options.open() as store:
         row = found_effect(store, key, partition)
+        # Read in this order, so that a state is never computed with a time from before the row was written.
         ((_, beside),) = found_beside(store, [row])
         now = store.now()
     if options.as_json:
@@ -458,6 +464,7 @@ def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:
     """The newest rows first; at most `limit` of them, without holding the others in memory."""
     if limit is None:
         return sorted(rows, key=_age, reverse=True)
+    # `nlargest` holds at most `limit` rows, and a ledger may have millions.
     return heapq.nlargest(limit, rows, key=_age)
 
 
@@ -471,6 +478,7 @@ def found_effect(store: Store, key: str, partition: str | None) -> EffectRow:
         row = store.get(partition, key)
         found = [] if row is None else [row]
     else:
+        # Keys are unique only within a partition.
         found = [row for row in store.rows() if row.key == key]
     if len(found) == 1:
         return found[0]

@@ -205,6 +205,7 @@ def with_added_steps(plan: Plan, event: AddStep) -> Plan:
     if not event.steps:
         raise ToolValidationError('$.steps is empty; give at least one title, as in {"steps": ["Write the report"]}.')
     _check(*_faults("$.steps", event.steps))
+    # The greatest number, and not the number of steps: a number must never be used again.
     first = max((step.step_id for step in plan.steps), default=0) + 1
     return _with_steps(plan, (*plan.steps, *_numbered(event.steps, first=first)))
 
@@ -234,6 +235,7 @@ def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
 
 def _changed(step: PlanStep, event: UpdateStep) -> PlanStep:
     if step.step_id != event.step_id:
+        # Steps keep identity and order; only the named one is replaced.
         return step
     title = step.title if event.title is None else event.title.strip()
     return PlanStep(step.step_id, title, event.status or step.status)
@@ -368,6 +370,8 @@ class _Planner:
 
     def setup_plan(self, params: SetupPlan, *, context: ToolContext) -> ToolResult[SetupPlan]:
         self._ensure_reducers(context.session)
+        # The handler applies the event to a copy first, so that a fault is reported before anything is stored, and the
+        # model sees the result. The reducers repeat it when the call has succeeded.
         return _will_be(new_plan(params), params)
 
     def add_step(self, params: AddStep, *, context: ToolContext) -> ToolResult[AddStep]:
@@ -378,6 +382,7 @@ class _Planner:
         self._ensure_reducers(context.session)
         before = _existing(context.session[Plan])
         after = with_updated_step(before, params)
+        # An update without effect is not a fault, but the model should not take it for progress.
         note = f"Nothing has changed: step {params.step_id} already has these values.\n" if after == before else ""
         return _will_be(after, params, note=note)
 
@@ -386,6 +391,7 @@ class _Planner:
         return ToolResult.ok(_existing(context.session[Plan]))
 
     def _ensure_reducers(self, session: Session) -> None:
+        # A child session has slices of its own, without the reducers that the section has registered.
         if session is not self.session:
             _register(session)
 

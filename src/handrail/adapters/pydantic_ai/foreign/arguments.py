@@ -57,6 +57,8 @@ class FunctionArguments:
         Raises:
             ValidationError: the arguments do not fit.
         """
+        # Partial arguments arrive while a model is still streaming; they are incomplete, so the strict check would
+        # refuse them.
         if options.get("allow_partial", "off") == "off":
             return self.made.validate_json(self._agreed(input, options.get("context")), **options)
         return self.made.validate_json(input, **options)
@@ -69,6 +71,8 @@ class FunctionArguments:
         """
         given: object = input
         if isinstance(given, dict) and is_decoded(cast("object", given)):
+            # Encoded again, because pydantic is stricter for Python values than for JSON: a date, for example, is text
+            # in JSON.
             return self.validate_json(to_json(input, inf_nan_mode="constants"), **options)
         return self.made.validate_python(input, **options)
 
@@ -84,6 +88,7 @@ class FunctionArguments:
             if not make_whole(lines, self._schema, decoded):
                 raise
             data = to_json(decoded, inf_nan_mode="constants")
+            # Checked again: the conversion fixes one kind of fault, and others may remain.
             self._check.validate_json(data, context=context)
         return data
 
@@ -94,6 +99,7 @@ def read_by_signature(
     """The tools of a toolset, with functions reading their arguments strictly by their schema."""
     validators: dict[int, FunctionArguments] = {}
 
+    # Validators are matched by identity, because a wrapper may have renamed the tool.
     for tool in functions_of(toolset):
         if (found := _validator_of(tool)) is not None:
             validators[id(found.made)] = found
@@ -140,6 +146,7 @@ _made: Final[BoundedCache[tuple[object, FunctionArguments | None]]] = BoundedCac
 
 def _validator_of(tool: Tool[Any]) -> FunctionArguments | None:
     made = tool.function_schema.validator
+    # Listing the tools happens before each request; building a validator takes much longer than a look-up.
     return _made.get((tool.function, id(made)), lambda: (made, _make(tool)))[1]
 
 
@@ -185,6 +192,7 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any] | None:
         if hint is RunContext or get_origin(hint) is RunContext:
             continue
         if parameter.kind in _MANY:
+            # `*args` and `**kwargs` accept names that the signature does not have.
             return None
         if isinstance(parameter.default, FieldInfo):
             hint = Annotated[cast("Any", hint), parameter.default]

@@ -129,6 +129,7 @@ class ForeignTool(Tool[Any, Any]):
 
     @override
     def __post_init__(self) -> None:
+        # The class is frozen, and the checks of `Tool` do not apply to the tools of others.
         set_field = object.__setattr__
         self.settle_effect(Declaration(self.name, dict, None))
         set_field(self, "params_type", dict)
@@ -247,6 +248,7 @@ class ForeignCall:
             EffectUncertain: it is not known whether the external effect happened.
             Exception: any other exception of the toolset.
         """
+        # Set here, and not by the pipeline: only foreign functions have no parameter for it.
         token = _CONTEXT.set(context)
         try:
             returned = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
@@ -257,6 +259,8 @@ class ForeignCall:
             raise CallPostponed(f"{self.name} is postponed: {str(error) or type(error).__name__}") from error
         except (ModelRetry, ToolFailed) as error:
             self.answer_lost = is_answer_lost(error)
+            # PydanticAI converts a timeout of the tool into `ModelRetry`, with the `TimeoutError` as its context. An
+            # external call that was cut off may have had its effect, so the model must not simply repeat it.
             if acts_outside and (isinstance(error.__context__, TimeoutError) or self.answer_lost):
                 raise self._uncertain(error) from error
             self._failure = _escaped(error)
@@ -268,6 +272,8 @@ class ForeignCall:
         except UsageLimitExceeded as error:
             raise PromptEvaluationError(f"{self.name}: {error}", phase="budget", tool=self.name) from error
         except Exception:
+            # The exception is not an answer of the tool, so its connection may be lost; see
+            # `ThroughPipeline.__aexit__`.
             self.answer_lost = True
             raise
         finally:
@@ -374,6 +380,7 @@ def _may_be_object(schema: object) -> bool:
 
 def is_answer_lost(error: BaseException) -> bool:
     """Whether an exception of a tool, or one in its chain, leaves the server's action unknown."""
+    # A chain may contain itself, which Python permits.
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
@@ -390,6 +397,7 @@ def _says_so(error: BaseException) -> bool:
         return any(is_answer_lost(member) for member in group.exceptions)
     described: object = getattr(error, "error", None)
     code: object = getattr(described, "code", None)
+    # Not `isinstance`: `True` is an `int`, and is not a code.
     if type(code) is not int:
         return False
     if code == _METHOD_NOT_FOUND:

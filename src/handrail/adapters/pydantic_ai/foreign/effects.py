@@ -94,12 +94,14 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     approval: ApprovalDefault | None = metadata.get("approval")
     if effect is None:
         effect = hinted_effect(metadata.get("annotations"))
+        # Python has declared when two calls are one effect, so the tool changes something, whatever its server claims.
         if effect == "read" and config is not None:
             effect = "state"
         elif effect == "read" and approval is None:
             approval = "ask"
     if config is not None:
         _check_together(definition, effect, config, external)
+    # Python may restrict what PydanticAI asks about, but cannot relax it.
     if definition.kind == "unapproved" and approval != "deny":
         approval = "ask"
     return ToolMetadata(
@@ -130,6 +132,7 @@ def hinted_effect(annotations: object) -> Effect:
         return "state"
     hints = cast("Mapping[object, object]", annotations)  # keys and values may be anything
     reads, destroys, open_world = map(hints.get, ("readOnlyHint", "destructiveHint", "openWorldHint"))
+    # Compared with `is True`: hints are JSON from a server, where `1` or `"true"` may occur, and are ignored.
     if destroys is True:
         return "external"
     if reads is True:

@@ -47,6 +47,7 @@ def freeze_value(name: str, returned: object) -> tuple[Any, Any]:
     if _is_return(returned):
         shown, recorded = freeze_value(name, returned.return_value)
         content, metadata = _escaped_content(returned.content), escaped_within(returned.metadata)
+        # PydanticAI gets the same object wherever possible, so that a subclass or its identity is preserved.
         if shown is returned.return_value and content is returned.content and metadata is returned.metadata:
             return returned, recorded
         return replace(returned, return_value=shown, content=content, metadata=metadata), recorded
@@ -66,6 +67,7 @@ def to_plain_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
 
 def as_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     """A value as JSON; `NO_VALUE` if JSON cannot represent it."""
+    # ASCII text has no lone surrogates, and needs no conversion. Most return values are of this kind.
     if _is_simple_text(value):
         return value
     try:
@@ -96,6 +98,7 @@ def secrets_put_back(found: object, value: object) -> Any:  # noqa: ANN401 - dec
     if is_object(found):
         named = _named(value)
         return {name: secrets_put_back(item, named[name]) if name in named else item for name, item in found.items()}
+    # A set with members that are not secrets has another length, and stays masked.
     if is_array(found) and len(parts := _ordered(value)) == len(found):
         return [secrets_put_back(item, part) for item, part in zip(found, parts, strict=True)]
     return found
@@ -120,6 +123,7 @@ def with_secrets_marked(schema: Mapping[str, Any], arguments: Mapping[str, objec
         schema: the schema.
         arguments: the arguments of a call as JSON, with their secrets.
     """
+    # What the schema's own marks hide is masked first; a secret that is left has no mark yet.
     left = schema_masking(schema).mask(arguments)
     hidden = [name for name, value in left.items() if holds_secret(value)] if is_object(left) else []
     if not hidden:
@@ -187,6 +191,7 @@ def _is_representable(value: object) -> bool:
     """Whether PydanticAI can write a value in a message, and read it again."""
     if _is_simple_text(value):
         return True
+    # Serializers of pydantic limit the depth, so a value that fits by itself may fail inside of a message.
     message = [[[[[[[[value]]]]]]]]  # at least as deep as a value in a history
     try:
         from_json(tool_return_ta.dump_json(message, by_alias=True))

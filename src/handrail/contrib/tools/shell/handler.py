@@ -100,12 +100,16 @@ class ShellHandler:
 
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
+        # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
         run = ProgramRun(context.clock)
         reach = ProgramReach.of(params, context, self.root)
         work = asyncio.wrap_future(run_in_thread(lambda: self._carry_out(params, reach, run)))
         try:
+            # `asyncio.wait` does not cancel the future when this task is cancelled, as `await work` would.
             await asyncio.wait((work,))
         except asyncio.CancelledError:
+            # The changes of the call are rolled back when this function returns, so the program must have ended by
+            # then.
             run.stop()
             await asyncio.wait((work,))
             with suppress(Exception):
@@ -122,6 +126,7 @@ class ShellHandler:
             raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
         line = (program, *rule.line(command)[1:])
         terms = self.terms
+        # Before the program starts: afterwards it is not known which files it has changed.
         if self.filesystem is not None and not rule.reads:
             try:
                 self.filesystem.keep_tree()
@@ -148,6 +153,7 @@ class ShellHandler:
             path = normalise(folder)
         except FilesystemError as error:
             raise ToolValidationError(f"$.folder: {error}") from error
+        # The check below needs the real path, because a link in the folder may lead out of the root.
         real = Path(os.path.realpath(self.root / path))
         if not real.is_relative_to(self.root):
             raise ToolValidationError(
@@ -174,13 +180,14 @@ class ShellHandler:
         message = f"{name} was killed, because it may take {self.terms.seconds:g} s and was not done.{undone}"
         if rule.reads:
             return ToolResult.error(message, value)
+        # A program that was killed may have had an effect outside, which the rollback does not undo.
         raise EffectUncertain(f"{message}\n{value.render()}")
 
 
 def _checked(command: Command) -> Command:
-    """The command, checked to be one that can be passed to a program."""
     if not command:
         raise ToolValidationError('$.command: it is empty. Give a program and its arguments: ["ls", "-l"].')
+    # A name with spaces is a whole shell line as one token, such as "ls -l".
     if any(character.isspace() for character in command[0]):
         tokens = ", ".join(f'"{token}"' for token in command[0].split()[:5])
         raise ToolValidationError(
@@ -188,6 +195,7 @@ def _checked(command: Command) -> Command:
             "each "
             f"argument as a string of its own: [{tokens}]."
         )
+    # A path would bypass the rules: they name programs, and `PATH` alone decides which file that is.
     if "/" in command[0]:
         raise ToolValidationError(
             f"$.command[0]: {format_command(command[0])} is a path. Give the bare name of a program: "
@@ -199,6 +207,7 @@ def _checked(command: Command) -> Command:
                 f"$.command[{number}]: {token!r} means nothing here, because there is no shell: run one program a "
                 "call, and use `input` for what it reads. A pattern may be written '[|]'."
             )
+        # `execve` takes C strings, so a NUL would end the argument.
         if "\0" in token:
             raise ToolValidationError(
                 f"$.command[{number}]: it holds a NUL character, which an argument cannot. Leave it out."

@@ -72,6 +72,7 @@ class ProgramReach:
         """Why a command that a rule allows must not run, in words; `None` if it may."""
         if not self.named:
             return None
+        # The starting folder is checked as well: a program may read it without naming a path.
         by = self._keeps(os.path.relpath(place.folder, place.root), changes=not rule.reads)
         if by is not None:
             return f"$.folder: it is out of reach here, because of {by}"
@@ -82,6 +83,7 @@ class ProgramReach:
                     return f"$.command[{number}]: {format_command(token)} is out of reach here, because of {by}"
         if self.everything or rule.reads_everything or not rule.reads_beyond(command):
             return None
+        # The programs' own reading cannot be observed, so a command that may read more is refused as a whole.
         if self.path_filter.is_partial(changes=not rule.reads):
             return (
                 f"{rule.label} reads files that its arguments do not name, and some of them are out of reach here. Use "
@@ -90,6 +92,7 @@ class ProgramReach:
         return None
 
     def _keeps(self, path: str, *, changes: bool) -> str | None:
+        # The root itself is the starting folder of most commands; what it contains is checked by name.
         return None if path == ROOT else self.named.keeps(path, changes=changes)
 
 
@@ -98,6 +101,7 @@ def _paths_named(token: str, place: ArgumentPath) -> Iterator[str]:
     folder = os.fspath(place.folder)
     for candidate in paths_in(token):
         whole = candidate if candidate.startswith("/") else f"{folder}/{candidate}"
+        # Both forms are checked: `a/../b` is another file than `b` if `a` is a link.
         for path in dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole))):
             if Path(path).is_relative_to(place.root):
                 yield posixpath.relpath(path, place.root)

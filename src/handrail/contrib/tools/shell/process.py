@@ -102,6 +102,7 @@ class ProgramOutput:
         room = self._most_head - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
+        # Trimmed only when it is twice as long as needed, so that each byte is moved once on average.
         if len(self._tail) > 2 * self._most_tail:
             del self._tail[: -self._most_tail]
 
@@ -112,6 +113,7 @@ class ProgramOutput:
         # Without an incomplete character.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         tail = bytes(self._tail[-self._most_tail :])
+        # A tail may begin in the middle of a character, whose remaining bytes (at most three) are left out.
         start = next((at for at, byte in enumerate(tail[:4]) if byte not in _INSIDE_A_CHARACTER), 0)
         return f"{head}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail[start:])}".replace("\0", "\u2400")
 
@@ -131,6 +133,8 @@ class ProgramRun:
 
     def stop(self) -> None:
         """Kill the program and its group, or prevent its start; does not wait for the end."""
+        # The lock makes stopping and starting exclude each other: a program is either started before, and killed here,
+        # or not started at all.
         with self._lock:
             self._stopped = True
             self._kill()
@@ -150,7 +154,9 @@ class ProgramRun:
         try:
             timed_out = not self._followed(process, program, output)
         finally:
+            # Also on an exception of the reading: the group must not continue to run.
             code = self._end(process, output)
+        # The timeout takes precedence, because `stop` may have been called while the group was being killed.
         how: How = "timeout" if timed_out else "stopped" if self._stopped else "exited"
         return ProgramExit(how, code, output.text(), output.left_out)
 
@@ -162,8 +168,12 @@ class ProgramRun:
         with selectors.DefaultSelector() as selector:
             for pipe, event in ((stdout, selectors.EVENT_READ), (stdin, selectors.EVENT_WRITE)):
                 if pipe is not None:
+                    # Without blocking, a program that neither reads nor writes cannot stop this thread beyond the
+                    # pause.
                     os.set_blocking(pipe.fileno(), False)
                     selector.register(pipe, event)
+            # The end of the program is polled, and not the end of its output: a daemon may hold the pipe open for
+            # longer.
             while not _has_ended(process):
                 if self._clock.monotonic() >= end:
                     return False
@@ -176,8 +186,10 @@ class ProgramRun:
                         feed = _fed(key.fd, feed)
                         is_over = not feed
                     if is_over:
+                        # A closed pipe is always ready, so the loop would spin if it stayed registered.
                         selector.unregister(key.fileobj)
                         if stdin is not None and key.fileobj is stdin:
+                            # The program sees the end of its input only when the pipe is closed.
                             stdin.close()
         return True
 
@@ -185,6 +197,8 @@ class ProgramRun:
         with self._lock:
             self._kill()
         try:
+            # The program becomes a zombie, and its process id stays reserved, so `stop` cannot kill another process by
+            # mistake.
             _wait_for_end(process)
         finally:
             if process.stdin is not None:
@@ -192,6 +206,7 @@ class ProgramRun:
             if process.stdout is not None:  # pragma: no branch - it was requested
                 self._read_rest(process.stdout.fileno(), output)
                 process.stdout.close()
+            # Marked and reaped under the lock: after `wait` the id may be reused, and `_kill` must not use it any more.
             with self._lock:
                 self._done = True
                 code = process.wait()
@@ -208,6 +223,7 @@ class ProgramRun:
                     break
 
     def _kill(self) -> None:
+        # Only while the program has not been reaped; see `_end`.
         if self._process is not None and not self._done:
             with suppress(ProcessLookupError, PermissionError):  # it has ended; only ended processes are left (macOS)
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -220,6 +236,7 @@ def _started(program: Program) -> subprocess.Popen[bytes]:
         env=dict(program.environment),
         stdin=subprocess.PIPE if program.input else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        # Standard error joins the output, so that the order in which a program has written is preserved.
         stderr=subprocess.STDOUT,
         bufsize=0,
         start_new_session=True,
@@ -230,6 +247,8 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Whether a program has ended; it is not waited for, where possible, so that its id is not reused."""
     if not hasattr(os, "waitid"):  # pragma: no cover - macOS before Python 3.13
         return process.poll() is not None
+    # `WNOWAIT` leaves the program waitable, so that its id is not reused. A process that was reaped by other code
+    # raises `ChildProcessError`, which is an `OSError`.
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -248,6 +267,7 @@ def _read(descriptor: int, output: ProgramOutput) -> bool:
 def _fed(descriptor: int, feed: memoryview) -> memoryview:
     """Write what the pipe accepts, and return the rest; empty if the program has closed the pipe."""
     try:
+        # A write of one chunk at most: the pipe accepts a part of it, and reading comes first again.
         return feed[os.write(descriptor, feed[:_CHUNK]) :]
     except BrokenPipeError:
         return feed[len(feed) :]

@@ -146,6 +146,7 @@ class ShellRule:
                 raise PromptValidationError(
                     f"{field.name} of a shell rule is a {type(value).__name__}; write True or False"
                 )
+        # The program that is run may differ from the one in the prefix, and must be a bare name too.
         for name, program in (("prefix", self.prefix[:1]), ("runs", self.runs[:1] or self.prefix[:1])):
             if not program or not _PROGRAM.fullmatch(program[0]):
                 given = repr(program[0]) if program else "nothing"
@@ -240,6 +241,7 @@ def match_command(
     Raises:
         ToolValidationError: no rule allows it; the message gives the reason, and what is allowed.
     """
+    # The longest prefix first: a rule for `git log` precedes one for `git`, and its refusal is the more precise one.
     fitting = sorted((rule for rule in rules if rule.fits(command)), key=lambda rule: -len(rule.prefix))
     faults: list[str] = []
     for rule in fitting:
@@ -247,6 +249,7 @@ def match_command(
         if fault is None:
             return rule
         faults.append(fault)
+    # Only the most precise refusal is shown.
     if faults:
         raise ToolValidationError(f"{faults[0]}.")
     if not rules:
@@ -305,10 +308,12 @@ def _forbids(pattern: str, token: str) -> bool:
         return True
     if pattern.startswith("--"):
         name = token.partition("=")[0]
+        # Programs accept shortened long options, so `--out` is refused where `--output` is.
         return (
             name.startswith("--") and len(name) > len("--") and (fnmatchcase(name, pattern) or pattern.startswith(name))
         )
     is_letter = re.fullmatch(r"-[^-]", pattern) is not None
+    # Letters may be joined, so `-o` also appears in `-no` and in `-ofile`.
     return is_letter and re.match(r"-[^-]", token) is not None and pattern[1] in token[1:]
 
 
@@ -321,6 +326,7 @@ def _is_among(options: Sequence[str], token: str) -> bool:
     name = token.partition("=")[0] if token.startswith("--") else token
     if any(fnmatchcase(name, word) for word in words):
         return True
+    # Digits may follow a letter, as in `-n5`.
     return not token.startswith("--") and all(letter in letters or letter in "0123456789" for letter in token[1:])
 
 
@@ -333,6 +339,8 @@ def _leads_out(token: str, place: ArgumentPath) -> str | None:
         )
     folder = os.fspath(place.folder)
     for path in paths_in(token):
+        # Without this test, each token would cost several system calls. `lexists` also finds links that lead to
+        # nothing.
         is_there = os.path.lexists(f"{folder}/{path.partition('/')[0]}")  # most are not paths
         if is_there and not Path(os.path.realpath(f"{folder}/{path}")).is_relative_to(place.root):
             text = "is or goes through a link that leads out of the folder. Give a path without it"
@@ -343,9 +351,12 @@ def _leads_out(token: str, place: ArgumentPath) -> str | None:
 def paths_in(token: str) -> Iterator[str]:
     """The parts of a token that a program may treat as a path."""
     yield token
+    # A part that is longer than the longest path cannot name a file; without a bound, a token of a megabyte would take
+    # quadratic time.
     for separator in _SEPARATOR.finditer(token, max(0, len(token) - MAX_PATH_BYTES)):
         yield token[separator.end() :]
     if _JOINED.match(token):
+        # The value of a joined option may begin after any letter: `-xfile` may be `-x file` or `-x -f ile`.
         yield from (token[start:] for start in range(max(2, len(token) - MAX_PART_BYTES), len(token)))
 
 

@@ -118,6 +118,7 @@ class ShellToolsSection(Section[None]):
         root: Path = Path()
         rules: tuple[ShellRule, ...] = ()
         try:
+            # Resolved once: rules compare real paths with it, and a link that is changed later must not move the root.
             root = filesystem.root if filesystem else Path(cast("str", self.folder)).resolve(strict=True)
             if not root.is_dir():
                 faults.append(f"folder {str(root)!r} is not a folder; give one, or a HostFilesystem over one")
@@ -132,6 +133,7 @@ class ShellToolsSection(Section[None]):
         timeout = cast("object", self.timeout)  # whatever was given
         if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
             faults.append(f"timeout is {timeout!r}; give a positive timedelta: timedelta(seconds=60)")
+        # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
         most = cast("object", self.max_output_bytes)
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             faults.append(f"max_output_bytes is {most!r}; give a number of bytes, at least 1")
@@ -152,8 +154,10 @@ def _environment(root: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
+        # Without it, git would search the parents of the root for a repository.
         "GIT_CEILING_DIRECTORIES": os.fspath(root.parent),
         "GIT_NO_LAZY_FETCH": "1",
+        # `git status` would otherwise write to the index, so a command that only reads would change the folder.
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
     }
@@ -168,6 +172,7 @@ def _faults_of_environment(given: object) -> list[str]:
             faults.append(f"environment holds the invalid name {name!r}")
         elif not isinstance(value, str) or "\0" in value:
             faults.append(f"environment[{name!r}] is {value!r}; give a string without NUL")
+        # A relative folder of `PATH` is searched relative to where the program starts, which the model can write to.
         elif name == "PATH" and not all(Path(part).is_absolute() for part in value.split(os.pathsep)):
             faults.append(
                 f"environment['PATH'] is {value!r}; give absolute folders, so that a program cannot be planted"

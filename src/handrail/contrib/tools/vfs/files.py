@@ -367,6 +367,7 @@ def shown_pattern(pattern: str) -> str:
 
 def at_any_depth(pattern: str) -> str:
     """The pattern that finds the same names in all folders below; empty if this one does, or looks in certain ones."""
+    # Longer patterns are repeated in a shortened form, to which `**/` cannot be added.
     return "" if "/" in pattern or pattern == "**" or len(pattern) > _LONGEST_PATTERN else f"**/{pattern}"
 
 
@@ -380,6 +381,7 @@ def path_in_line(path: str) -> str:
     """A path as it appears in a line of a result: a JSON string if it holds control characters."""
     if not _CONTROLS.search(path):
         return path
+    # JSON leaves U+007F to U+009F and the Unicode line separators as they are, so they are escaped here.
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(path, ensure_ascii=False))
 
 

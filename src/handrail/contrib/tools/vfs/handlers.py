@@ -87,6 +87,7 @@ class FileHandlers:
             found = _scanned(filesystem, params.path, Pattern(params.pattern or "*"), look)
             folder = filesystem.stat(params.path).path
         entries = found.entries
+        # An empty folder has no entry 1, and listing it is not a fault.
         if params.offset > max(len(entries), 1):
             there = count_noun(len(entries), "entry", "entries")
             raise ToolValidationError(f"$.offset: there are {there}, so there is none at {params.offset:,}.")
@@ -96,6 +97,7 @@ class FileHandlers:
 
     def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
         """Show what matches, and store the whole list if it is long."""
+        # Registered before the search: the reducer must exist when the result of this call is applied.
         register_overflow(context.session, FilesFound)
         with self._filesystem(context) as filesystem:
             pattern = Pattern(params.pattern)
@@ -121,6 +123,7 @@ class FileHandlers:
                 return ToolResult.ok(search.of(filesystem, stats, LeftOut.of(found)))
             by = filesystem.unsearched(there.path)
             if by is not None:
+                # Naming a file must not bypass the rules that leave it out of searches.
                 raise ToolValidationError(f"$.path: {there.path} is left out of searches, because of {by}.")
             if there.kind == "symlink":
                 _refuse_link_to_folder(filesystem, there.path)
@@ -149,6 +152,8 @@ class FileHandlers:
         with self._filesystem(context) as filesystem:
             created = not filesystem.exists(params.path)
             filesystem.write_text(params.path, params.content)
+            # The identity is of the text that was written, and not of what is read again: a change in between counts as
+            # unread.
             path, data = normalise(params.path), params.content.encode()
             shown = FileShown(path, identity_of(filesystem, path, data))
         return ToolResult.ok(FileWritten(path, created, len(data)), files_shown=(shown,))
@@ -172,6 +177,7 @@ class FileHandlers:
     def remove_file(self, params: RemoveFile, *, context: ToolContext) -> ToolResult[FileRemoved]:
         """Remove a file or folder."""
         with self._filesystem(context) as filesystem:
+            # Before the removal, because afterwards there is neither a kind nor a shortest path.
             there = filesystem.stat(params.path)
             held = filesystem.remove(there.path, recursive=params.recursive)
         return ToolResult.ok(FileRemoved(there.path, there.kind, held))
@@ -184,14 +190,12 @@ class FileHandlers:
             return ToolResult.ok(FileMoved(path, normalise(params.new_path)))
 
     def _kept(self, entries: tuple[FileStat, ...], context: ToolContext) -> KeptText:
-        """The stored part of a long list."""
         lines = [format_entry(entry) for entry in entries]
         return store_overflow(
             name_of_tool("glob_files", context), lines, [entry.path for entry in entries], self.limits
         )
 
     def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
-        """The walk options of one call."""
         return WalkRequest(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
 
     @contextmanager
@@ -244,6 +248,7 @@ def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: W
     """
     if pattern is None:
         name = path.rpartition("/")[2]
+        # The name is escaped, so that `*` or `[` in it is not a pattern.
         found = filesystem.scan(parent_of(path), escape(name), look)
         hidden = found.start_ignored or found.ignored > 0
     else:
@@ -261,6 +266,7 @@ def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:
     seconds = float(limits.search_seconds)
     if context.deadline is not None:
         seconds = min(seconds, context.deadline.remaining().total_seconds())
+    # Measured in monotonic time, so that setting the clock of the machine does not end or prolong a search.
     now, end = context.clock.monotonic, context.clock.monotonic() + seconds
     return lambda: now() >= end
 
@@ -308,10 +314,12 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
         FilesystemError: there is no file, or it cannot be read.
     """
     stat = filesystem.stat(path)
+    # A pipe or device could block the read, or never end.
     if stat.kind == "special":
         return Content(stat.path, _SPECIAL, "")
     start = filesystem.read_start(path, START_BYTES)
     if start.size > limits.file_bytes:
+        # The identity is computed first: if the file changes before the second read, it counts as unread.
         identity = filesystem.identity(path)
         return Content(stat.path, described(filesystem.read_start(path, START_BYTES), limits), identity)
     if start.size <= len(start.data):
@@ -319,6 +327,7 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
     if start.size > MOST_HASHED_BYTES:
         identity = filesystem.identity(path)
         return Content(stat.path, decode_text(filesystem.read_bytes(path)), identity)
+    # The size may have changed since `read_start`; the digest is that of the bytes which are decoded.
     data = filesystem.read_bytes(path)
     return Content(stat.path, decode_text(data), digest_of((data,)))
 

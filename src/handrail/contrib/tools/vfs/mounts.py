@@ -57,8 +57,11 @@ class MountedFilesystem:
             raise ValueError("there is nothing to mount; give a filesystem for each name: {'src': filesystem}")
         for name, filesystem in mounts.items():
             _check(name, filesystem)
+        # Two paths for one file would have two records of what was read, and rules for one would not hold for the
+        # other.
         if len({id(filesystem) for filesystem in mounts.values()}) < len(mounts):
             raise ValueError("one filesystem is mounted twice, so that its files would have two paths; mount it once")
+        # Sorted, so that listings, walks and the parts of a snapshot have one order.
         self._mounts = dict(sorted(mounts.items()))
         self._filter = PathFilter()
         self._turn = Turn()
@@ -75,6 +78,7 @@ class MountedFilesystem:
 
     def with_parts(self, behind: Callable[[Filesystem], Filesystem]) -> Self:
         """The same tree with each filesystem replaced by what `behind` returns: the same files behind a filter."""
+        # A copy shares the turn, so calls through either tree exclude each other.
         whole = copy(self)
         whole._mounts = {name: behind(part) for name, part in self._mounts.items()}  # noqa: SLF001 - its own class
         return whole
@@ -130,6 +134,7 @@ class MountedFilesystem:
         """What a folder holds; see `Filesystem.list`."""
         folder = normalise(path)
         if folder == ROOT:
+            # The root is not in any mount, so it is listed from the names alone.
             return tuple(
                 FileStat(name, "folder", 0) for name in self._names() if self._filter.shows(name, name, "folder")
             )
@@ -215,14 +220,17 @@ class MountedFilesystem:
             SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
             ModelVisibleError: the call may not write; see `handrail.transaction.check_write`.
         """
+        # Compared by turn, because all filtered copies of one tree share it and may restore each other's snapshots.
         if not isinstance(snapshot, _Moment) or snapshot.turn is not self._turn:
             raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
+        # The order of the mounts is fixed, so each part gets its own snapshot.
         for filesystem, part in zip(self._mounts.values(), snapshot.parts, strict=True):
             filesystem.restore(part)
 
     def _scan_all(self, pattern: PathPattern, look: WalkRequest) -> Scan:
         """The matches in all mounts, and among the mounts themselves."""
         found = Scan()
+        # The limit applies to the whole walk, so each mount gets what the ones before have left.
         for name in self._names():
             if found.stopped is not None or found.looked_at == look.most:
                 return replace(found, stopped=found.stopped or "number")
@@ -232,6 +240,7 @@ class MountedFilesystem:
                 continue
             fits = (mount,) if pattern.end in rest.start else ()
             inside = Scan()
+            # A pattern such as `src/*` leads into one mount only; the others are not walked.
             if pattern.leads_on(rest.start):
                 left = None if look.most is None else look.most - found.looked_at - 1
                 with _paths_of_mount(name):
@@ -257,7 +266,6 @@ class MountedFilesystem:
             yield filesystem, inner
 
     def _found(self, path: str) -> _Place:
-        """The place of an existing path."""
         place = self._place(path)
         if place is None:
             if normalise(path) == ROOT:
@@ -274,7 +282,6 @@ class MountedFilesystem:
             yield filesystem, inner
 
     def _target(self, path: str) -> _Place:
-        """The place of a path that is to be made."""
         place = self._place(path)
         if place is None:
             msg = (
@@ -303,6 +310,7 @@ def _paths_of_mount(name: str) -> Generator[None]:
     try:
         yield
     except FilesystemError as error:
+        # The type is preserved, because callers distinguish the subclasses.
         raise type(error)(f"in {name!r}, where paths are relative: {error}", path=join(name, error.path)) from error
 
 

@@ -134,7 +134,10 @@ def store_overflow(tool: str, lines: Sequence[str], paths: Sequence[str], limits
     """
     ends = accumulate(len(line) + 1 for line in lines)
     fit = sum(1 for end in ends if end <= limits.kept_characters)
+    # One line even if it is too long by itself, or the key would name an empty text.
     text = "".join(f"{line}\n" for line in lines[: max(fit, 1)])
+    # Toolsets with a prefix have other files, so equal texts must not have the same key. Without a prefix, keys depend
+    # on the text alone.
     named = text if _own_name(tool) == tool else f"{tool}\n{text}"
     return KeptText(hashlib.sha256(named.encode()).hexdigest()[:8], tool, text, tuple(paths))
 
@@ -160,6 +163,7 @@ def kept_text(session: Session, key: str, *, reader: str = _READER) -> KeptText:
     if kept is None:
         asked = repr(shorten(key, _LONGEST_SHOWN))
         raise ToolValidationError(f"$.key: there is no kept text {asked}. {_those_kept(session)}")
+    # A key of another toolset would show files that this one may not read.
     if kept.reader != reader:
         raise ToolValidationError(
             f"$.key: {key!r} is a result of {kept.tool}, whose files are those of another toolset. Read it with "
@@ -191,6 +195,7 @@ def _what_is_found(kept: KeptText, filesystem: Filesystem) -> str:
     hidden = [path for path in kept.paths if not _is_found(path, filesystem, content=content)]
     if not hidden:
         return kept.text
+    # The marks are those that follow a path in a line of `grep_files` (`:` and `-`) or `glob_files` (`/` and space).
     starts = tuple(f"{path_in_line(path)}{mark}" for path in hidden for mark in ":-/ ")
     # Split only at the line ends of `store_overflow`: a line of a file may hold other characters that end lines.
     return "\n".join(_NOT_SHOWN if line.startswith(starts) else line for line in kept.text.split("\n"))
@@ -200,6 +205,7 @@ def _is_found(path: str, filesystem: Filesystem, *, content: bool) -> bool:
     """Whether a search finds a path; `content` for lines of the file, not only its existence."""
     try:
         is_link = filesystem.stat(path).kind == "symlink"
+        # The name of a link is listed even if its target does not exist; its lines are those of the target.
         if is_link and not content:
             return True
         is_left_out = filesystem.unsearched(path, named=False) is not None
@@ -217,8 +223,10 @@ def _take_over(view: SliceView[KeptText], value: CanOverflow) -> Change[KeptText
     kept = value.kept
     if kept is None:
         return Unchanged()
+    # The same text again moves to the end, as the newest.
     others = tuple(other for other in view if other.key != kept.key)
     if len(others) >= MAX_OVERFLOWS:
+        # Half of them at once, so that the slice is not replaced as a whole by every further result.
         return Replace((*others[MAX_OVERFLOWS // 2 :], kept))
     return Append(kept) if len(others) == len(view) else Replace((*others, kept))
 

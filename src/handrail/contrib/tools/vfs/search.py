@@ -237,9 +237,11 @@ def matcher(pattern: str, *, ignore_case: bool) -> Matches:
             "set context to see those that follow."
         )
     try:
+        # pydantic's Rust engine, because `re` backtracks, and a pattern such as `(a+)+$` takes exponential time in it.
         schema = core_schema.str_schema(pattern=f"(?i){pattern}" if ignore_case else pattern, regex_engine="rust-regex")
         return SchemaValidator(schema).isinstance_python
     except SchemaError as error:
+        # The engine reports the reason after this word; a pattern that is too large has none.
         _, found, why = str(error).rpartition("error: ")
         reason = why if found else "it becomes too large; repeat less in it"
         raise ToolValidationError(
@@ -323,10 +325,12 @@ class Search:
         return text
 
     def _read(self, filesystem: Filesystem, stat: FileStat) -> str | NotText:
+        # Checked by size first, so that a large file is not read.
         if too_large(stat.size, self._limits):
             return NotText(f"larger than {self._limits.file_bytes:,} bytes")
         try:
             text = decode_text(filesystem.read_bytes(stat.path))
+        # A file that was removed or became unreadable after the listing does not end the search.
         except FilesystemError:
             return NotText("cannot be read")
         return NotText("not text") if isinstance(text, NotText) else text
@@ -339,6 +343,7 @@ class Search:
             if self._is_over():
                 self._stopped = "time"
                 break
+            # A long line is searched in part, and counted, so that the model learns that a match may be missing.
             self._cut += len(line) > MAX_SEARCHED_CHARACTERS
             if self._matches(line[:MAX_SEARCHED_CHARACTERS]):
                 found.append(number)
@@ -353,6 +358,7 @@ class Search:
         around, matching, next_number = self._asked.context, frozenset(found), -1
         numbers = {n for at in found for n in range(max(at - around, 0), min(at + around + 1, len(lines)))}
         for number in sorted(numbers):
+            # Separates groups of lines that do not adjoin, as `grep` does.
             if around and number != next_number and self._lines:
                 yield "--"
             mark = ":" if number in matching else "-"
@@ -362,6 +368,7 @@ class Search:
     def _take(self, lines: Iterable[str]) -> None:
         for line in lines:
             self._room -= len(line) + 1
+            # The first line is always stored, so that there is something to show.
             if self._room < 0 and self._lines:
                 self._stopped = "room"
                 return

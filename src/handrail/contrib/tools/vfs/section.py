@@ -200,13 +200,17 @@ class VfsToolsSection(Section[None]):
                     "mounts={'files': filesystem, ...}.",
                     section_path=(self.key,),
                 )
+            # A copy, so that a later change of the caller's dictionary has no effect.
             set_field(self, "mounts", dict(self.mounts))
             set_field(self, "filesystem", MountedFilesystem(self.mounts))
+        # The filter is applied to the bound filesystem, so that other tools of the prompt do not see excluded paths
+        # either.
         if isinstance(self.filesystem, Filesystem):
             set_field(self, "filesystem", self.filesystem.filtered(path_filter))
         if self.filesystem is not None:
             set_field(self, "resources", _with_filesystem(self.resources, self.filesystem))
         Section.__post_init__(self)
+        # The policy must use the same filter: otherwise its message could reveal an excluded path.
         kept = tuple(_behind(policy, path_filter) for policy in self.policies)
         if self.read_only:
             kept = tuple(policy for policy in kept if not isinstance(policy, ReadBeforeWritePolicy))

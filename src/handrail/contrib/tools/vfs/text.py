@@ -116,6 +116,7 @@ def described(start: FileStart, limits: VfsLimits) -> NotText:
     """The kind of a file that is too large to be read, from its first bytes."""
     if b"\0" in start.data:
         return _binary(start.data, start.size)
+    # More than the decoded start is not read, so text is assumed to continue as it begins.
     try:
         getincrementaldecoder("utf-8")().decode(start.data)  # accepts a character that is cut off at the end
     except UnicodeDecodeError as error:
@@ -163,6 +164,7 @@ def with_lf(text: str) -> str:
 
 def lines_of(text: str) -> list[str]:
     """The lines of a text without their line ends."""
+    # Only LF and CRLF end lines: `str.splitlines` would also split at form feeds and Unicode separators.
     lines = with_lf(text).split("\n")
     if not lines[-1]:
         lines.pop()
@@ -192,6 +194,7 @@ def excerpt(text: str, asked: ReadFile, limits: VfsLimits, *, path: str) -> File
     rest = _rest_of_line(lines, asked, path)
     last, shown = asked.offset, [rest[: limits.characters]]
     room = limits.characters - len(rest)
+    # Never more than the section allows, whatever the model asks for.
     most = min(asked.offset - 1 + min(asked.limit or limits.lines, limits.lines), len(lines))
     while last < most and room > len(lines[last]):
         room -= len(lines[last]) + 1
@@ -251,6 +254,8 @@ class Replacements:
         for number, piece in enumerate(self.pieces[:-1], 1):
             start = _past(at, piece)
             at, new_at = _past(start, self.old), _past(_past(new_at, piece), self.new)
+            # A position in column 1 is the start of a line, so one text ends with a line end and the other one does
+            # not.
             ends_differ = (at[1] == 1) != (new_at[1] == 1)
             if number == last and not self.pieces[-1] and ends_differ:  # one text ends without a line end
                 at, new_at = _past_line_end(at), _past_line_end(new_at)
@@ -308,6 +313,7 @@ def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
     if old == new:
         raise ToolValidationError("$.new is the same text as $.old, so nothing would change.")
     seen = with_lf(text)
+    # One more than listed is enough to know that there are more; a text may have a million occurrences.
     found = list(islice(_starts(seen, old), _LISTED + 1))
     if not found:
         raise ToolValidationError(
@@ -357,6 +363,8 @@ def _with_own_line_ends(text: str, pieces: list[str], *, old: str, new: str) -> 
     for piece in pieces[:-1]:
         to = at + piece.count("\n")
         kept += ends[at:to]
+        # The last line may have no end; a new line there gets that of the line before. A text without CRLF does not
+        # come here, so `ends` is not empty.
         kept += [ends[min(to, len(ends) - 1)]] * new.count("\n")
         at = to + old.count("\n")
     kept += ends[at:]
@@ -371,6 +379,7 @@ def _nearest(text: str, old: str) -> str:
         return differing
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
     lines: dict[str, str] = {}
+    # Bounded, because comparing lines by similarity takes long.
     for number, line in enumerate(text.split("\n", _LINES_COMPARED)[:_LINES_COMPARED], 1):
         lines.setdefault(line.strip()[:_SHOWN_OF_LINE], f"{number}: {_shown(line)}\n")
     near = get_close_matches(wanted[:_SHOWN_OF_LINE], lines, n=_NEAREST) if wanted else []
@@ -382,6 +391,7 @@ def _nearest(text: str, old: str) -> str:
 def _started(text: str, old: str) -> str:
     """Where a text agrees with the first lines of a piece, and how it continues; empty if nowhere."""
     ends = [0, *(found.end() for found in re.finditer("\n", old))]
+    # A longer start can occur only where a shorter one does, so the longest is found by bisection.
     agreeing = bisect_right(ends, 0, key=lambda end: old[:end] not in text) - 1
     start = old[: ends[agreeing]]
     if not start.strip():
