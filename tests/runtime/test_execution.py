@@ -14,7 +14,15 @@ import pytest
 
 from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime.execution import ASYNC, BLOCKING, Async, Blocking, ExecutionTimeoutError, run_to_completion
+from handrail.runtime.execution import (
+    ASYNC,
+    BLOCKING,
+    Async,
+    Blocking,
+    ExecutionTimeoutError,
+    run_to_completion,
+    wait_until_done,
+)
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Note, call, executor, tool
@@ -367,3 +375,19 @@ def test_a_task_that_ends_as_its_call_is_cancelled_is_not_heard() -> None:
 
     asyncio.run(run())
     assert late.ended == []
+
+
+@pytest.mark.anyio
+async def test_who_waits_until_all_is_done_is_cancelled_only_then() -> None:
+    """However often it is cancelled meanwhile."""
+    loop = asyncio.get_running_loop()
+    work: asyncio.Future[None] = loop.create_future()
+    waiter = asyncio.ensure_future(wait_until_done((work,)))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        waiter.cancel()
+    await asyncio.sleep(0)
+    assert not waiter.done()
+    work.set_result(None)
+    with pytest.raises(asyncio.CancelledError):
+        await waiter

@@ -20,7 +20,7 @@ from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.environment import Environment, session_ledger
-from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion
+from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
 from handrail.session.call_ref import MAX_IDENTITY_CHARACTERS, NESTED_SEPARATOR, is_reply
@@ -219,7 +219,8 @@ class ToolExecutor:
         _check_calls("ToolExecutor.execute_all_async", calls)
         # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
         # queue in the order asked.
-        tasks = [asyncio.ensure_future(self.execute_async(call, reply=reply)) for call in calls]
+        asked = tuple(calls)  # before the first task: an iterable that raises must not leave a call without an owner
+        tasks = [asyncio.ensure_future(self.execute_async(call, reply=reply)) for call in asked]
         try:
             errors = await _errors_of(tasks)
         finally:
@@ -257,12 +258,9 @@ def _ends_reply(error: BaseException | None) -> bool:
 
 async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
     """Cancel the calls that have not ended, and wait until they have been rolled back."""
-    unfinished = [task for task in tasks if not task.done()]
-    for task in unfinished:
-        task.cancel()
-    # `asyncio.wait` refuses an empty set. It does not raise the exceptions of the tasks, which are rolled back by then.
-    if unfinished:
-        await asyncio.wait(unfinished)
+    for task in tasks:
+        task.cancel()  # does nothing to one that has ended
+    await wait_until_done(tasks)
 
 
 _TEXT: type[object] = str

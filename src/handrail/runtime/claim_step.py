@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
@@ -246,14 +247,16 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
     # Refuses the call if the holder waits, directly or not, for a turn of this one.
     if holder is not None:
         ticket.wait_on(holder)
-    changed = busy.changed()
+    changed: Future[None] | None = None
     try:
+        changed = busy.changed()
         if not changed.done():
             waits.say(busy.row, holder_runs=_runs_beside(run, busy.row, holder))
         await run.mode.wait(changed, seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(busy.message) from None
     finally:
-        changed.cancel()
+        if changed is not None:
+            changed.cancel()
         if holder is not None:
             ticket.stop_waiting_on(holder)

@@ -24,7 +24,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future, wait
 from contextvars import Context, copy_context
 from functools import partial
@@ -346,6 +346,22 @@ def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
     else:
         ended.set_exception(error)
     late(ended)
+
+
+async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
+    """Wait until all futures are done, also when this task is cancelled meanwhile, however often.
+
+    Raises:
+        CancelledError: the task was cancelled; the futures are done by then.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while unfinished := [future for future in futures if not future.done()]:
+        try:
+            await asyncio.wait(unfinished)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def _pass_on_loop(late: Late, loop: Future[Any]) -> None:

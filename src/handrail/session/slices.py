@@ -72,7 +72,7 @@ class StoredItems(Generic[T]):
         """An item, or a list of some."""
         with self._lock:
             start = place.start or 0 if isinstance(place, slice) else place
-            if start < self._count:
+            if self._count and start < self._count:
                 self._read()
             elif isinstance(place, slice):
                 stop = None if place.stop is None else place.stop - self._count

@@ -57,6 +57,14 @@ def test_the_first_item_reads_all_of_them_once() -> None:
     assert cut[:] == ["a", "b"]
 
 
+def test_a_place_from_the_end_reads_them_once() -> None:
+    """However often it is asked for."""
+    load = Loading()
+    items = StoredItems(3, load)
+    assert (items[-1], items[-1], items[-2:]) == ("c", "c", ["b", "c"])
+    assert (load.times, len(items)) == (1, 3)
+
+
 def test_a_store_that_fails_is_asked_again() -> None:
     """Whoever asked is told; nothing is lost."""
     load = Loading()

@@ -61,7 +61,7 @@ from handrail.agents.toolsets.labelled_toolset import (
     static_names,
 )
 from handrail.agents.toolsets.listing import listing_of
-from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
+from handrail.errors import AgentDepthError, AgentError, CallPostponed, HandrailError, PromptEvaluationError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
@@ -245,23 +245,31 @@ class AgentRun:
             self.tree.notify(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
             )
-            dispatcher = self.session.dispatcher
-            waits = dispatcher.subscribe(EffectAwaited, lambda wait: self.tree.notify(CallWaits.of(self.path, wait)))
             try:
-                ends, raises = (
-                    dispatcher.subscribe(ToolInvoked, self._call_ended),
-                    dispatcher.subscribe(ToolRaised, self._raised),
-                )
-                with self.opened(), waits, ends, raises:
+                with self.opened(), self._listening():
                     result = await self._run(input, conversation, spent, output_type)
             except BaseException as error:
-                # The conversation may end in the middle of a reply; a later run resumes from it.
-                conversation.save_pending()
+                try:
+                    # The conversation may end in the middle of a reply; a later run resumes from it.
+                    conversation.save_pending()
+                except HandrailError as fault:  # the store has failed: what ended the run is raised, and not this
+                    error.add_note(f"its last messages could not be stored: {fault}")
                 self.tree.notify(RunEnded(self.path, "failed", _describe(error), self._used))
                 raise
         # After the stack has been closed, so that a listener sees an answer only when nothing is open any more.
         self.tree.notify(RunEnded(self.path, result.status, str(result.output), result.usage))
         return result
+
+    @contextmanager
+    def _listening(self) -> Generator[None]:
+        """Notify the listener of the run of what its calls do."""
+        dispatcher = self.session.dispatcher
+        with ExitStack() as subscribed:
+            wait = dispatcher.subscribe(EffectAwaited, lambda wait: self.tree.notify(CallWaits.of(self.path, wait)))
+            subscribed.enter_context(wait)
+            subscribed.enter_context(dispatcher.subscribe(ToolInvoked, self._call_ended))
+            subscribed.enter_context(dispatcher.subscribe(ToolRaised, self._raised))
+            yield
 
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
         """Run another agent on a session of its own; see `CurrentRun.call_agent`.

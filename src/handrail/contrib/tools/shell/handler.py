@@ -17,7 +17,7 @@ from handrail.errors import EffectUncertain, FilesystemError, ToolValidationErro
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime.execution import run_in_thread
+from handrail.runtime.execution import run_in_thread, wait_until_done
 from handrail.session import stored_as
 
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
@@ -111,9 +111,11 @@ class ShellHandler:
             # The changes of the call are rolled back when this function returns, so the program must have ended by
             # then.
             run.stop()
-            await asyncio.wait((work,))
-            with suppress(Exception):
-                work.result()  # so that asyncio does not log that its exception was never retrieved
+            try:
+                await wait_until_done((work,))
+            finally:
+                with suppress(Exception):
+                    work.result()  # so that asyncio does not log that its exception was never retrieved
             raise
         return work.result()
 
