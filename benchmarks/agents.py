@@ -20,7 +20,10 @@ CALLS = 200
 BARE = "bare PydanticAI, 200 replies of one call"
 """The floor: an agent without Handrail, with the same model, instructions and tool."""
 
-BOUNDS = (Bound("agent file, 200 replies of one call", BARE, 1.1),)
+BOUNDS = (
+    Bound("agent file, 200 replies of one call", BARE, 1.1),
+    Bound("agent file, 20 replies of ten calls", "bare PydanticAI, 20 replies of ten calls", 1.15),
+)
 
 _AGENT = "---\nname: worker\ntools: [add]\n---\nAdd what you are given.\n"
 _RULES = ApprovalRules(allow=(Rule("add"),))

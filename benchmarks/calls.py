@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,7 +12,7 @@ from typing import Any, cast
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypeAliasType
 
-from benchmarks.timing import Bound
+from benchmarks.timing import Bound, Limit
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
@@ -18,12 +20,20 @@ from handrail.runtime import IdempotencyConfig, Session, ToolCall
 
 ARGUMENTS = '{"entity_id":"abc-123","limit":5,"tags":["a","b"]}'
 EARLIER = 10_000
+FILES = 5_000
 
 BOUNDS = (
     Bound("success", "floor", 4.0),
     Bound("success after 10,000 results", "success", 1.1),
     Bound("rollback", "success", 1.2),
+    Bound("replay", "success", 1.0),
+    Bound("success, 5,000 files", "success", 1.1),
+    Bound("rollback, 5,000 files", "rollback", 1.1),
 )
+
+
+KEPT = "kept in memory of each call"
+LIMITS = (Limit(KEPT, 0.5, "kB"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +105,13 @@ def _tools() -> list[Tool[Lookup, Found]]:
     ]
 
 
-def _executor(*, earlier: int = 0, files: bool = False) -> ToolExecutor:
+def _executor(*, earlier: int = 0, files: int | None = None) -> ToolExecutor:
     session = Session()
     for number in range(earlier):
         session.dispatch(Found(str(number), ""))
     section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=_tools())
-    resources = {Filesystem: InMemoryFilesystem()} if files else {}
+    paths = {f"area{number % 50}/file{number}.txt": "x" for number in range(files or 0)}
+    resources = {} if files is None else {Filesystem: InMemoryFilesystem(paths)}
     prompt = Prompt(PromptTemplate(ns="benchmarks", key="calls", sections=[section])).bind(resources=resources)
     return ToolExecutor(prompt=prompt, session=session)
 
@@ -121,6 +132,27 @@ def _calling(
         return message
 
     return call
+
+
+def memory_cases() -> dict[str, Callable[[], object]]:
+    """What is measured in kilobytes."""
+    return {KEPT: _kept_per_call}
+
+
+def _kept_per_call() -> float:
+    """The kilobytes that a call leaves in memory: its event, its identity, its result in a slice."""
+    call = _calling(_executor(), "succeed", fresh_ids=True)
+    for _ in range(100):
+        call()
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(EARLIER):
+        call()
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return (after - before) / EARLIER / 1000
 
 
 def _floor() -> bytes:
@@ -145,8 +177,10 @@ def cases() -> dict[str, Callable[[], object]]:
         "success": _calling(empty, "succeed"),
         f"success after {EARLIER:,} results": _calling(_executor(earlier=EARLIER), "succeed"),
         "rollback": _calling(empty, "fail", success=False),
+        f"success, {FILES:,} files": _calling(_executor(files=FILES), "succeed"),
+        f"rollback, {FILES:,} files": _calling(_executor(files=FILES), "fail", success=False),
         "success, read": _calling(empty, "read"),
-        "success, writing a file": _calling(_executor(files=True), "write"),
+        "success, writing a file": _calling(_executor(files=0), "write"),
         "success, external": _calling(_executor(), "charge", fresh_ids=True),
         "replay": _calling(_executor(), "once"),
         "rollback after 10,000 results": _calling(_executor(earlier=EARLIER), "fail", success=False),

@@ -34,14 +34,14 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a benchmark promises in figures: `case` takes at most `at_most` milliseconds, or makes so many megabytes.
+    """What a benchmark promises in figures: `case` takes at most `at_most` milliseconds, or so much memory or disk.
 
-    A case that is measured in megabytes is not timed: called once, it returns how many.
+    A case that is measured in kilobytes or megabytes is not timed: called once, it returns how many.
     """
 
     case: str
     at_most: float
-    unit: Literal["ms", "MB"]
+    unit: Literal["ms", "kB", "MB"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def figures(
     """Each limit with the figure that was measured.
 
     Raises:
-        TypeError: a case that is measured in megabytes returns something else than a number.
+        TypeError: a case that is measured in kilobytes or megabytes returns something else than a number.
     """
     found: list[Figure] = []
     for limit in limits:
@@ -92,7 +92,7 @@ def figures(
 
 def timed(cases: Mapping[str, Callable[[], object]], limits: Sequence[Limit]) -> dict[str, Callable[[], object]]:
     """The cases that are timed."""
-    sizes = {limit.case for limit in limits if limit.unit == "MB"}
+    sizes = {limit.case for limit in limits if limit.unit != "ms"}
     return {name: case for name, case in cases.items() if name not in sizes}
 
 

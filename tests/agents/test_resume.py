@@ -310,9 +310,14 @@ def test_no_call_is_carried_out_once_the_store_has_gone(desk: Desk) -> None:
         "desk": [[NOTE], [Asked("d2", "pay", {"order": "tea"}), Asked("d3", "note", {"text": "b"})], "Done."]
     }
     reader = Reader(replies)
-    options = RunOptions(session=Session.open(kept_in, "s"), model=reader.model(), asker=leave)
+    heard: list[object] = []
+    session = Session.open(kept_in, "s")
+    options = RunOptions(session=session, model=reader.model(), asker=leave, listener=heard.append)
     with pytest.raises(StoreClosedError):
         desk.agent().run("Do it.", options)
+    assert [(type(event), event.status) for event in heard[-1:] if isinstance(event, RunEnded)] == [
+        (RunEnded, "failed")
+    ]
     assert (desk.world, desk.notes()) == ([], ["a"])
     assert desk.run(Reader(replies), asker=Clerk({"pay": Answer("yes")})).output == "Done."
     assert (desk.world, desk.notes()) == (["tea"], ["a", "b"])
