@@ -1,7 +1,7 @@
 # `make` alone explains. Every target prepares .venv first, once; all that is needed is a Python >= 3.11.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo diagrams test check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos format lock clean
+.PHONY: help setup demo diagrams test test-more test-fast check check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -9,7 +9,9 @@ ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 CODE := $(wildcard src tests examples benchmarks chaos)
-CHECKS := check-format lint pyright mypy imports pytest
+STATIC := check-format lint pyright mypy imports
+FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources tests/session/slices \
+	tests/session/session tests/serde/typed tests/serde/faults tests/serde/json_values tests/store/sqlite
 
 help: ## Say what can be made (this text)
 	@echo "Handrail. All that is needed is Python >= 3.11; the first run prepares .venv."
@@ -26,7 +28,20 @@ demo: setup ## Run the refund desk; ARGS="--model openai:..." runs it on a real 
 	@$(BIN)/python examples/refund_desk/main.py $(ARGS)
 
 test: setup ## Run every check below, all of them even if one fails; fail if any did
-	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
+	@sh scripts/test.sh
+
+test-more: setup ## Run the full forms of the long tests, and the tests on other Pythons that uv finds
+	@echo "--- full forms"
+	@HANDRAIL_TESTS=full $(BIN)/pytest --numprocesses 2 --dist loadgroup --durations 10 --durations-min 1 \
+		$$(grep -rl "tests.extent" tests --include="test_*.py")
+	@sh scripts/other-pythons.sh
+
+test-fast: setup ## Run the tests of the core that start no process and no server
+	@echo "--- the core"
+	@$(BIN)/pytest --numprocesses 2 --dist loadgroup $(FAST)
+
+check: setup ## Run the static checks alone
+	@$(MAKE) --no-print-directory --keep-going $(STATIC)
 
 check-format: setup ## Check: ruff format
 	@echo "--- ruff format --check"

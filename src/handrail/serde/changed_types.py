@@ -8,7 +8,7 @@ it is done only with what could not be read otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from pydantic_core import CoreConfig, CoreSchema, core_schema
 
@@ -95,9 +95,9 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
 def _untagged_within(part: Core) -> Core:
     """A part without the tags that are read directly within it."""
 
-    def untagged(each: Any) -> Any:  # noqa: ANN401 - a part, several, or what else stands there
+    def untagged(each: object) -> object:
         if isinstance(each, list):
-            return [untagged(one) for one in cast("list[Any]", each)]
+            return [untagged(one) for one in cast("list[object]", each)]
         if not isinstance(each, dict):
             return each
         held = cast("Core", each)

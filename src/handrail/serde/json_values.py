@@ -274,7 +274,6 @@ def foreign_values(value: object, path: Path = ()) -> Iterator[tuple[Path, str]]
     Yields:
         The path and the name of the type; the name of what is a key of the mapping there begins with "key ".
     """
-    plain = value.value if isinstance(value, Enum) else value
     plain: object = value.value if isinstance(value, Enum) else value
     if isinstance(plain, _FOREIGN):
         yield path, "bytes" if isinstance(plain, bytearray) else type(plain).__name__

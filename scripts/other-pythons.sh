@@ -1,0 +1,20 @@
+#!/bin/sh
+# Runs the tests on each other Python that uv finds on this machine; none is downloaded.
+set -eu
+cd "$(dirname "$0")/.."
+uv=.venv/bin/uv
+own=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+export UV_PYTHON_DOWNLOADS=never
+
+for version in 3.11 3.12 3.13 3.14; do
+    [ "$version" != "$own" ] || continue
+    if ! found=$("$uv" python find --no-project "$version" 2>/dev/null); then
+        echo "--- Python $version: not found, not tested"
+        continue
+    fi
+    echo "--- Python $version"
+    "$uv" venv --quiet --clear --python "$found" ".venv-$version"
+    "$uv" pip install --quiet --python ".venv-$version/bin/python" --require-hashes -r requirements/dev.txt
+    "$uv" pip install --quiet --python ".venv-$version/bin/python" --no-deps --no-build-isolation -e .
+    ".venv-$version/bin/python" -m pytest --numprocesses 2 --dist loadgroup
+done

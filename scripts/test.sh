@@ -1,0 +1,29 @@
+#!/bin/sh
+# What `make test` runs: the static checks beside the tests, all of them even if one fails. Fails if any did.
+set -u
+cd "$(dirname "$0")/.."
+bin=.venv/bin
+begun=$(date +%s)
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+check_statically() {
+    failed=0
+    for check in check-format lint pyright mypy imports; do
+        "${MAKE:-make}" --no-print-directory "$check" || failed=1
+    done
+    return $failed
+}
+
+check_statically >"$logs/static" 2>&1 &
+checks=$!
+# Branch coverage costs less where Python tells which branches were taken, from 3.14 on.
+core=$("$bin/python" -c 'import sys; print("sysmon" if sys.version_info >= (3, 14) else "ctrace")')
+echo "--- pytest"
+COVERAGE_CORE=$core "$bin/pytest" --cov --numprocesses 2 --dist loadgroup --durations 10 --durations-min 1
+tests=$?
+wait "$checks"
+static=$?
+cat "$logs/static"
+echo "--- $(($(date +%s) - begun)) s in all; tests: exit code $tests, static checks: $static"
+[ "$tests" -eq 0 ] && [ "$static" -eq 0 ]
