@@ -6,6 +6,7 @@
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
 ARGS ?=
+WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 CODE := $(wildcard src tests examples benchmarks chaos)
@@ -32,13 +33,13 @@ test: setup ## Run every check below, all of them even if one fails; fail if any
 
 test-more: setup ## Run the full forms of the long tests, and the tests on other Pythons that uv finds
 	@echo "--- full forms"
-	@HANDRAIL_TESTS=full $(BIN)/pytest --numprocesses 2 --dist loadgroup --durations 10 --durations-min 1 \
+	@HANDRAIL_TESTS=full $(BIN)/pytest --numprocesses 2 --dist loadfile --durations 10 --durations-min 1 \
 		$$(grep -rl "tests.extent" tests --include="test_*.py")
 	@sh scripts/other-pythons.sh
 
 test-fast: setup ## Run the tests of the core that start no process and no server
 	@echo "--- the core"
-	@$(BIN)/pytest --numprocesses 2 --dist loadgroup $(FAST)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(FAST)
 
 check: setup ## Run the static checks alone
 	@$(MAKE) --no-print-directory --keep-going $(STATIC)
@@ -65,7 +66,7 @@ imports: setup ## Check: the layers and the other import contracts
 
 pytest: setup ## Check: the tests on two workers, with branch coverage; ARGS="tests/runtime -x" runs a part, plain
 	@echo "--- pytest"
-	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 2 --dist loadgroup)
+	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 2 --dist loadfile)
 
 bench: setup ## Measure the costs that docs/explanation/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -16,5 +16,5 @@ for version in 3.11 3.12 3.13 3.14; do
     "$uv" venv --quiet --clear --python "$found" ".venv-$version"
     "$uv" pip install --quiet --python ".venv-$version/bin/python" --require-hashes -r requirements/dev.txt
     "$uv" pip install --quiet --python ".venv-$version/bin/python" --no-deps --no-build-isolation -e .
-    ".venv-$version/bin/python" -m pytest --numprocesses 2 --dist loadgroup
+    ".venv-$version/bin/python" -m pytest --numprocesses 2 --dist loadfile
 done

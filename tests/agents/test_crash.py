@@ -14,8 +14,6 @@ from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Doomed, Reade
 from tests.extent import step
 from tests.store.postgres_server import fresh_url
 
-pytestmark = pytest.mark.xdist_group("killed runs")  # one forge serves all tests
-
 OWN_WORK = [
     Asked("d1", "note", {"text": "a"}),
     Asked("d2", "charge", {"order": "tea"}),

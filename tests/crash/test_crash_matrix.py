@@ -13,8 +13,6 @@ from tests.crash.forge import Forge
 from tests.crash.pages import EXTERNAL, STATE, TESTIMONY, rows, table
 from tests.extent import some
 
-pytestmark = pytest.mark.xdist_group("crash matrix")  # one forge, one service and one server serve all cells
-
 POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
     ("unknown", False),
     ("retry", False),

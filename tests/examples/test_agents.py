@@ -20,8 +20,6 @@ from handrail.agents import load_agent
 from handrail.runtime import Session, ToolInvoked
 from handrail.store import open as open_store
 
-pytestmark = pytest.mark.xdist_group("example agents")  # one run of each agent serves all tests
-
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 HANDRAIL = Path(sys.executable).with_name("handrail")

@@ -16,8 +16,6 @@ import pytest
 
 from tests.extent import some
 
-pytestmark = pytest.mark.xdist_group("refund desk")  # one day at the desk serves all tests
-
 MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
 CALL = re.compile(r"^  call \d+: (\w+): ([a-z ]+(?:\d+, [a-z ]+)?) \(", re.MULTILINE)
 

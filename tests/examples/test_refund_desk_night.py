@@ -34,8 +34,6 @@ from report import REPORT
 from rich_screen import RichScreen, screen_on
 from screen import PlainScreen
 
-pytestmark = pytest.mark.xdist_group("refund night")  # one night at the desk serves all tests
-
 MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
 ORDERS = ("A-1001", "A-1002", "A-1003", "A-1004", "A-1009", "A-1010")
 COMMAND = re.compile(r"^\*   (\S*handrail) (.+)$", re.MULTILINE)

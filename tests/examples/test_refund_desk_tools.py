@@ -26,8 +26,6 @@ from report import REFUNDS, REPORT
 from rich_screen import RichScreen
 from shop import Shop, euros
 
-pytestmark = pytest.mark.xdist_group("refund tools")  # one desk serves all tests
-
 
 class DeskAtWork:
     """A desk and the executor of its calls."""
