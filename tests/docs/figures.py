@@ -7,6 +7,7 @@ make bench ARGS="--format json" > report.json
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,20 +32,20 @@ def _lines(name: str, group: Mapping[str, Any]) -> list[str]:
         ]
         columns = f"| case, here / in {group['reference']} | at most | measured | held |"
         return ["", f"### {name}", "", columns, "|---|---:|---:|---|", *compared, ""]
-    floor = group["microseconds"][group["floor"]]
+    floor = group["microseconds"].get(group["floor"], math.nan)  # what is not timed has no floor
     cases = [f"| {case} | {taken / floor:.1f} |" for case, taken in group["microseconds"].items()]
     bounds = [
-        f"| {ratio['case']} / {ratio['floor']} | {ratio['at_most']:.1f} | {ratio['measured']:.2f} | "
+        f"| {ratio['case']} / {ratio['floor']} | {ratio['at_most']:.2f} | {ratio['measured']:.2f} | "
         f"{'yes' if ratio['met'] else 'no'} |"
         for ratio in group["ratios"]
     ]
     bounds += [
-        f"| {limit['case']}, in {limit['unit']} | {limit['at_most']:.1f} | {limit['measured']:.2f} | "
+        f"| {limit['case']}, in {limit['unit']} | {limit['at_most']:.2f} | {limit['measured']:.2f} | "
         f"{'yes' if limit['met'] else 'no'} |"
         for limit in group.get("limits", ())
     ]
-    head = ["", f"### {name}", "", f"| case | x {group['floor']} |", "|---|---:|"]
-    return [*head, *cases, "", "| bound | at most | measured | held |", "|---|---:|---:|---|", *bounds, ""]
+    timed = ["", f"| case | x {group['floor']} |", "|---|---:|", *cases] if cases else []
+    return ["", f"### {name}", *timed, "", "| bound | at most | measured | held |", "|---|---:|---:|---|", *bounds, ""]
 
 
 def with_tables(page: str, report: Mapping[str, Any]) -> str:

@@ -126,10 +126,10 @@ def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
     report["identity"] = {"reference": "3336d14", "rows": [compared]}
     changed = with_tables(page, report)
     assert rows_of(changed) == ["floor", "success", "success / floor", "open", "stored, in MB", "read, memory"]
-    assert "| stored, in MB | 5.0 | 4.32 | yes |" in changed
+    assert "| stored, in MB | 5.00 | 4.32 | yes |" in changed
     assert "| read, memory | 1.03 | 1.500 | no |" in changed
     assert "| success | 3.5 |" in changed
-    assert "| success / floor | 4.0 | 3.46 | yes |" in changed
+    assert "| success / floor | 4.00 | 3.46 | yes |" in changed
     assert (changed.partition(BEGIN)[0], changed.partition(END)[2]) == (
         page.partition(BEGIN)[0],
         page.partition(END)[2],
