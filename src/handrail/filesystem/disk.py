@@ -72,6 +72,7 @@ class Disk:
     def folds_case(self, folder: Path) -> bool:
         """Whether a folder ignores case in names, as far as its own name and those above show."""
         for each in (folder, *folder.parents):
+            # A name without letters shows nothing; the next one above may.
             if each.name.swapcase() != each.name:
                 other = each.with_name(each.name.swapcase())
                 return other.exists() and each.samefile(other)
@@ -114,6 +115,7 @@ class Disk:
 
     def names(self, descriptor: int) -> list[bytes]:
         """The names in a folder."""
+        # Of a descriptor, `listdir` returns text, in which bytes that are not UTF-8 are surrogates.
         return [os.fsencode(name) for name in os.listdir(descriptor)]
 
     def may_write(self, name: bytes, *, at: int) -> bool:
@@ -132,6 +134,7 @@ class Disk:
     def start(self, descriptor: int, most_bytes: int) -> bytes:
         """The next bytes of a file, `most_bytes` of them or all that are left."""
         pieces: list[bytes] = []
+        # A read may return less than was asked for.
         while most_bytes and (piece := os.read(descriptor, min(most_bytes, CHUNK_BYTES))):
             pieces.append(piece)
             most_bytes -= len(piece)
@@ -140,6 +143,7 @@ class Disk:
     def write(self, descriptor: int, data: bytes) -> None:
         """Write all of it."""
         rest = memoryview(data)
+        # A write may take only a part: when the disk is nearly full, or after a signal.
         while rest:
             rest = rest[os.write(descriptor, rest) :]
 

@@ -184,6 +184,7 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     made = TypeAdapter[Any](_named("Closed", kind), config=config)
     core = cast("Core", made.core_schema)
     agreed = agreeing(core, core_config(recheck=recheck), published=published)
+    # The one that pydantic has made serves where nothing differs, because making another takes milliseconds.
     validator = (
         made.validator if agreed == core else SchemaValidator(cast("CoreSchema", agreed), core_config(recheck=recheck))
     )
@@ -201,6 +202,7 @@ def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:
         del was, made
         if part["type"] != "union":
             return part
+        # The order in which a serializer tries the members; it does not matter to the validator.
         enums = [choice for choice, inner in zip(part["choices"], choices_of(part), strict=True) if _is_enum(inner)]
         return {**part, "choices": [*enums, *(choice for choice in part["choices"] if choice not in enums)]}
 
@@ -227,6 +229,7 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
     definitions = core_definitions(core)
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
+        # Keys are compared after they are read, so that a shared part is needed here in full.
         keys = part.get("keys_schema")
         if keys is not None and keys["type"] == "definition-ref":
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
@@ -329,6 +332,7 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
             if not does_fit:
                 raise PydanticCustomError("form", fault)
             return made
+        # By its shortest decimal text, so that 0.1 is the decimal 0.1 and not the binary fraction.
         if is_number and type(value) in {int, float}:
             return read(repr(value), strict=True)
         return validator.validate_python(value, strict=True)
@@ -375,6 +379,7 @@ def _from_choice(
 def _forms(value: object) -> tuple[tuple[type[Any], object], ...]:
     if not isinstance(value, str | int | float | None):
         return ()
+    # Equal numbers are one value in JSON; beyond 2**53 a float stands for several integers.
     if type(value) is float and value.is_integer():
         return _typed(value), (int, int(value))
     return (_typed(value), (float, float(value))) if type(value) is int and abs(value) < 2**53 else (_typed(value),)
@@ -421,6 +426,7 @@ def _distinct(found: Mapping[_Key, object]) -> object:
     texts: dict[object, object] = {}
     made: dict[object, object] = {}
     for key, item in found.items():
+        # Compared as values: `1.0` and `1` are one number.
         if key.value in made:
             one, other = quote(str(texts[key.value])), quote(str(key.text))
             raise PydanticCustomError(

@@ -255,6 +255,7 @@ def _shapes(kind: object, found: Sequence[AcceptedType]) -> Shapes | None:
     if not found or found[0].cls is not _class_of(kind) or not found[0].hints:
         return None
     names, options = zip(*((name, _scalars(hint)) for name, hint in found[0].hints.items()), strict=True)
+    # Each union multiplies the number of shapes; beyond the limit the lookup would cost more than it saves.
     if not 0 < math.prod(map(len, options)) <= _MOST_SHAPES:
         return None
     return Shapes(found[0].cls, names, frozenset(itertools.product(*options)))
@@ -276,11 +277,13 @@ def _blamed(found: Sequence[AcceptedType], kind: object, error: Exception) -> Sc
         for field in dataclasses.fields(admitted.cls)
         for hint in [admitted.hints[field.name]]
     ]
+    # Inner dataclasses first: a field that holds one fails with it, and would be blamed in its place.
     for admitted, field, hint in sorted(fields, key=lambda each: bool(accept_type(each[2]))):
         path = f"{admitted.path}.{field.name}"
         reason = _fault_alone(field.name, hint, field.metadata)
         if reason is None:
             continue
+        # Without its metadata the field is sound, so the metadata is at fault.
         if field.metadata and _fault_alone(field.name, hint, {}) is None:
             words = ", ".join(map(repr, field.metadata))
             return SchemaError(

@@ -141,6 +141,7 @@ def with_flat_unions(core: Core) -> Core:
         for choice in choices_of(union):
             shared = referred(choice, definitions)
             name = str(choice.get("schema_ref", ""))
+            # A union with a serializer of its own is written as a whole, and one that holds itself has no end.
             if shared["type"] != "union" or "serialization" in shared or (name and name in above):
                 yield choice
             else:
@@ -162,6 +163,7 @@ def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
             core = definitions[core["schema_ref"]]
             continue
         inner = next((core[name] for name in _WRAPPERS if isinstance(core.get(name), dict)), None)
+        # A dataclass has a `schema` too, that of its arguments; it is what it is itself.
         if inner is None or core["type"] == "dataclass":
             return core
         core = inner

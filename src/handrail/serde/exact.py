@@ -127,6 +127,7 @@ class Exact:
 
     def unreadable(self, value: object, data: bytes) -> Fault | None:
         """The innermost place of a value whose JSON cannot be read back, and why; `None` if it can."""
+        # pydantic replaces a lone surrogate in a key without a word; a text that holds the characters as such is rare.
         if data.find(_REPLACED) >= 0 and (lone := next(_lone_keys(value, ()), None)) is not None:
             return format_path(lone), "a key holds a lone surrogate, so that it would come back as another key"
         if len(data) <= MOST_DIGITS and not self._deep:
@@ -137,6 +138,7 @@ class Exact:
             return format_path(
                 where
             ), f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
+        # The number of brackets is an upper bound of the depth, and takes no walk through the value.
         if self._deep and data.count(b"[") + data.count(b"{") > MOST_LEVELS:
             around = _LEVELS_OF_PARSER - MOST_LEVELS
             if _fault_of(b"[" * around + data + b"]" * around):
@@ -260,6 +262,7 @@ class _Making:
         kind = core["type"]
         if kind in _TRANSPARENT:
             return self.part(core[_TRANSPARENT[kind]])
+        # A part with a serializer of its own is written by that, so that its structure says nothing.
         if kind in self._made_by and (kind in _READ_TWICE or "serialization" not in core):
             return self._made_by[kind](core)
         self.deep = self.deep or kind == "any"
@@ -300,6 +303,7 @@ class _Making:
             return self._made[name]
         if name not in self._definitions:
             return UNKNOWN
+        # Entered before its parts are made, because they may refer to it; it is filled in below.
         shared = self._made[name] = leaf(object)
         shared.sure = False  # until it is known
         found = self.part(self._definitions[name])

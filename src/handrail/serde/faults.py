@@ -103,6 +103,7 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
     first = lines[:MOST_FAULTS]
     spots = followed_each((line["loc"] for line in first), schema, data)
     found = [_Found(spot, line) for spot, line in zip(spots, first, strict=True)]
+    # Members of a union may report the same fault several times.
     text = tuple(dict.fromkeys(_reported(found, 0, schema)))
     rest = len(lines) - len(found)
     return (*text, ("$", f"{rest} {_MORE}")) if rest else text
@@ -128,6 +129,7 @@ def fault_message(faults: Sequence[Fault]) -> str:
     """The faults as the text of one exception, one a line; of so many and so long ones as one reads."""
     lines = [shorten(f"{path}: {text}", _LONGEST_LINE) for path, text in faults]
     ends = accumulate(len(line) + 1 for line in lines)
+    # Whole lines only: half a fault could be read as another one.
     shown = [line for line, end in zip(lines, ends, strict=True) if end <= _LONGEST_MESSAGE]
     if len(shown) == len(lines):
         return "\n".join(lines)
@@ -157,6 +159,7 @@ def _reported(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault
 
 def _union(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
     entered: dict[str, list[_Found]] = {}
+    # A member that the value was read into, at least in part, explains more than one of another kind.
     for item in found:
         if _is_inside(item, level):
             entered.setdefault(item.spot.branches[level].label, []).append(item)
@@ -164,6 +167,7 @@ def _union(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
         branch = found[0].spot.branches[level]
         yield format_path(branch.at), _mismatch((branch.union,), branch.value, root, None)
         return
+    # A member whose mark is another one is not meant; if all say so, all are reported.
     meant = {label: items for label, items in entered.items() if not any(_is_other(i, level) for i in items)} or entered
     for label, items in meant.items():
         for path, text in _reported(items, level + 1, root):
@@ -196,6 +200,7 @@ def _text(spot: FaultLocation, line: ErrorDetails, root: Node) -> str:
         return f"missing {what}; expected {_expected(spot.nodes, root)}"
     if kind in _UNKNOWN_FIELD:
         return _unknown(str(spot.path[-1]), spot.around)
+    # The words of a `ValueError` that the program's own code has raised.
     if kind in _REFUSED_BY_CODE:
         return shorten(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
     if kind == "finite_number":
@@ -205,6 +210,7 @@ def _text(spot: FaultLocation, line: ErrorDetails, root: Node) -> str:
 
 def _untagged(spot: FaultLocation, line: ErrorDetails, root: Node) -> Fault:
     unions = [unwrapped(node, root) for node in spot.nodes]
+    # pydantic reports the tag, and the schema the field that holds it.
     discriminators = [union["discriminator"] for union in unions if "discriminator" in union]
     if not discriminators:
         return format_path(spot.path), _mismatch(spot.nodes, spot.value, root, None)
@@ -234,6 +240,7 @@ def _mismatch(nodes: Sequence[Node], value: object, root: Node, line: ErrorDetai
         return expected
     kind = json_kind(value)
     asked = {kind for node in nodes for kind in kinds_asked(node, root)}
+    # Of another kind altogether: what pydantic says of it in detail would mislead.
     if kind not in asked:
         return f"{expected}, got {json_kind_name(kind)}{_hint(value, asked)}"
     if line is None:
@@ -244,6 +251,7 @@ def _mismatch(nodes: Sequence[Node], value: object, root: Node, line: ErrorDetai
 def _hint(value: object, asked: set[str]) -> str:
     if isinstance(value, float) and "integer" in asked:
         return " with a decimal point or an exponent"
+    # The commonest slip of models: the JSON of the argument once more in a string.
     if isinstance(value, str) and asked & {"array", "object"} and value.lstrip()[:1] in {"[", "{"}:
         return "; send the JSON itself, not a string that holds it"
     return ""

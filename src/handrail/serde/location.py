@@ -85,6 +85,7 @@ def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterat
     way = [FaultLocation((), (root,), (), data)]
     taken: Path = ()
     for location in locations:
+        # pydantic reports faults in the order of the data, so that neighbours share most of their locations.
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(location, taken, strict=False)))
         del way[shared + 1 :]
         for segment in location[shared:]:
@@ -114,6 +115,7 @@ def unwrapped(node: Node, root: Node) -> Node:
 def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     around = tuple(unwrapped(node, root) for node in spot.nodes)
     union = next((node for node in around if options_of(node)), None)
+    # Names of Handrail's own tagged unions, which stand in no schema.
     if union is not None and segment in {ALL_MEMBERS, MARKS_ALONE}:
         return spot
     if union is not None and segment != _KEY:
@@ -121,6 +123,7 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
         return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
     if segment == _KEY:
         return replace(spot, nodes=(), is_key=True)
+    # A string cannot be a key of an array or a scalar.
     if isinstance(segment, str) and around and all(node.get("type") in _WITHOUT_KEYS for node in around):
         return spot  # the name of a branch: members that JSON does not distinguish have one schema
     return replace(

@@ -78,6 +78,7 @@ class _Search:
     def common(self, one: Side, other: Side, *, same_class: bool = False) -> bool:
         """Whether the two sides have a value in common; a pair that is compared already is taken to have one."""
         pair = id(one.node), id(other.node)
+        # A pair that is being compared further up: the answer is that of the rest, as for any recursive relation.
         if pair in self._seen:
             return True
         self._seen.add(pair)
@@ -88,13 +89,16 @@ class _Search:
 
     def _plain(self, one: Side, other: Side, same_class: bool) -> bool:  # noqa: FBT001 - handed on
         """The same for schemas that are not unions."""
+        # Listed choices are tried one by one; everything else is compared as a whole.
         for side, beside in ((one, other), (other, one)):
             if choices := _choices(side.node):
                 return any(self._takes(beside, choice) for choice in choices)
         first, second = one.node.get("type"), other.node.get("type")
+        # A schema without a type takes any value.
         if first is None or second is None:
             return True
         if first != second:
+            # What is written has a decimal point if it is not an integer; what is read may lack it.
             return {first, second} == {"integer", "number"} and not self._exact
         compare = {"string": self._texts, "array": self._arrays, "object": self._objects}.get(first)
         return compare is None or compare(one, other, same_class)
@@ -124,6 +128,7 @@ class _Search:
         least, most = max(first[0], second[0]), min(first[1], second[1])
         if least > most:
             return False
+        # Of one class, two empty arrays are one value, so that only items distinguish them.
         least = max(least, int(same_class))
         if least > most:
             return False

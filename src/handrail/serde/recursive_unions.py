@@ -82,6 +82,7 @@ class _Decision:
             label = self._of_array(cast("list[object]", value))
         else:
             return label
+        # Counted only where several members are tried, for only there the number of attempts may double.
         if label == ALL_MEMBERS and self.is_bounded:
             count_attempt()
         return label
@@ -96,6 +97,7 @@ class _Decision:
         return self._arrays[0] if _holds_inexact(items) else min(self._arrays, key=lambda label: label[:4] != "list")
 
     def _of_object(self, given: Mapping[str, object]) -> str:
+        # From the strictest condition to the weakest: the first that leaves one member decides.
         marked = [one for one in self._candidates if one.is_marked(given)]
         if not marked:
             return MARKS_ALONE
@@ -120,6 +122,7 @@ def deciding(part: Core, *, was: Core, tried: Core, definitions: Mapping[str, Co
     candidates = _candidates(options, definitions)
     arrays = _arrays(options)
     is_bounded = any(len(_recursive(options, kind, definitions)) > 1 for kind in ("object", "array"))
+    # Nothing to decide and nothing to count: pydantic's own union is faster.
     if not candidates and not arrays and not is_bounded:
         return tried
     members: dict[Hashable, CoreSchema] = {ALL_MEMBERS: without_name(tried)}
@@ -229,6 +232,7 @@ def _candidate(choice: Core, named: Core) -> _Candidate | None:
     if named["type"] != "dataclass" or named["schema"]["type"] != "dataclass-args":
         return None
     fields: list[Core] = named["schema"]["fields"]
+    # The names of the object are then not those of the fields.
     if any("validation_alias" in field for field in fields):
         return None
     label = str(named.get("cls_name", named["cls"].__name__))

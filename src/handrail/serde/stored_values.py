@@ -58,6 +58,7 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
     core = with_flat_unions(cast("Core", adapter.made.core_schema))
     found: dict[int, UnionMembers | None] = {}
     read = rebuilt(core, _changing(core, found, read_tagged))
+    # Most types are stored as they are shown, and then one adapter serves both.
     if read == adapter.made.core_schema:
         return None
     config = core_config()
@@ -101,9 +102,11 @@ def _changing(
         if was["type"] == "function-after" and _makes_secret(was["function"]["function"]):
             return {**part, "schema": _or_mask(part["schema"])}
         if was["type"] == "function-after" and _bounds_secret(was):
+            # The mask may be shorter than the least length that the secret is held to.
             return {"type": "union", "choices": [_mask_through(part["schema"]), part], "mode": "left_to_right"}
         if was["type"] != "union":
             return part
+        # Read and write must come to the same decision, so it is made once.
         if id(was) not in found:
             found[id(was)] = ambiguous(was, definitions, config)
         members = found[id(was)]

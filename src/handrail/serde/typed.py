@@ -168,6 +168,7 @@ class Codec(Generic[T]):
         try:
             value = self._validate(data, strict=True)
         except ValidationError as error:
+            # Only what is read from a store may have tags of a former type, and only then the slower reader is made.
             if self._exact is not None and (found := self._of_changed_type(data)):
                 return found[0]
             data, faults = self._with_whole_numbers(error, data)
@@ -224,6 +225,7 @@ class Codec(Generic[T]):
             else:
                 # A microsecond slower, because pydantic reads the option anew each time.
                 data = self.parsed_json(value, warnings="error")
+                # pydantic writes `None` in the place of any type without a warning.
                 if data.find(b"null") >= 0:
                     self._refuse_misfits(value, lambda line: line["input"] is None)
         except PydanticSerializationError:
@@ -274,6 +276,7 @@ class Codec(Generic[T]):
             raise _unsayable((place, f"{fault}, so it cannot be read back") for place, fault in error.faults) from None
         except Exception as error:
             raise _unsayable([("$", f"it cannot be read back: {type(error).__name__}: {error}")]) from error
+        # Values without `==` are compared by their JSON.
         if read != value and self.parsed_json(read, warnings=False) != data:
             fault = "it would come back as another value: a validator or a __post_init__ changes what is read"
             raise _unsayable([("$", fault)], is_mistyped=True)

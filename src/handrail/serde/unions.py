@@ -133,11 +133,13 @@ class UnionMembers:
     def member_of(self, value: object) -> Member | None:
         """The member that a value is of; `None` if it is of none."""
         cls: Any = type(value)
+        # By class, in constant time, wherever one member alone has values of it.
         found = self._by_class.get(cls)
         if found is None and cls in _OF_LITERALS:
             found = self._by_value.get((cls, value))
         if found is not None:
             return found
+        # Made at the first value that needs it: a validator for each member takes milliseconds.
         if not self._fitting:
             self._fitting = [
                 (member, self._fits(member, change)) for change in (_exact, _lenient) for member in self._tried
@@ -203,6 +205,7 @@ def union_members(union: Core, definitions: Mapping[str, Core], config: CoreConf
         name = None
         if position in alike:
             others = {one for other in alike if other != position for one in names[other]}
+            # The shortest name that no other of these members may be called by.
             name = next((each for each in names[position] if each not in others), names[position][-1])
         cls = classes[position]
         members.append(Member(choice, name, names[position], cls if classes.count(cls) == 1 else None))

@@ -144,6 +144,7 @@ class HostChanges:
         with translate_os_errors(what, path):
             try:
                 yield
+                # Outside calls the operation is the transaction: it is durable before its journal is removed.
                 if self._call is None and self._journal is not None:
                     self._sync(self._journal)
             except BaseException:
@@ -169,9 +170,11 @@ class HostChanges:
         reached("journal-before-image")
         journal = self._opened()
         images = {path: self._image(path, stays=path in stay) for path in paths}
+        # The journal on disk serves only the beginning of the transaction, so a path that it has is not recorded again.
         new = {path: image for path, image in images.items() if journal.written.lacks(path)}
         if new:
             journal.note(new, self._header())
+        # After the record on disk: if that fails, nothing is noted here, and nothing has been changed.
         for path, image in images.items():
             self._spans.record(path, image)
         reached("journal-after-image")
@@ -219,14 +222,17 @@ class HostChanges:
         """
         with self.lock:
             journal = self._opened()
+            # Nothing was recorded, so that nothing was changed.
             if journal.written.header is None:
                 return
             self.check()
             self._check_process()
             with translate_os_errors("save the changed files", ROOT):
+                # Synced first: once the journal is prepared, the store may decide that the changes stay.
                 self._sync(journal)
                 journal.prepare()
             reached("journal-prepared")
+            # In the unit of the store that commits the call: it has the id if, and only if, the call is committed.
             if self.terms.store is not None:
                 self.terms.store.record_commit(journal.journal_id)
 
@@ -249,6 +255,7 @@ class HostChanges:
         settled: str | None = None
         with self.lock:
             try:
+                # After a rollback that failed, the next opening restores from the journal.
                 if self._stuck is None:
                     with self._or_stuck():
                         self._check_process()

@@ -54,13 +54,17 @@ def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: Comm
     """Roll back or discard one journal."""
     written = read_journal(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
     header = written.header
+    # Opened to append to: a rollback marks what it restores, so that a second crash is recovered in the same way.
     journal = JournalFile(journal_id, folder.descriptor, tree.images.disk, synced=True, written=written)
     try:
         was_committed = False
+        # Without a header nothing was recorded, and nothing is changed before it is recorded.
         if header is not None:
             _refuse_other_root(journal_id, header, tree.root, folder)
+            # Only a prepared journal can have been recorded by a store, so that others are settled without one.
             was_committed = written.prepared and _was_committed(journal_id, header, store)
             if not was_committed:
+                # Before anything is restored: a rollback that stops half way would leave a mixture of two states.
                 _refuse_damaged(journal, tree.images)
                 _undo(journal, tree)
         reached("journal-before-discard")
@@ -108,13 +112,16 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
     root, images, written, beside = tree.root, tree.images, journal.written, beside_of(journal.journal_id)
     wanted = RestoreTarget(written.images, written.marks, beside, shared=True)
     try:
+        # The tree first: the images are of paths that it does not include.
         if written.tree is not None:
             tree.put_back(written.tree, journal)
         for folder in {parent_of(path) for path in written.images}:
             if file_kind(root.look(folder)) == "folder":
                 with root.folder(folder) as held:
+                    # New content that was written beside its path, and not renamed yet.
                     images.disk.discard(beside, at=held)
         TreeRestorer(root, images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
+        # Before the journal is discarded: a loss of power after that would find nothing to restore from.
         root.sync_folders(written.images)
         if written.tree is not None:
             tree.sync()

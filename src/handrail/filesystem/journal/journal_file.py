@@ -95,6 +95,7 @@ class JournalFile:
         self._disk = disk
         self._synced = synced
         self._end = 0
+        # Whether the last record may have been written in part; it is cut off before the next one.
         self._torn = False
         self._files: list[int] = []
         try:
@@ -111,6 +112,7 @@ class JournalFile:
             OSError: nothing has been recorded.
         """
         self._note({"images": [[path, *_image_to_json(image)] for path, image in images.items()]}, header)
+        # Only now: what `written` has must be found again after a crash.
         self.written.images.update(images)
 
     def note_tree(self, tree: str, header: JournalHeader) -> None:
@@ -144,10 +146,13 @@ class JournalFile:
         """
         journal, marks = _names(self.journal_id)
         try:
+            # One operation on one name decides: before it the journal restores everything, after it nothing.
             if settled:
                 self._disk.rename(journal, b"settled-" + self.journal_id.encode(), at=self._folder, to=self._folder)
             else:
                 self._disk.discard(journal, at=self._folder)
+            # Before the marks are removed: without them, the rollback of a journal that is still there would set aside
+            # what the call itself has written.
             if self._synced:
                 self._disk.sync(self._folder)
             self._disk.discard(marks, at=self._folder)
@@ -178,6 +183,7 @@ class JournalFile:
         head = _HEAD.pack(len(data), zlib.crc32(size), hashlib.blake2b(data, digest_size=16).digest())
         if self._torn:
             self._disk.truncate(self._files[0], self._end)
+        # Set before the write: a full disk or an interrupt may leave a part of the record, and no other may follow it.
         self._torn = True
         self._disk.write(self._files[0], head + data)
         if self._synced:
@@ -225,11 +231,14 @@ def _record_at(journal: bytes, place: int, journal_id: str) -> bytes | None:
         return None
     length, check, digest = _HEAD.unpack(head)
     end = place + _HEAD.size + length
+    # The length has a checksum of its own: a damaged one would make the rest of the file look like one record that was
+    # truncated.
     if zlib.crc32(length.to_bytes(4)) != check:
         raise _damaged(journal_id, place, "is damaged")
     data = journal[place + _HEAD.size : end]
     if hashlib.blake2b(data, digest_size=16).digest() == digest:
         return data
+    # Not the last record, so that no crash has truncated it.
     if end < len(journal):
         raise _damaged(journal_id, place, "is damaged")
     return None
@@ -241,6 +250,7 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
             raise ValueError(record["version"])
         written.header = JournalHeader(record["inode"], record["store"])
     for path, *saved in record.get("images", ()):
+        # The first image of a path is of the beginning of the transaction.
         written.images.setdefault(path, _image_from_json(*saved))
     if "tree" in record:
         written.tree = bytes.fromhex(record["tree"]).hex()
