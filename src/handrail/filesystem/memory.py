@@ -249,6 +249,7 @@ class InMemoryFilesystem:
 
     def _put(self, path: str, entry: MemoryNode) -> None:
         """Change what is at a path: every change after construction is made here."""
+        # Recorded before the change: what is recorded is what is at the path now.
         self._journal.record(path, self._tree.at(path))
         self._tree.put(path, entry)
 
@@ -261,6 +262,7 @@ class InMemoryFilesystem:
         self._put(path, data)
 
     def _make_folders(self, deepest_first: Sequence[str]) -> None:
+        # From the root down, so that each folder is made in one that exists.
         for folder in reversed(deepest_first):
             self._put(folder, FOLDER)
 
@@ -280,6 +282,7 @@ class InMemoryFilesystem:
         entry = self._tree.at(path)
         if entry is not NO_NODE and self._filter.unreadable(path) is None:
             return entry
+        # The nearest folder that may be shown: a hidden one must not be named in the message.
         above = (folder for folder in ancestors_of(path) if self._tree.at(folder) is not NO_NODE)
         nearest = next(folder for folder in above if self._filter.unreadable(folder) is None)
         if self._tree.at(nearest) is FOLDER:

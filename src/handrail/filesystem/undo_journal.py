@@ -108,6 +108,7 @@ class UndoJournal(Generic[E]):
     def record(self, path: str, before: E) -> None:
         """Record that a path is about to change; does nothing if no snapshot is referenced."""
         newest = self._newest()
+        # Only the first change since the snapshot counts: later ones replace what the call itself has written.
         if newest is not None and newest.lacks(path):
             newest.before[path] = before
 
@@ -134,6 +135,7 @@ class UndoJournal(Generic[E]):
     def snapshot(self) -> Snapshot[E]:
         """A snapshot of the present state; the last one if it is still referenced and nothing has changed since."""
         held = self._newest_held()
+        # Nothing has changed since the last one, so that both are one state and one span serves both.
         if held is not None and not held.span.before and held.span.tree is None:
             return held
         span = JournalSpan[E](None if held is None else held.span)
@@ -141,6 +143,7 @@ class UndoJournal(Generic[E]):
             held.span.later = span
         snapshot = Snapshot(self, span)
         span.snapshot = weakref.ref(snapshot)
+        # Weakly: the snapshot holds its span, so that the span goes with the last snapshot that needs it.
         self._newest = weakref.ref(span)
         return snapshot
 
@@ -162,6 +165,7 @@ class UndoJournal(Generic[E]):
         """
         if snapshot.journal is not self:
             raise SnapshotError("this snapshot was taken from something else; restore what `snapshot` returned here")
+        # First merges the spans whose snapshots are gone, so that the chain from here to the end is complete.
         self._newest_held()
         oldest = JournalSpan[E](None)
         span: JournalSpan[E] | None = snapshot.span
@@ -175,6 +179,7 @@ class UndoJournal(Generic[E]):
 
     def has_come_back(self, snapshot: Snapshot[E]) -> None:
         """Record that everything that `since` returned has been restored: there are no changes since."""
+        # Of an older snapshot the restoring itself is recorded in newer spans, which their snapshots need.
         if self._newest() is snapshot.span:
             snapshot.span.before.clear()
             snapshot.span.tree = None
@@ -188,6 +193,7 @@ class UndoJournal(Generic[E]):
             if held is not None:
                 break
             earlier = span.earlier()
+            # An older span has the older image of a path, which is the one to restore; it wins in `_add`.
             if earlier is not None:
                 _add(span, to=earlier)
                 earlier.later = None

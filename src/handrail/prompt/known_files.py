@@ -182,6 +182,7 @@ def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> Fil
         shown: what is shown.
         identity: the identity of its current content; what was known of other content does not count.
     """
+    # Another identity is another content, whose lines need not be those that were shown.
     same = known if known is not None and known.identity == identity else None
     if shown.is_whole or (same is not None and same.shown == "all"):
         return FileKnown(identity)
@@ -219,6 +220,7 @@ def _known_in_part(identity: str, parts: tuple[PartSeen, ...], total_lines: int)
 
 def _parts_after(parts: Sequence[PartSeen], replaced: Iterable[TextReplaced]) -> Iterator[PartSeen]:
     """Where the shown parts of a text are after an edit, and what the edit has put there, in order."""
+    # Reversed, because parts are taken from the beginning of the text, and a list gives its end in constant time.
     rest = list(reversed(parts))
     from_, to = _START, _START
     for each in replaced:
@@ -242,6 +244,7 @@ def _between(rest: list[PartSeen], start: Position, end: Position | None, to: Po
         first, stop = max(first, start), last if end is None else min(last, end)
         if first < stop:
             yield _shifted(first, start, to), _shifted(stop, start, to)
+        # The rest of the part is behind `end`; the next call takes it up.
         if end is not None and last > end:
             return
         rest.pop()
@@ -260,6 +263,7 @@ def known_of(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
         items: the items.
         path: the path of the file, in shortest form.
     """
+    # The newest first: the path is followed back to what the file was called when it was shown.
     for item in reversed(tuple(items)):
         found = item.files.get(path)
         if found is not None:
@@ -270,6 +274,7 @@ def known_of(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
             old, new = item.moved
             if _is_at(path, new):
                 path = old + path[len(new) :]
+            # It was moved away, so that what is there now has not been shown.
             elif _is_at(path, old):
                 return None
     return None
@@ -281,6 +286,7 @@ def all_known(items: Iterable[KnownFiles]) -> Mapping[str, FileKnown]:
     for item in items:
         if item.moved is not None:
             old, new = item.moved
+            # What was at the new path has been replaced by the move.
             others = {path: each for path, each in known.items() if not _is_at(path, new)}
             known = {new + path[len(old) :] if _is_at(path, old) else path: each for path, each in others.items()}
         if item.gone:
@@ -299,6 +305,7 @@ def remember(session: Session, item: KnownFiles) -> None:
     known = session[KnownFiles]
     known.append(item)
     count = len(known)
+    # `count & (count - 1)` is 0 for powers of two only.
     if count < _FEWEST_COMPACTED or count & (count - 1):
         return
     items = known.all()
@@ -315,6 +322,7 @@ def _joined(parts: Iterable[PartSeen]) -> tuple[PartSeen, ...]:
             continue
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        # What is left out counts as not shown: the model is asked to read more, and never less, than it has to.
         elif len(joined) == _MOST_PARTS:
             break
         else:

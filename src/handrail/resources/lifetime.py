@@ -77,6 +77,7 @@ class Lifetime:
             ProviderError: its provider raised.
             WrongResourceError: its provider made something of another type.
         """
+        # The lock is reentrant, so that a provider may ask for others; one that is asked for again is found here.
         if binding in self.building:
             start = self.building.index(binding)
             raise CircularResourceError((*self.needed_by[start:], binding.kind))
@@ -86,10 +87,12 @@ class Lifetime:
         finally:
             self.building.pop()
         binding.check(value)
+        # A provider may return what another one has made; it is closed once, by the lifetime that it belongs to.
         if hasattr(type(value), "close") and not self.has(value) and not (longer and longer.has(value)):
             with self._guard:
                 self._owned.append(value)
                 self.unclosed.append(type(value).__name__)
+        # After the check, so that a value of another type is never found.
         if binding.scope is not Scope.PROTOTYPE:
             self.values[binding.protocol] = value
         join_call(value)
@@ -101,6 +104,7 @@ class Lifetime:
         Two threads may close at once: each resource is closed by one of them.
         """
         failures: list[tuple[object, BaseException]] = []
+        # Taken out under the guard and closed without it: a `close` may take long, or ask for resources.
         with self._guard:
             owned, self._owned = self._owned, []
             self.unclosed.clear()
@@ -142,6 +146,7 @@ def raise_close_failures(failures: Sequence[tuple[object, BaseException]], *, du
         return
     text = "; ".join(f"{type(value).__name__}: {type(error).__name__}: {error}" for value, error in failures)
     msg = f"{len(failures)} resource(s) could not be closed; all were tried: {text}"
+    # An interrupt ends the program, and is not wrapped.
     for _, error in failures:
         if not isinstance(error, Exception):
             error.add_note(msg)
@@ -155,6 +160,7 @@ def raise_close_failures(failures: Sequence[tuple[object, BaseException]], *, du
 
 def _close(value: Any) -> None:  # noqa: ANN401 - anything whose class has a `close`
     returned: object = value.close()
+    # Closed unawaited, so that Python does not warn of it as well.
     if inspect.iscoroutine(returned):
         returned.close()
         kind = type(value).__name__
@@ -210,6 +216,7 @@ def outside_call(name: str, provide: Callable[[], T]) -> T:
     ticket = draw_ticket((), exclusive=True, inside=call.ticket)
     building = Transaction(f"the provider of {name}", ticket=ticket, writes=True)
     try:
+        # Committed on its own: the singleton outlives the call that asked for it first.
         with building:
             value = provide()
             building.commit()
