@@ -216,7 +216,7 @@ def outside_call(name: str, provide: Callable[[], T]) -> T:
     ticket = draw_ticket((), exclusive=True, inside=call.ticket)
     building = Transaction(f"the provider of {name}", ticket=ticket, writes=True)
     try:
-        # Committed on its own: the singleton outlives the call that asked for it first.
+        # Committed on its own: the singleton stays when the call that asked for it first has ended.
         with building:
             value = provide()
             building.commit()
