@@ -64,9 +64,9 @@ imports: setup ## Check: the layers and the other import contracts
 	@echo "--- lint-imports"
 	@$(BIN)/lint-imports --no-logo
 
-pytest: setup ## Check: the tests on two workers, with branch coverage; ARGS="tests/runtime -x" runs a part, plain
+pytest: setup ## Check: the tests on three workers, with branch coverage; ARGS="tests/runtime -x" runs a part, plain
 	@echo "--- pytest"
-	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 2 --dist loadfile)
+	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 3 --dist loadfile)
 
 bench: setup ## Measure the costs that docs/explanation/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -20,7 +20,7 @@ checks=$!
 # Branch coverage costs less where Python tells which branches were taken, from 3.14 on.
 core=$("$bin/python" -c 'import sys; print("sysmon" if sys.version_info >= (3, 14) else "ctrace")')
 echo "--- pytest"
-COVERAGE_CORE=$core "$bin/pytest" --cov --numprocesses 2 --dist loadfile --durations 10 --durations-min 1
+COVERAGE_CORE=$core "$bin/pytest" --cov --numprocesses "${WORKERS:-3}" --dist loadfile --durations 10 --durations-min 1
 tests=$?
 wait "$checks"
 static=$?

@@ -15,8 +15,15 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.extent import FULL
+
 # Neither profile measures time: a slow machine must not fail a test. In CI the examples are the same at every run.
-_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_UNTIMED = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=100 if FULL else 40,
+    stateful_step_count=50,
+)
 settings.register_profile("dev", _UNTIMED)
 settings.register_profile("ci", _UNTIMED, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
