@@ -44,11 +44,14 @@ blanks() { copied "$work/a folder with blanks" && (cd "$work/a folder with blank
 # Needs a Python that every user may run; the first on the PATH of the system is taken.
 other_user() {
     [ "$(id -u)" -eq 0 ] || { fast; return; }
-    chmod 0755 "$work"
-    git clone --quiet "$here" "$work/other" && chown -R nobody "$work/other" || return 1
-    setpriv --reuid nobody --regid "$(id -g nobody)" --clear-groups env HOME="$work/other" \
-        PATH=/usr/local/bin:/usr/bin:/bin UV_CACHE_DIR="$work/other/.cache" \
-        sh -c 'cd "$0" && make --no-print-directory test-fast PYTHON=/usr/bin/python3' "$work/other"
+    own=$(mktemp -d) && mkdir "$own/tmp" && git clone --quiet "$here" "$own/clone" && chown -R nobody "$own" || return 1
+    # A temporary folder of its own: the lock files of the server that the tests start belong to who came first.
+    setpriv --reuid nobody --regid "$(id -g nobody)" --clear-groups env HOME="$own" TMPDIR="$own/tmp" \
+        PATH=/usr/local/bin:/usr/bin:/bin UV_CACHE_DIR="$own/cache" \
+        sh -c 'cd "$0" && make --no-print-directory test-fast PYTHON=/usr/bin/python3' "$own/clone"
+    code=$?
+    rm -rf "$own"
+    return $code
 }
 
 for name in ${*:-terminal_less input_closed background one_worker four_workers busy_cores blanks other_user}; do
