@@ -1,7 +1,7 @@
 # `make` alone explains. Every target prepares .venv first, once; all that is needed is a Python >= 3.11.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo diagrams test test-more test-fast check check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos format lock clean
+.PHONY: help setup demo diagrams test test-more test-fast check check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -83,6 +83,10 @@ diagrams: setup ## Draw the diagrams of the docs from the tables of the code
 chaos: setup ## Kill workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)
 
+mutate: setup ## Change the code at random places, 200 of them, and print what no test notices; ARGS="--mutants 20"
+	@$(BIN)/uv run --quiet --no-project --isolated --python $(BIN)/python --with-requirements requirements/mutate.txt \
+		python scripts/mutate.py $(ARGS)
+
 format: setup ## Format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
@@ -90,6 +94,8 @@ format: setup ## Format the code, and fix what ruff can fix
 lock: setup ## Pin the newest versions that pyproject.toml admits
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --upgrade --quiet --universal \
 		--generate-hashes --no-emit-index-url --no-header --output-file requirements/dev.txt
+	@$(BIN)/uv pip compile --group mutate --upgrade --quiet --universal \
+		--generate-hashes --no-emit-index-url --no-header --output-file requirements/mutate.txt
 
 clean: ## Remove .venv and every cache
 	rm -rf .venv build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

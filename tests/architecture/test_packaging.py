@@ -9,8 +9,6 @@ from typing import TypedDict, cast
 
 from tests.architecture.sources import ROOT
 
-PINS = ROOT / "requirements" / "dev.txt"
-
 Project = TypedDict("Project", {"dependencies": list[str], "optional-dependencies": dict[str, list[str]]})
 Settings = TypedDict("Settings", {"project": Project, "dependency-groups": dict[str, list[str]]})
 
@@ -30,15 +28,13 @@ def test_everything_asked_for_is_pinned_with_its_hashes() -> None:
         *settings["dependency-groups"].values(),
     ]
     asked_for = {_name(line) for group in groups for line in group} - {"handrail"}
-    pins = re.findall(
-        r"^([a-z0-9-]+)(?:\[[^]]*\])?==\S+(?: ;.*)? \\\n    --hash=sha256:", PINS.read_text("utf-8"), re.MULTILINE
-    )
+    pins = re.findall(r"^([a-z0-9-]+)(?:\[[^]]*\])?==\S+(?: ;.*)? \\\n    --hash=sha256:", _pins(), re.MULTILINE)
     assert asked_for - set(pins) == set()
 
 
 def test_every_pin_carries_a_hash() -> None:
     """An archive that is not the one that was pinned is refused."""
-    lines = PINS.read_text("utf-8").splitlines()
+    lines = _pins().splitlines()
     pins = [number for number, line in enumerate(lines) if re.match(r"[a-z0-9]", line)]
     assert pins
     assert [lines[number] for number in pins if "--hash=sha256:" not in lines[number + 1]] == []
@@ -49,6 +45,10 @@ def test_what_ci_runs_can_be_run() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert script.read_text("utf-8").rstrip().endswith("make test\nmake test-more")
+
+
+def _pins() -> str:
+    return "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "requirements").glob("*.txt")))
 
 
 def _settings() -> Settings:

@@ -1,0 +1,142 @@
+"""Change the code at random, one place at a time, and run the tests: what no test notices is printed.
+
+The changes are Cosmic Ray's (`requirements/mutate.txt`), in the packages on which every promise stands. Each is made in
+a copy of the committed tree, and the tests of its package run there until one fails. The score is the part of the
+changes that a test notices. `make mutate` runs it; `--help` explains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+# Cosmic Ray stands in an environment of its own, where no type checker looks.
+syntax: Any = import_module("cosmic_ray.ast")
+mutating: Any = import_module("cosmic_ray.mutating")
+plugins: Any = import_module("cosmic_ray.plugins")
+items: Any = import_module("cosmic_ray.work_item")
+
+ROOT = Path(__file__).parent.parent
+
+TESTS = {
+    "runtime": ("tests/runtime", "tests/session", "tests/adapters"),
+    "transaction": ("tests/transaction", "tests/runtime", "tests/session"),
+    "turns.py": ("tests/turns", "tests/runtime"),
+    "store": ("tests/store", "tests/session", "tests/runtime/ledger"),
+}
+"""The packages that are changed, with the tests that should notice; those nearest first."""
+
+_EQUAL = ("Is_Eq", "IsNot_NotEq", "Eq_Is", "NotEq_IsNot", "BitOr", "BitAnd", "BitXor", "Shift", "Variable")
+"""Changes left out: most make no difference (`is` of a singleton), or stand in annotations (`int | None`)."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of one place: which operator of Cosmic Ray makes it, and where."""
+
+    package: str
+    module: str
+    operator: str
+    occurrence: int
+    start: tuple[int, int]
+    end: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.start[0]} {self.operator.removeprefix('core/')}"
+
+
+def changes(package: str) -> Iterator[Change]:
+    """Every change of a package that may make a difference."""
+    root = ROOT / "src/handrail" / package
+    for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
+        tree = syntax.get_ast_from_path(path)
+        for name in plugins.operator_names():
+            operator = plugins.get_operator(name)
+            if operator.arguments() or any(part in name for part in _EQUAL):
+                continue
+            places = (place for node in syntax.ast_nodes(tree) for place in operator().mutation_positions(node))
+            for occurrence, (start, end) in enumerate(places):
+                yield Change(package, str(path.relative_to(ROOT)), name, occurrence, start, end)
+
+
+def chosen(number: int, seed: int) -> list[Change]:
+    """A sample of the changes: at most one of a line, from each package in proportion to its size."""
+    found: dict[tuple[str, int], list[Change]] = {}
+    for package in TESTS:
+        for change in changes(package):
+            found.setdefault((change.module, change.start[0]), []).append(change)
+    chance = random.Random(seed)  # noqa: S311  the same sample for the same seed
+    lines = chance.sample(sorted(found), min(number, len(found)))
+    return [chance.choice(found[line]) for line in lines]
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A change, whether a test failed with it, and how long that took in seconds."""
+
+    change: Change
+    noticed: bool
+    difference: str
+    seconds: float
+
+
+def tested(change: Change, copies: queue.SimpleQueue[Path]) -> Tested:
+    """Make a change in a copy of the tree that is free, and run the tests of its package there."""
+    copy = copies.get()
+    begun = time.monotonic()
+    spec = items.MutationSpec(copy / change.module, change.operator, change.occurrence, change.start, change.end)
+    tests = " ".join(str(copy / folder) for folder in TESTS[change.package])
+    command = (
+        f"env PYTHONPATH={copy / 'src'} {ROOT / '.venv/bin/python'} -m pytest --rootdir {copy}"
+        f" -c {copy / 'pyproject.toml'} -q -x -p no:randomly -p no:cacheprovider {tests}"
+    )
+    result = mutating.mutate_and_test([spec], command, timeout=400)
+    copies.put(copy)
+    assert result.worker_outcome is items.WorkerOutcome.NORMAL, result.output
+    noticed = result.test_outcome is not items.TestOutcome.SURVIVED
+    return Tested(change, noticed, result.diff or "", time.monotonic() - begun)
+
+
+def main() -> int:
+    """Print each change as it is tested, then those that no test noticed, and the score."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mutants", type=int, default=200, help="how many changes (200)")
+    parser.add_argument("--seed", type=int, default=1, help="which sample of them (1)")
+    parser.add_argument("--workers", type=int, default=2, help="how many run at once (2)")
+    options = parser.parse_args()
+    sample = chosen(options.mutants, options.seed)
+    copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="handrail-mutate-") as folder, ThreadPoolExecutor(options.workers) as pool:
+        for index in range(options.workers):
+            copy = Path(folder) / str(index)
+            subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(copy)], check=True)
+            copies.put(copy)
+        unnoticed: list[Tested] = []
+        for number, future in enumerate(as_completed([pool.submit(tested, change, copies) for change in sample]), 1):
+            one = future.result()
+            word = "noticed" if one.noticed else "NOT NOTICED"
+            print(f"{number}/{len(sample)} {word} {one.seconds:4.0f} s  {one.change}", flush=True)
+            if not one.noticed:
+                unnoticed.append(one)
+    for one in unnoticed:
+        print(f"\n{one.change}\n{one.difference}")
+    score = 1 - len(unnoticed) / len(sample)
+    print(f"\n{len(sample) - len(unnoticed)} of {len(sample)} changes noticed: {score:.1%} (seed {options.seed})")
+    return 0
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())
