@@ -217,7 +217,7 @@ def check_has_turn(value: object, *, protocol: type[object]) -> None:
     if not is_snapshotable(value) or own_turn(value) is not None:
         return
     try:
-        # Turns of others are kept in a table of weak references (`turn_of`).
+        # For others a turn is kept as long as they live, and a weak reference reports their end (`turn_of`).
         weakref.ref(value)
     except TypeError as error:
         kind = type(value).__name__

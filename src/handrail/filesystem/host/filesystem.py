@@ -135,17 +135,12 @@ class HostFilesystem:
         except BaseException:
             os.close(self._root.descriptor)
             raise
-        # Before the locks are acquired, so that every error below releases what is held. Its arguments do not refer to
-        # `self`, which it would keep alive.
         self._finalizer = weakref.finalize(self, _release, self._root, self._folder, self._disk, self._disk.process())
         try:
-            # Before the locks: with the folder of another root, waiting for that root's lock would report the wrong
-            # error.
             self._folder.belongs_to(self._root.path)
             self._folder.acquire(self._root.descriptor, wait, clock)
             images = BeforeImages(self._folder.descriptor, self._disk)
             git_dir = self._folder.path / GIT_DIR
-            # With the system's clock, not with `clock`: it is compared with the times that the system gives to files.
             shadow = ShadowRepository(self._root.path, git_dir, git=git, max_untracked_bytes=max_untracked_bytes)
             tree = WholeTree(self._root, images, shadow)
             with translate_os_errors("open the filesystem", ROOT):
@@ -390,6 +385,7 @@ def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:
 
 
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:
+    # A function without the filesystem: a finalizer that refers to its object keeps it alive.
     owned = disk.process() == process
     # A journal that is left needs its images at the next opening.
     if owned and not folder.ids("journal"):

@@ -191,7 +191,7 @@ def drop_commit_record(journal_id: str, store: CommitRecordStore, images: Before
     """
     try:
         # The id first: after a crash in between, `recover` finds the file and deletes the id again, which is
-        # idempotent. The other way round, the id would stay in the store for good.
+        # idempotent. The other way round, the id would stay in the store permanently.
         store.delete_commit_record(journal_id)
         images.disk.discard(f"settled-{journal_id}".encode(), at=images.folder)
     except (HandrailError, OSError):
