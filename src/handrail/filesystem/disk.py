@@ -36,6 +36,7 @@ MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _LINK | _SHUT
 
 _STEP = LIST | _PATH  # O_PATH passes through a folder that may not be listed
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _LINK | _SHUT
+# EPERM: the disk has no hard links, or Linux forbids one to a file of another owner (`fs.protected_hardlinks`).
 _NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES})
 
 _WORDS = {
@@ -71,6 +72,7 @@ class Disk:
 
     def folds_case(self, folder: Path) -> bool:
         """Whether a folder ignores case in names, as far as its own name and those above show."""
+        # Nothing is made in the folder to find out: a crash would leave it there.
         for each in (folder, *folder.parents):
             # A name without letters shows nothing; the next one above may.
             if each.name.swapcase() != each.name:
@@ -164,6 +166,7 @@ class Disk:
         status = os.fstat(descriptor)
         if (status.st_uid, status.st_gid) != owner:
             try:
+                # The owner before the mode: changing the owner may clear the set-id bits.
                 self.give(descriptor, owner)
             except PermissionError:
                 mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they would grant the rights of another owner
@@ -236,6 +239,7 @@ def translate_os_errors(what: str, path: str, *, after: str = "Nothing was chang
     except FilesystemError:  # some of them are an `OSError` too
         raise
     except OSError as error:
+        # Without `str(error)`, which may name the root's path or a file of the journal.
         reason = _WORDS.get(error.errno or 0, f"the operating system reports: {error.strerror}")
         raise FilesystemError(f"cannot {what}: {reason}. {after}.", path=path) from error
 

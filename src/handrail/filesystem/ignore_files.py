@@ -50,6 +50,7 @@ FitsName: TypeAlias = Callable[[bytes], object]
 _MOST_LINES = 10_000
 """How many patterns of one file count, from its start."""
 
+# ASCII only, like the classes of git.
 _CLASSES: Final = {
     b"alnum": rb"0-9A-Za-z",
     b"alpha": rb"A-Za-z",
@@ -81,6 +82,7 @@ class _Source:
 
     def entered(self, name: bytes) -> _Source:
         after = self.file.entered(name, self.places)
+        # The same object if nothing has changed, so that a walk of a large tree makes few of them.
         return self if after == self.places else _Source(self.file, after)
 
 
@@ -131,6 +133,7 @@ class IgnoreRules:
         if not present:
             return self
         if GIT_FOLDER in present:
+            # The `.ignore` files above still count: they belong to no repository.
             gitignore, exclude = (), _read(_EXCLUDE_FILE, read)
         if _GITIGNORE_FILE in present:
             gitignore = (*_read(_GITIGNORE_FILE, read), *gitignore)
@@ -187,6 +190,7 @@ class IgnoreFile:
 
     def __init__(self, patterns: Sequence[IgnorePattern]) -> None:
         """Take the patterns in the order of the file."""
+        # Most patterns are one name. They are found by a look-up, however many there are; only the others are tried.
         self._literal: dict[bytes, list[tuple[int, IgnorePattern]]] = {}
         others: list[tuple[int, IgnorePattern]] = []
         for number, pattern in enumerate(patterns):
@@ -213,6 +217,8 @@ class IgnoreFile:
             if is_folder or not pattern.folders_only:
                 best, found = number, pattern
         for number, pattern in self._others:
+            # From the last pattern to the first: the literal one comes later in the file than all that follow, so it
+            # decides.
             if number < best:
                 break
             if (is_folder or not pattern.folders_only) and _fits(pattern, name, places.get(number, NOWHERE)):
@@ -235,6 +241,7 @@ class IgnoreFile:
 
 def read_ignore_file(data: bytes) -> IgnoreFile:
     """The patterns in the content of an ignore file; a line that cannot be read matches nothing."""
+    # Git splits at line feeds only, where `splitlines` also splits at a single carriage return.
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     found = (parse_ignore_pattern(line.removesuffix(b"\r")) for line in lines[:_MOST_LINES])
     return IgnoreFile([pattern for pattern in found if pattern is not None])
@@ -244,6 +251,7 @@ def parse_ignore_pattern(line: bytes) -> IgnorePattern | None:
     """The pattern in one line; `None` for a comment, a blank line, or one that matches nothing."""
     if line.startswith(b"#"):
         return None
+    # The order is git's: spaces first, so that `/` at the end is found before spaces that do not count.
     pattern = _without_spaces_at_end(line)
     shows = pattern.startswith(b"!")
     if shows:
@@ -281,6 +289,7 @@ def _without_spaces_at_end(line: bytes) -> bytes:
     kept = line.rstrip(b" ")
     if kept == line:
         return line
+    # An even number of backslashes escape each other; an odd one escapes the first space, which stays.
     escapes = len(kept) - len(kept.rstrip(b"\\"))
     return line[: len(kept) + escapes % 2]
 
@@ -318,6 +327,7 @@ def _split(pattern: bytes) -> list[list[object]]:
 def _part(tokens: list[object]) -> FitsName | None:
     """The matcher of a name; `None` for any number of folders."""
     if not tokens:
+        # `a//b`, for example.
         raise _Unreadable  # no name is empty
     if len(tokens) > 1 and all(token is _STARS for token in tokens):
         return None
@@ -329,7 +339,10 @@ def _compiled(tokens: Sequence[object]) -> FitsName:
     pieces = [b"".join(piece) for piece in _between_stars(tokens)]
     first, rest = pieces[0], pieces[1:]
     if not rest:
+        # A name may hold a line feed: `.` must match it, and `$` would also match before one at the end.
         return re.compile(b"(?s:" + first + rb")\Z").match
+    # The first occurrence of a piece leaves the most room for the pieces after it, so no other needs to be tried: an
+    # atomic group gives up all others, and the time is bounded by the length of the name times that of the pattern.
     middle = b"".join(b"(?>.*?" + piece + b")" for piece in rest[:-1])
     return re.compile(b"(?s:" + first + middle + b".*" + rest[-1] + rb")\Z").match
 
@@ -350,6 +363,7 @@ def _bracket(pattern: bytes, at: int) -> tuple[bytes, int]:
     negated = pattern[at : at + 1] in {b"!", b"^"}
     at += negated
     inside: list[bytes] = []
+    # A `]` right after the opening is a character like any other.
     first = True
     while first or pattern[at : at + 1] != b"]":
         first = False
@@ -357,6 +371,7 @@ def _bracket(pattern: bytes, at: int) -> tuple[bytes, int]:
             end = pattern.find(b"]", at + 2)
             if end < 0:
                 raise _Unreadable
+            # Without a colon before the `]`, the `[` is a character of the bracket.
             if pattern[end - 1 : end] == b":" and end - 1 >= at + 2:
                 name = pattern[at + 2 : end - 1]
                 if name not in _CLASSES:
@@ -369,6 +384,7 @@ def _bracket(pattern: bytes, at: int) -> tuple[bytes, int]:
         if pattern[at : at + 1] == b"-" and pattern[at + 1 : at + 2] not in {b"]", b""}:
             high, at = _character(pattern, at + 1)
         high = max(low, high)  # a reversed range matches its first character only
+        # As numbers, so that no character has a meaning in the expression.
         inside.append(b"\\x%02x-\\x%02x" % (low[0], high[0]))
     if not inside:
         return (b"." if negated else _NOTHING), at + 1

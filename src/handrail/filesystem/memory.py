@@ -80,6 +80,7 @@ class InMemoryFilesystem:
 
     def read_start(self, path: str, most_bytes: int) -> FileStart:
         """The first bytes of a file; see `Filesystem.read_start`."""
+        # Cheap, because `bytes` are immutable: nothing is copied but the start.
         content = self.read_bytes(path)
         return FileStart(content[:most_bytes], len(content))
 
@@ -150,6 +151,7 @@ class InMemoryFilesystem:
         if together == self._filter:
             return self
         behind = copy(self)  # shares the lock, the tree, the journal, and what a subclass adds
+        # All filtered ones are one participant: a call that uses two of them takes one snapshot and one turn.
         behind._origin, behind._filter = self._origin or self, together  # noqa: SLF001 - its own class
         return behind
 
@@ -175,9 +177,11 @@ class InMemoryFilesystem:
                 raise paths.root_stays()
             self._present(path)
             self._refuse_hidden(path)
+            # Hidden entries are not counted: the message would reveal them. `_refuse_holding` refuses them below.
             count = sum(self._filter.unreadable(each.path) is None for each in self._list(path))
             if count and not recursive:
                 raise paths.not_empty(path, count=count)
+            # Everything is checked before the first change: outside a call, nothing would roll back a part of it.
             removed = self._tree.subtree(path)
             self._refuse_holding(path, removed)
             for each in reversed(removed):
@@ -196,6 +200,7 @@ class InMemoryFilesystem:
             for target in targets:
                 self._refuse_hidden(target)
                 self._refuse_with(target, dst, named=src)
+            # The first change; everything has been checked.
             self._make_folders(self._missing_folders(dst))
             for path, target in zip(moved, targets, strict=True):
                 self._put(target, self._tree.at(path))
@@ -219,6 +224,7 @@ class InMemoryFilesystem:
         own = self._journal.own(snapshot)
         with self._lock:
             check_write(self._origin or self, "restore a snapshot")
+            # `since` returns a dict of its own, so recording these changes does not alter what is iterated.
             for path, entry in self._journal.since(own).before.items():
                 self._put(path, entry)
             self._journal.has_come_back(own)
@@ -258,6 +264,7 @@ class InMemoryFilesystem:
         self._refuse_hidden(path)
         if self._tree.at(path) is FOLDER:
             raise paths.folder_where_file_is_needed(path)
+        # `_missing_folders` raises before anything is made.
         self._make_folders(self._missing_folders(path))
         self._put(path, data)
 
@@ -294,6 +301,7 @@ class InMemoryFilesystem:
             raise paths.root_stays()
         self._present(src)
         self._refuse_hidden(src)
+        # Before `exists_already`, whose message would reveal whether something hidden is there.
         self._refuse_hidden(dst)
         if is_inside(dst, src):
             raise paths.inside_itself(src, dst)

@@ -73,6 +73,7 @@ class PathFilter:
         """Whether it restricts anything."""
         if not (self.reading or self.writing or self.removing or self.listing or self.searching or self.holding):
             return False  # the usual case, checked by every operation
+        # An empty set is false, and restricts nothing.
         return any(map(any, self._sets))
 
     def unreadable(self, path: str, *, is_folder: bool = True) -> str | None:
@@ -85,12 +86,14 @@ class PathFilter:
 
     def unmovable(self, path: str, *, is_folder: bool = True) -> str | None:
         """Why a path cannot be moved or removed, alone or with its folder; `None` if it can."""
+        # Also `reading`: moving a hidden path would show it under the new one.
         return _why((*self.writing, *self.removing, *self.reading), path, is_folder=is_folder)
 
     def unmovable_with(self, path: str, folder: str, *, is_folder: bool = True) -> str | None:
         """Why a path cannot be moved, removed or moved onto with a folder that holds it; `None` if it can."""
         for each in self.holding:
             why = each.why(path, is_folder=is_folder)
+            # A folder in the set is named by the call itself, so the call was judged for it and all that it holds.
             if why is not None and each.why(folder, is_folder=True) is None:
                 return why
         return None
@@ -129,6 +132,7 @@ class PathFilter:
         """Whether a path does not exist, as it is spelled or as what it leads to."""
         if self.unreadable(path, is_folder=is_folder) is not None:
             return True
+        # Most paths lead through no link: the second check would repeat the first.
         return path != real and self.unreadable(real, is_folder=is_folder) is not None
 
     def plus(self, other: PathFilter) -> PathFilter:
@@ -167,6 +171,7 @@ def excluding(patterns: Iterable[str], *, show_git: bool = False) -> PathFilter:
     if not given:
         return PathFilter()
     excluded = (ExcludedPaths(given),)
+    # Also for writing: a call could otherwise replace what it is not shown.
     return PathFilter(reading=excluded, writing=excluded)
 
 
@@ -206,15 +211,20 @@ class ExcludedPaths:
         names: list[tuple[str, str]] = []
         others: list[tuple[str, Pattern]] = []
         for given in self.patterns:
+            # Patterns are folded like paths, so that every spelling of a name that some disk treats as equal is
+            # excluded.
             shortest = _shortest(folded(given))
             name = shortest.removeprefix("**/")
             at_any_depth = name != shortest or "/" not in given.rstrip("/")
             if at_any_depth and "/" not in name and name != "**":
+                # A name is matched without `Pattern`, which is needed only for its errors.
                 Pattern(name)  # raises what is wrong with it
                 names.append((given, name))
             else:
                 others.append((given, Pattern(shortest)))
         self._anywhere = tuple((given, re.compile(translate(name)).match) for given, name in names)
+        # One expression for all names: a walk asks for every path, and most match none. `_anywhere` then finds which
+        # one matches, for the message.
         self._name = re.compile("|".join(translate(name) for _, name in names)).match if names else None
         self._patterns = tuple(others)
 
@@ -229,6 +239,7 @@ class ExcludedPaths:
         parts = folded(path).split("/")
         if self._name is not None:
             for part in parts:
+                # Any part: what lies in an excluded folder is excluded too.
                 if self._name(part):
                     return _pattern(next(given for given, fits in self._anywhere if fits(part)))
         for given, pattern in self._patterns:
@@ -257,6 +268,7 @@ class NotIncluded:
         """The patterns, if a path matches none of them; see `PathSet.why`."""
         parts = path.split("/")
         for _, pattern in self._include:
+            # A folder on the way to a match must be shown, or a walk would never reach the match.
             if pattern.fits_at_or_above(parts) or (is_folder and pattern.leads_through(path)):
                 return None
         return f"the include patterns {', '.join(repr(given) for given, _ in self._include)}, which do not match it"
@@ -280,6 +292,8 @@ def folded(path: str) -> str:
     """A path, or pattern, in a spelling that is the same for all spellings that some disk treats as equal."""
     if path.isascii():
         return path.lower()
+    # Decomposed first, as Unicode defines caseless matching: some equivalent spellings differ after folding alone.
+    # Composed again, so that `?` stands for one character as it is read.
     composed = unicodedata.normalize("NFD", _IGNORABLE.sub("", path)).casefold()
     return unicodedata.normalize("NFC", composed)
 

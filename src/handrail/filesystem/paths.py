@@ -64,8 +64,10 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: s
                 raise PathEscapeError(
                     f"the {noun} leads out of the root of the filesystem; {_instead(path)}", path=path
                 )
+            # Resolved as text, before any link is read: where `a` is a link, `a/../b` is `b` in every filesystem.
             parts.pop()
         elif part not in {"", "."}:
+            # The same in every filesystem: memory has no such limit.
             if len(encode(part)) > MAX_PART_BYTES:
                 msg = f"a name in the {noun} is longer than {MAX_PART_BYTES} bytes; give a shorter one"
                 raise PathEscapeError(msg, path=path)
@@ -137,6 +139,7 @@ def _fault(path: str, noun: str) -> str | None:
 
 def _instead(path: str) -> str:
     """The advice to give the path without its faults."""
+    # A model often tries again with exactly what a message proposes, so the proposal must be a path.
     parts = _DRIVE.sub("", path.replace("\0", "").replace("\\", "/"), count=1).split("/")
     return f"give {'/'.join(part for part in parts if part not in {'', '.', '..'}) or ROOT!r}"
 

@@ -53,12 +53,15 @@ class PathMatcher(Generic[Name]):
 
     def after(self, name: Name, places: Places) -> Places:
         """The places that a path has reached when its next part is `name`."""
+        # All places at once: a path may have reached several. Trying one after the other would take longer with each
+        # `**` by a factor of the depth.
         following: set[int] = set()
         for place in places:
             if place == self.end:
                 continue
             fits = self._fits[place]
             if fits is None:
+                # A `None` takes this part, and may take the next one too.
                 following.add(place)
             elif fits(name):
                 following.add(place + 1)
@@ -70,6 +73,7 @@ class PathMatcher(Generic[Name]):
 
     def _reached(self, places: set[int]) -> Places:
         """The places, and those after a `None` that stands for no folder."""
+        # `sorted` copies, because places are added meanwhile.
         for place in sorted(places):
             skipped = place
             while skipped < self.end and self._fits[skipped] is None:
@@ -126,4 +130,6 @@ class Pattern(PathMatcher[str]):
 
 def fits_name(part: str) -> Callable[[str], object]:
     """The test of whether a name matches one part of a pattern, with `*`, `?` and brackets."""
+    # Not `fnmatch.fnmatch`, which ignores case on Windows. The expressions of `translate` do not backtrack over stars,
+    # so a pattern that a model has written cannot make a walk hang.
     return re.compile(fnmatch.translate(part)).match

@@ -289,6 +289,7 @@ def as_bytes(data: object) -> bytes:
     """
     if not isinstance(data, (bytes, bytearray)):
         raise TypeError(f"write_bytes takes bytes, not {type(data).__name__}; write_text takes a string")
+    # A copy of a `bytearray`, which the caller may change later.
     return bytes(data)
 
 

@@ -80,6 +80,7 @@ class PathCursor:
             self._names.pop()
             self._disk.close(self._held.pop())
         for part in parts[shared:]:
+            # Opened before its name is added: if opening fails, names and descriptors still correspond.
             self._held.append(self._disk.step(to_bytes(part), at=self._held[-1]))
             self._names.append(part)
         return self._held[-1]
@@ -115,6 +116,7 @@ class Root:
         except OSError as error:
             msg = f"there is no folder to be the root at {str(path)!r}: {error.strerror}. Make it, or give another one."
             raise RootMissingError(msg, path=str(path)) from error
+        # Of the descriptor: the path may lead to another folder by now.
         status = os.fstat(self.descriptor)
         self.identity = (status.st_dev, status.st_ino)
         self._disk = disk
@@ -149,6 +151,7 @@ class Root:
             found = self._walk(parts, follow=follow, asked=path)
             if isinstance(found, ResolvedPath):
                 return found
+            # The whole path is walked again from the root, so that the target of a link is checked like what was given.
             parts = found
         msg = f"{path!r} leads through too many links, perhaps in a circle. Remove one of them."
         raise PathConflictError(msg, path=path)
@@ -164,6 +167,8 @@ class Root:
         try:
             parts = [] if path == ROOT else path.split("/")
             for number, part in enumerate(parts, 1):
+                # Only the last one is opened to be listed: a folder above it may deny listing and still be passed
+                # through.
                 last = listed and number == len(parts)
                 step = self._disk.open_folder if last else self._disk.step
                 inner = step(to_bytes(part), at=held)
@@ -201,6 +206,7 @@ class Root:
     def sync_folders(self, paths: Iterable[str]) -> None:
         """Sync the folders that changed paths lie in, as far as they exist, and the changed folders themselves."""
         changed = set(paths)
+        # The folder of a path, for its name; the path itself if it is a folder, for its mode.
         for path in sorted(changed | {parent_of(path) for path in changed}):
             status = self.look(path)
             if status is not None and stat.S_ISDIR(status.st_mode):
@@ -217,6 +223,8 @@ class Root:
                 status = self._disk.look(name, at=held)
                 if status is None:
                     return ResolvedPath("/".join(parts), None, done)
+                # Before a link is followed: on such a disk `Secret` and `secret` are one entry, and a rule for one must
+                # not be bypassed by the other.
                 if self.folds_case:
                     self._refuse_other_case(path, at=held)
                 is_last = number == len(parts)
@@ -225,7 +233,10 @@ class Root:
                     return [*led, *parts[number:]]
                 if not is_last:
                     if not stat.S_ISDIR(status.st_mode):
+                        # A file where a folder is needed: there is nothing below it, and it is named as the nearest
+                        # entry.
                         return ResolvedPath("/".join(parts), None, path)
+                    # `_refuse_other_case` lists the folder, which a descriptor of O_PATH does not permit.
                     step = self._disk.open_folder if self.folds_case else self._disk.step
                     inner = step(name, at=held)
                     self._disk.close(held)
@@ -239,6 +250,7 @@ class Root:
         """Check that the last part of a path is the name on disk: one file has one path."""
         name = path.rpartition("/")[2]
         listed = [to_text(each) for each in self._disk.names(at)]
+        # Compared in one form, because some disks return names in another Unicode form than they were given.
         if _composed(name) not in map(_composed, listed):
             there = [each for each in listed if _composed(each).casefold() == _composed(name).casefold()]
             raise other_case(path, there="".join(there[:1]))
@@ -246,6 +258,7 @@ class Root:
     def _led(self, folder: Sequence[str], target: bytes, asked: str) -> list[str]:
         """The parts of the target of a link in a folder."""
         steps = [step for step in target.split(b"/") if step not in {b"", b"."}]
+        # This folder has been walked, so none of its parts is a link.
         parts = list(folder)
         if target.startswith(b"/"):
             if steps[: len(self._names)] != self._names:
@@ -296,6 +309,8 @@ def normalise_on_disk(path: str) -> str:
     shortest = normalise(path, encode=to_bytes)
     for part in shortest.split("/"):
         name = to_bytes(part)
+        # A spelled byte could be a separator, or make `..`; and with a second spelling a path could bypass the rules
+        # for the first.
         if b"/" in name or b"\0" in name or name in {b".", b".."} or to_text(name) != part:
             msg = (
                 f"{ESCAPE!r} and two digits spell a byte that is not UTF-8, and {part!r} spells others; copy names "

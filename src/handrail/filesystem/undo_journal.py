@@ -189,6 +189,7 @@ class UndoJournal(Generic[E]):
         span = self._newest()
         held = None
         while span is not None:
+            # A strong reference from here on, so that no other thread can drop the snapshot while its span is used.
             held = span.snapshot()
             if held is not None:
                 break
@@ -206,7 +207,9 @@ def _add(span: JournalSpan[E], *, to: JournalSpan[E]) -> None:
     """Add what was recorded in a span to one before it."""
     for path, before in span.before.items():
         if to.lacks(path):
+            # Not recorded in `to`, so the path had not changed before this span.
             to.before[path] = before
+    # After the images: with the tree set, `lacks` would leave out those that were recorded before it.
     if to.tree is None:
         to.tree = span.tree
 

@@ -144,18 +144,22 @@ class _Walk:
             if self.look.is_over():
                 self.stopped = "time"
                 break
+            # Reversed, so that folders are visited in the order of their paths: `PathCursor` then opens each folder
+            # once.
             to_visit.extend(reversed(self._visited(to_visit.pop())))
         entries = tuple(sorted(self.entries, key=lambda stat: stat.path))
         return Scan(entries, self.looked_at, self.ignored, self.unlisted, self.too_deep, self.stopped)
 
     def _visited(self, folder: _Visit) -> list[_Visit]:
         """Look at what a folder holds; returns the folders in it that are to be visited."""
+        # A tuple, because it is read twice: the rules of the folder must be known before its first entry is judged.
         listed = tuple(self.folders.listed(folder.real))
         rules = folder.rules
         if rules is not None:
             rules = rules.with_files(_rule_names(listed), _reading(self.folders, folder.real))
         inner: list[_Visit] = []
         for stat in listed:
+            # Compared before the next entry, so a walk that has looked at everything is not reported as stopped.
             if self.looked_at == self.look.most:
                 self.stopped = "number"
                 break
@@ -171,9 +175,11 @@ class _Walk:
         is_folder = stat.kind == "folder"
         places = self.pattern.after(name, folder.places)
         leads_on = is_folder and self.pattern.leads_on(places)
+        # Before the filter and the rules: what the pattern does not match is not counted as left out, and costs least.
         if not leads_on and self.pattern.end not in places:
             return None
         path = stat.path if folder.path == folder.real else join(folder.path, name)
+        # Also for a folder: what is left out is not visited, so nothing in it is shown, whatever the patterns for it.
         if self._left_out(path, stat, rules):
             return None
         if self.pattern.end in places:
@@ -187,6 +193,7 @@ class _Walk:
     def _left_out(self, path: str, stat: FileStat, rules: IgnoreRules | None) -> bool:
         """Whether an entry is left out; it is counted if it exists."""
         is_folder = stat.kind == "folder"
+        # Not counted: the number would reveal that something is there.
         if self.folders.path_filter.hides(path, stat.path, is_folder=is_folder):
             return True
         ignored = rules is not None and rules.hides(stat.path.rpartition("/")[2], is_folder=is_folder)
@@ -209,6 +216,7 @@ def walk(start: Start, pattern: str | PathPattern, folders: FolderReader, look: 
         PathEscapeError: the pattern is not one inside the root.
     """
     read = Pattern(pattern) if isinstance(pattern, str) else pattern
+    # A walk may begin in a folder that the files above hide, or for which they have rules.
     rules = None if look.ignored else _rules_above(start.real, folders)
     if rules is None and not look.ignored:
         return Scan(start_ignored=True)
@@ -220,6 +228,7 @@ def walk(start: Start, pattern: str | PathPattern, folders: FolderReader, look: 
 def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:
     """The rules of the ignore files above a folder for it; `None` if they hide it."""
     rules, above = IgnoreRules(), ROOT
+    # The folder's own files are read when it is visited.
     for name in [] if folder == ROOT else folder.split("/"):
         rules = rules.with_files(folders.rule_names(above), _reading(folders, above))
         if rules.hides(name, is_folder=True):

@@ -77,6 +77,7 @@ class Resolver(Protocol):
         """Whether something is bound for a type; nothing is built."""
 
 
+# Compared by identity: a binding is compared and hashed with its provider, and the value need not permit either.
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenInstance:
     """The provider of a resource that exists already.
@@ -130,6 +131,7 @@ class Binding(Generic[T]):
                 f"the provider of {name} cannot be called: a {type(self.provider).__name__} was given. Give a function "
                 f"of the resolver, or Binding.instance({name}, ...) for what exists already."
             )
+        # Refused here and not when it is called: the error then names the line of the binding.
         if inspect.iscoroutinefunction(self.provider):
             raise ResourceError(
                 f"the provider of {name} is asynchronous, and providers are called without an event loop. Make the "
@@ -172,6 +174,7 @@ class Binding(Generic[T]):
         Raises:
             WrongResourceError: it is of another type, or `Snapshotable` but could not take turns.
         """
+        # The usual case. `isinstance` of a protocol looks at every one of its members.
         if value is None or self.kind in type(value).__mro__:
             pass
         elif not _fits(value, self.kind):
@@ -214,6 +217,7 @@ def check_has_turn(value: object, *, protocol: type[object]) -> None:
     if not is_snapshotable(value) or own_turn(value) is not None:
         return
     try:
+        # For others a turn is kept as long as they live, and a weak reference reports their end (`turn_of`).
         weakref.ref(value)
     except TypeError as error:
         kind = type(value).__name__

@@ -33,6 +33,7 @@ from handrail.turns import Turn, turn_of
 
 _log = logging.getLogger("handrail.resources")
 
+# One for all call scopes: it is held only for an assignment, and a lock in each scope would cost every call.
 _FIRST_USE = threading.Lock()
 
 
@@ -87,6 +88,7 @@ class ResourceContext(Resolver):
         self._shared_scope = CallScope(self) if singletons_only else None
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
+        # Without the lock: a value is entered only when it is complete.
         value = self._lifetime.values.get(protocol, MISSING)
         return self._obtain(protocol, default) if value is MISSING else value
 
@@ -101,6 +103,7 @@ class ResourceContext(Resolver):
         """
         with self._lifetime.lock:
             self._entered += 1
+            # Under the lock, so that a second thread enters only when the eager ones are built, or none of them is.
             if self._entered == 1:
                 try:
                     self._build_eager()
@@ -138,6 +141,8 @@ class ResourceContext(Resolver):
         found = self._snapshotables
         if found is None:
             with self._lifetime.lock:
+                # Computed under the lock, which is held while a singleton is added: a result that lacks it cannot be
+                # stored after the reset in `_obtain`.
                 found = self._snapshotables = snapshotables_among(self._lifetime.values.values())
         return found
 
@@ -174,6 +179,7 @@ class ResourceContext(Resolver):
 
     def _obtain(self, protocol: Callable[..., object], default: object) -> object:
         binding = self._bindings.get(protocol)
+        # Before the lock: a default needs nothing that is being built.
         if binding is None and default is not MISSING:
             return default
         lifetime = self._lifetime
@@ -183,6 +189,7 @@ class ResourceContext(Resolver):
             value = lifetime.find(binding)
             if value is not MISSING:
                 return value
+            # Not found under the lock either, so no other thread has built it meanwhile.
             self._refuse_to_build(binding)
             value = lifetime.build(binding, self)
             if not self._entered and not self._is_watched and lifetime.unclosed:
@@ -226,11 +233,15 @@ class ResourceContext(Resolver):
             self._entered -= 1
             if self._entered:
                 return
+            # Other threads wait for the lock. This one holds it: a `close` may ask for resources, and one that is built
+            # now would never be closed.
             self._is_closing = True
             failures = lifetime.close()
             self._is_closing = False
+            # The context may be entered again, and what was given is not provided anew.
             lifetime.values.update(self._given)
             self._snapshotables = self._silent = self._turns = None
+        # After everything else: an error must not leave the context half closed.
         raise_close_failures(failures, during=error)
 
 
@@ -264,6 +275,7 @@ class CallScope(Resolver):
         if binding is not None and binding.scope is not Scope.SINGLETON:
             return self._obtain(binding)
         lifetime = self._lifetime
+        # A provider of this call may have asked: the error names the chain, which only this lifetime has.
         if binding is None and default is MISSING and lifetime is not None:
             with lifetime.lock:
                 raise unbound_error(protocol, needed_by=lifetime.needed_by)
@@ -302,8 +314,10 @@ class CallScope(Resolver):
             self._refuse_if_closed(binding)
             value = lifetime.find(binding)
             if value is MISSING:
+                # With `longer`, a provider may return a singleton, which is not closed with the call.
                 value = lifetime.build(binding, self, longer=self._context.lifetime)
             if self._is_closed:
+                # The call ended while this was built: `close` did not find it, so it is closed here.
                 raise_close_failures(lifetime.close(), during=None)
                 self._refuse_if_closed(binding)
         return value
@@ -328,5 +342,6 @@ class ConcurrentCallScope(CallScope):
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
         value = super()._find(protocol, default)
+        # After it was found or built, because only the value shows whether it can be rolled back.
         check_not_concurrent(value)
         return value

@@ -58,6 +58,7 @@ class Lifetime:
 
     def has(self, value: object) -> bool:
         """Whether this very object is among the resources."""
+        # A copy: `build` asks the context's lifetime without its lock, and another thread may be adding to it.
         return any(value is other for other in (*self.values.copy().values(), *self._owned))
 
     def find(self, binding: Binding[Any]) -> object:
@@ -94,6 +95,7 @@ class Lifetime:
                 self.unclosed.append(type(value).__name__)
         # After the check, so that a value of another type is never found.
         if binding.scope is not Scope.PROTOTYPE:
+            # If joining the call raises, the resource stays entered, and is closed with its lifetime.
             self.values[binding.protocol] = value
         join_call(value)
         return value
@@ -107,12 +109,14 @@ class Lifetime:
         # Taken out under the guard and closed without it: a `close` may take long, or ask for resources.
         with self._guard:
             owned, self._owned = self._owned, []
+            # Emptied and not replaced, because `_warn_of_unclosed` holds this list.
             self.unclosed.clear()
         for value in reversed(owned):
             try:
                 _close(value)
             except BaseException as error:  # noqa: BLE001 - one that fails must not keep the others from being closed
                 failures.append((value, error))
+        # Last, because a `close` may still ask for resources that have been built.
         self.values.clear()
         return failures
 
@@ -124,6 +128,7 @@ class Lifetime:
         except (ResourceError, ModelVisibleError, RunAbortedError):
             raise  # they say what is wrong, and to whom, better than a wrapping could
         except Exception as error:
+            # A mistake of the developer is raised as it is, and not shown to a model as a failed provider.
             if mistakes_in(error):
                 raise
             chain = " -> ".join(kind.__name__ for kind in self.needed_by)
@@ -176,6 +181,7 @@ def snapshotables_among(values: Iterable[object]) -> tuple[Snapshotable[object],
     found: dict[int, Snapshotable[object]] = {}
     for value in values:
         if is_snapshotable(value):
+            # By identity: two equal resources are two participants, and one need not be hashable.
             found.setdefault(id(value), value)
     return tuple(found.values())
 
@@ -194,8 +200,10 @@ def join_call(value: object) -> None:
         TurnConflictError: it is not new: another call is using it.
     """
     call = current()
+    # Outside a call nothing is rolled back, and a call that only reads cannot change what was built.
     if call is None or not call.writes or not call.is_open():
         return
+    # One with a turn of its own reports each write, and joins then (`check_write`).
     if is_snapshotable(value) and own_turn(value) is None:
         call.join(value)
 
@@ -213,6 +221,8 @@ def outside_call(name: str, provide: Callable[[], T]) -> T:
     call = current()
     if call is None:
         return provide()
+    # Inside the call's ticket, so that the provider may use what the call holds turns on without waiting for its own
+    # call.
     ticket = draw_ticket((), exclusive=True, inside=call.ticket)
     building = Transaction(f"the provider of {name}", ticket=ticket, writes=True)
     try:
@@ -222,6 +232,8 @@ def outside_call(name: str, provide: Callable[[], T]) -> T:
             building.commit()
     finally:
         ticket.release()
+        # Also after a failure: the call may use what the provider asked for, and must be able to roll back its own
+        # changes to it.
         for participant in building.participants:
             join_call(participant)
     return value

@@ -61,6 +61,7 @@ class ResourceRegistry(Resolver):
 
     def merge(self, other: ResourceRegistry) -> ResourceRegistry:
         """A registry of the bindings of both; of one type, the other's wins."""
+        # A binding that replaces another takes its place in the order, in which eager ones are built.
         return ResourceRegistry(tuple({**self._by_type, **other._by_type}.values()))
 
     def open(self) -> ResourceContext:

@@ -140,6 +140,8 @@ class HostChanges:
             FilesystemError: the disk fails, or the changes could not be synced.
         """
         self.images.sweep()
+        # From here on nothing is recorded yet, so images are taken even of paths that the call has changed before:
+        # without them this operation could not be rolled back alone.
         saved = self._spans.snapshot()
         with translate_os_errors(what, path):
             try:
@@ -149,11 +151,14 @@ class HostChanges:
                     self._sync(self._journal)
             except BaseException:
                 with self._or_stuck():
+                    # In a call the images are still needed for the call's own rollback, so a file that is restored is a
+                    # copy.
                     self._back_to(saved, shared=self._call is None)
                     if self._call is None:
                         self._discard(settled=False)
                 raise
         if self._call is None:
+            # The snapshot holds the images; without it, `_discard` can remove their contents at once.
             del saved
             reached("journal-before-discard")
             with self._or_stuck():
@@ -185,6 +190,7 @@ class HostChanges:
         tree = self._whole.keep(synced=self.terms.synced)
         journal = self._opened()
         if journal.written.tree is None:
+            # Only the first: the journal restores the beginning of the transaction. Later trees serve newer snapshots.
             journal.note_tree(tree, self._header())
         self._spans.record_tree(tree)
         reached("journal-after-image")
@@ -205,6 +211,8 @@ class HostChanges:
                 self._back_to(snapshot, shared=False, by_hand=True)
             return
         with self._or_stuck():
+            # Once the outermost call has ended, nothing needs the images after this rollback, and files are restored as
+            # they were, with their inode. A nested call may be followed by further rollbacks of its parent.
             self._back_to(snapshot, shared=self._call is None or not self._call.is_open())
             if self._call is None and self._journal is not None:  # written outside a call that changed nothing
                 self._sync(self._journal)
@@ -279,6 +287,8 @@ class HostChanges:
     def _settle(self) -> str | None:
         """Discard the journal of a call; returns its id if the store has to delete it."""
         journal = self._opened()
+        # Also after a rollback: the commit may have failed after `write`. Deleting an id that the store does not have
+        # is not an error.
         is_in_store = self.terms.store is not None and journal.written.prepared
         self._discard(settled=is_in_store)
         reached("journal-after-discard")
@@ -300,6 +310,7 @@ class HostChanges:
                 self.keep_tree()
             self._spans.record_tree(LOST)  # a rollback does not preserve snapshots taken in what it undoes
             self._whole.put_back(tree, journal)
+        # Restoring changes paths too, and may be interrupted: the journal must be able to restore them first.
         lacking = [path for path in images if journal.written.lacks(path) or self._spans.lacks(path)]
         if lacking:
             self.about_to_change(lacking)
@@ -341,6 +352,7 @@ class HostChanges:
         self.images.sweep()
 
     def _header(self) -> JournalHeader:
+        # Outside calls no unit records the id, so the header names no store.
         store = self.terms.store if self._call is not None else None
         return JournalHeader(self.root.identity[1], None if store is None else store.url)
 
@@ -359,6 +371,7 @@ class HostChanges:
             ):
                 yield
         except BaseException as error:
+            # The next opening restores from the journal. In a call, `after_commit` or `after_rollback` leaves it.
             self._stuck = error
             if self._call is None:
                 self._abandon()

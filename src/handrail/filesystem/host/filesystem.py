@@ -144,6 +144,7 @@ class HostFilesystem:
             shadow = ShadowRepository(self._root.path, git_dir, git=git, max_untracked_bytes=max_untracked_bytes)
             tree = WholeTree(self._root, images, shadow)
             with translate_os_errors("open the filesystem", ROOT):
+                # Under both locks: without them, the journal of a process that is alive would be rolled back.
                 recover(tree, self._folder, store)
         except BaseException:
             self._finalizer()
@@ -247,6 +248,7 @@ class HostFilesystem:
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
         """Why searches leave a path out; see `Filesystem.unsearched`."""
+        # Both are asked: a link may have a permitted name and lead to a path that searches leave out, or the reverse.
         real, path_filter = self.resolve(path), self._view.path_filter
         by = path_filter.unsearched(normalise_on_disk(path), named=named)
         return path_filter.unsearched(real, named=named) if by is None else by
@@ -258,6 +260,7 @@ class HostFilesystem:
         if together == held:
             return self
         behind = copy(self)  # shares the root, the changes, and what a subclass adds
+        # One participant for all filtered ones: a call that uses two of them takes one snapshot and one turn.
         behind._origin = self._origin or self  # noqa: SLF001 - its own class, so below
         behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
         return behind
@@ -294,6 +297,7 @@ class HostFilesystem:
             ModelVisibleError: the call may not write; see `check_write`.
         """
         with self._changing("save the whole tree", ROOT):
+            # Outside calls an operation is its own transaction, and would be over before the program starts.
             if current() is None:
                 msg = "only a call can be rolled back. Call `keep_tree` in a handler, before the program."
                 raise FilesystemError(msg, path=ROOT)
@@ -318,6 +322,7 @@ class HostFilesystem:
         own = UndoJournal[BeforeImage]().own(snapshot)
         with self._changes.lock:
             check_write(self._origin or self, "restore a snapshot")
+            # In a rollback `HostChanges` checks the root, because an error there must also block further changes.
             if not is_rolling_back():
                 self._usable()
             self._changes.restore(own)
@@ -331,6 +336,7 @@ class HostFilesystem:
         if self._origin is not None:
             return
         with self._changes.lock:
+            # A fork may close its copy: the call belongs to the parent, and the fork releases no lock.
             if self._finalizer.alive and self._changes.is_open and self._changes.is_ours:
                 msg = "a call that has changed files here has not ended. Close the filesystem when it has."
                 raise FilesystemError(msg, path=ROOT)
@@ -363,6 +369,8 @@ class HostFilesystem:
     @contextmanager
     def _changing(self, what: str, path: str) -> Generator[None]:
         with self._changes.lock:
+            # Under the lock, which a rollback takes too: a late write comes before the rollback and is undone, or is
+            # refused.
             check_write(self._origin or self, what)
             self._usable()
             self._changes.check()
@@ -377,7 +385,9 @@ def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:
 
 
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:
+    # A function without the filesystem: a finalizer that refers to its object keeps it alive.
     owned = disk.process() == process
+    # A journal that is left needs its images at the next opening.
     if owned and not folder.ids("journal"):
         folder.clean()
     folder.close(root.descriptor, owned=owned)

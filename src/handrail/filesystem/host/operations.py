@@ -60,6 +60,7 @@ class TreeReader:
             found = self._found(path, follow=follow)
             if found is not None:
                 return found
+        # The nearest folder that is shown: the message must not name a hidden one.
         shown = (each for each in ancestors_of(path) if path_filter.unreadable(each) is None)
         return ResolvedPath(path, None, next(each for each in shown if self.root.look(each) is not None))
 
@@ -71,6 +72,7 @@ class TreeReader:
         """
         self.refuse_hidden(path, is_folder=is_folder)
         found = self.root.resolve(path, follow=follow)
+        # A link must not lead to a path that the filter protects.
         if found.path != path:
             self.refuse_hidden(found.path, named=path, is_folder=is_folder)
         if file_kind(found.status) == "special":
@@ -140,6 +142,8 @@ class TreeReader:
 
         `None` for anything else, and for what does not exist: the step-by-step walk then finds the error.
         """
+        # On a disk that ignores case `Root.resolve` must check the spelling; a hidden path needs the error for what
+        # does not exist.
         if self.root.folds_case or self.path_filter.hides(path, path, is_folder=False):
             return None
         try:
@@ -238,12 +242,15 @@ def write_file(changes: HostChanges, view: TreeReader, path: str, data: bytes) -
     found = view.find_to_change(path, follow=True, is_folder=False)
     if file_kind(found.status) == "folder":
         raise paths.folder_where_file_is_needed(path)
+    # Checked before the operation begins, so that an error needs no rollback.
     missing = view.missing_folders(found) if found.status is None else []
     if found.status is not None:
         with view.root.entry(found.path) as (folder, name):
+            # Replacing a file needs only the permission to write to its folder, so that of the file is checked here.
             if not view.disk.may_write(name, at=folder):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     with changes.operation(f"write {path}", path):
+        # Once for all paths: each announcement syncs the journal.
         changes.about_to_change([*missing, found.path])
         _make_folders(changes, view, missing)
         _put(changes, view, found, data)
@@ -267,9 +274,11 @@ def remove_path(changes: HostChanges, view: TreeReader, path: str, *, recursive:
     """Remove a file or link, or a folder and what it holds; returns how much that was."""
     if path == ROOT:
         raise paths.root_stays()
+    # First: a hidden path must be reported like one that does not exist.
     view.present(path, follow=False)
     found = view.find_to_change(path, follow=False, is_folder=True)
     if file_kind(found.status) == "folder" and not recursive:
+        # Hidden entries are not counted: the message would reveal them. `_all_to_change` refuses them below.
         count = sum(view.path_filter.unreadable(each.path) is None for each in view.below(found.path))
         if count:
             raise paths.not_empty(path, count=count)
@@ -277,6 +286,7 @@ def remove_path(changes: HostChanges, view: TreeReader, path: str, *, recursive:
     with changes.operation(f"remove {path}", path):
         changes.about_to_change([each.path for each in subtree])
         changes.expect((each.path, _NOTHING) for each in subtree)
+        # The deepest first: only an empty folder can be removed.
         for each in reversed(subtree):
             with view.root.entry(each.path) as (folder, name):
                 if file_kind(each.status) == "folder":
@@ -302,6 +312,7 @@ def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> Non
         raise paths.exists_already(dst, is_folder=file_kind(target.status) == "folder", src=src)
     missing = view.missing_folders(target)
     subtree = _all_to_change(view, src, found)
+    # Raises for a path that would be too long or too deep, before anything is moved.
     targets = [normalise_on_disk(target.path + each.path[len(found.path) :]) for each in subtree]
     for each, new in zip(subtree, targets, strict=True):
         is_folder = file_kind(each.status) == "folder"
@@ -309,6 +320,8 @@ def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> Non
         view.refuse_with(new, target.path, named=src, is_folder=is_folder)
     with changes.operation(f"move {src} to {dst}", dst):
         sources = [each.path for each in subtree]
+        # A moved file is both an old and a new path. Its image is a copy (`stay`), since the file itself remains in the
+        # tree.
         changes.about_to_change([*missing, *targets, *sources], stay=frozenset(sources))
         _make_folders(changes, view, missing)
         changes.expect((new, file_identity(each.status)) for new, each in zip(targets, subtree, strict=True))
@@ -345,6 +358,8 @@ def _make_folders(changes: HostChanges, view: TreeReader, folders: Iterable[str]
 
 def _put(changes: HostChanges, view: TreeReader, found: ResolvedPath, data: bytes) -> None:
     """Make a file beside the path, and rename it to the path when it is complete."""
+    # A reader finds the old or the new content, never a part of one; and an image that is a hard link to the old file
+    # keeps its content.
     disk, beside = view.disk, changes.beside
     with view.root.entry(found.path) as (folder, name):
         disk.discard(beside, at=folder)
@@ -355,11 +370,14 @@ def _put(changes: HostChanges, view: TreeReader, found: ResolvedPath, data: byte
                 if found.status is not None:
                     owner = (found.status.st_uid, found.status.st_gid)
                     disk.dress(descriptor, owner=owner, mode=stat.S_IMODE(found.status.st_mode))
+                # Before the rename: otherwise a power failure could leave an empty file under the name.
                 if changes.terms.synced:
                     disk.sync(descriptor)
+                # After the last write, because the mark holds size and time. The rename changes neither.
                 mark = file_identity(disk.look_at(descriptor))
             finally:
                 disk.close(descriptor)
+            # Before the rename: a rollback would take a file without a mark for one of another process.
             changes.expect([(found.path, mark)])
             disk.rename(beside, name, at=folder, to=folder)
         except BaseException:
@@ -399,6 +417,7 @@ class HostFolders:
             OSError: the folder does not exist, or may not be listed.
         """
         at = self.cursor.folder(folder)
+        # The cursor's descriptor is good only for names (O_PATH), so the folder is opened once more to be listed.
         held = self.disk.open_folder(b".", at=at)
         try:
             looked = [(name, self.disk.look(name, at=at)) for name in self.disk.names(held)]
@@ -428,6 +447,7 @@ class HostFolders:
             return None  # removed by another process, a link, or unreadable
         try:
             status = self.disk.look_at(descriptor)
+            # Looked at through the descriptor: the file cannot be replaced between the check and the reading.
             if file_kind(status) != "file" or status.st_size > MOST_RULE_BYTES:
                 return None
             return b"".join(self.disk.chunks(descriptor))

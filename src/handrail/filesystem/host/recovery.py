@@ -115,6 +115,7 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
         # The tree first: the images are of paths that it does not include.
         if written.tree is not None:
             tree.put_back(written.tree, journal)
+        # Once the journal is discarded, nothing knows the temporary name any more.
         for folder in {parent_of(path) for path in written.images}:
             if file_kind(root.look(folder)) == "folder":
                 with root.folder(folder) as held:

@@ -119,19 +119,26 @@ class BeforeImages:
         if stat.S_ISLNK(status.st_mode):
             return BeforeImage("symlink", target=self.disk.target(name, at=at), mark=file_identity(status))
         self._count += 1
+        # A hard link has the size and time of the file, so this serves unless a copy is made.
         kept = status
         blob = _PREFIX + b"%d" % self._count
         try:
+            # A linked content is safe from the filesystem itself, which never writes to a file in place: it makes a new
+            # one beside the path and renames it.
             if stays or status.st_nlink > 1 or not self.disk.share(name, blob, at=at, to=self.folder):
                 with self._copying(name, blob, at=at, to=self.folder) as copy:
                     if synced:
                         self.disk.sync(copy)
                     kept = self.disk.look_at(copy)
         except BaseException:
+            # A part of a copy may be there. The next sweep removes it: removing it here could raise in place of the
+            # error.
             self._dropped.append(blob)
             raise
         size_and_time = (kept.st_size, kept.st_mtime_ns)
         image = BeforeImage("file", mode, owner, blob.decode(), mark=file_identity(status), kept=size_and_time)
+        # The finalizer may run in any thread and in the middle of `sweep`; appending to a deque is atomic. At exit it
+        # has no use: the next opening removes what is left.
         weakref.finalize(image, self._dropped.append, blob).atexit = False
         return image
 
@@ -141,6 +148,7 @@ class BeforeImages:
         It is one in any case if there is no space for a copy.
         """
         blob = image.blob.encode()
+        # A copy has neither the owner nor the mode of the file, so it is never linked into the tree.
         may_share = self._is_original(image)
         if shared and may_share and self.disk.share(blob, name, at=self.folder, to=at):
             return
@@ -148,9 +156,11 @@ class BeforeImages:
             with self._copying(blob, name, at=self.folder, to=at) as copy:
                 self.disk.dress(copy, owner=image.owner, mode=image.mode)
                 self.disk.set_time(copy, image.mark.modified)
+                # The content is synced here, because only folders are synced before the journal is removed.
                 self.disk.sync(copy)
         except OSError:
             self.disk.discard(name, at=at)
+            # A full disk must not prevent a rollback, and a link needs no space for the content.
             if not may_share or not self.disk.share(blob, name, at=self.folder, to=at):
                 raise
 
@@ -158,6 +168,8 @@ class BeforeImages:
         """Whether a status is that of the image's own file, unchanged."""
         if file_identity(status) == image.mark:
             return True
+        # While the journal's folder holds the file, its inode number cannot be given to another one. Other size or time
+        # means that it was written in place, and then there is no other copy to restore.
         return image.kind == "file" and status.st_ino == image.mark.inode and self._is_original(image)
 
     def is_kept(self, image: BeforeImage) -> bool:
@@ -184,6 +196,7 @@ class BeforeImages:
             else:
                 with self._copying(name, aside, at=at, to=self.folder) as copy:
                     self.disk.sync(copy)
+            # Only once the copy is synced: a crash before that leaves the file in the tree.
             self.disk.unlink(name, at=at)
         return aside.decode(errors="backslashreplace")
 
@@ -196,6 +209,8 @@ class BeforeImages:
             try:
                 self.disk.discard(_COPY, at=self.folder)
                 with self._copying(name, _COPY, at=self.folder, to=self.folder) as copy:
+                    # `is_kept` compares the time. The image now differs from its file by the inode, so `put` will set
+                    # owner and mode.
                     self.disk.set_time(copy, status.st_mtime_ns)
                     self.disk.sync(copy)
                 self.disk.rename(_COPY, name, at=self.folder, to=self.folder)
@@ -206,6 +221,7 @@ class BeforeImages:
     def sweep(self) -> None:
         """Remove the contents that are no longer referenced."""
         while self._dropped:
+            # Taken from the queue only after the file is removed: after an error the next sweep tries again.
             self.disk.discard(self._dropped[0], at=self.folder)
             self._dropped.popleft()
 
@@ -232,6 +248,7 @@ class BeforeImages:
 
 def unused(name: bytes, *, at: int, disk: Disk) -> bytes:
     """An unused name in a folder, for an entry that is set aside."""
+    # A name on disk has at most 255 bytes, and the suffix must fit.
     found, number = name[:200] + b".found", 1
     while disk.look(found, at=at) is not None:
         number += 1

@@ -72,6 +72,7 @@ class JournalFolder:
             JournalError: files have no locks where the journal's folder is.
         """
         until = clock.monotonic() + wait.total_seconds()
+        # Polled, because a blocking `flock` has no timeout.
         while (busy := self._busy(root)) is not None:
             if clock.monotonic() >= until:
                 msg = (
@@ -94,6 +95,7 @@ class JournalFolder:
         name = os.fsencode(root)
         if not owner.exists():
             owner.write_bytes(name)
+        # No lock is held yet, so another opening may have made the file and not written to it: it is empty then.
         elif (found := owner.read_bytes()) and found != name:
             msg = (
                 f"the journal's folder {str(self.path)!r} belongs to the root {os.fsdecode(found)!r}, not to "
@@ -126,6 +128,8 @@ class JournalFolder:
         """Release folder and root; a forked process does not own the locks and does not release them."""
         for each in (root, self._lock):
             if owned:
+                # A lock belongs to the open file, which a forked process shares: if the fork unlocked, its parent would
+                # lose the lock.
                 with suppress(OSError):  # where it could not be locked
                     fcntl.flock(each, fcntl.LOCK_UN)
             os.close(each)
@@ -134,6 +138,8 @@ class JournalFolder:
     def _busy(self, root: int) -> str | None:
         """The lock that another process holds; `None` if this process now holds all."""
         try:
+            # Always the folder before the root, and the folder stays locked meanwhile: two openings with the same
+            # journal cannot hold one lock each. Locking it again at the next poll changes nothing.
             if not _taken(self._lock):
                 return repr(str(self.path / "lock"))
         except OSError as error:
@@ -156,6 +162,7 @@ def _taken(descriptor: int) -> bool:
 def default_journal_folder(root: Path, environment: Mapping[str, str]) -> Path:
     """The default folder for the journal of a root: by the root's path, below `$XDG_STATE_HOME`."""
     given = environment.get("XDG_STATE_HOME", "")
+    # A relative path is ignored, as the XDG specification says.
     state = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
     return state / "handrail" / "journals" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
 
@@ -183,6 +190,8 @@ def drop_commit_record(journal_id: str, store: CommitRecordStore, images: Before
         images: the journal's folder.
     """
     try:
+        # The id first: after a crash in between, `recover` finds the file and deletes the id again, which is
+        # idempotent. The other way round, the id would stay in the store permanently.
         store.delete_commit_record(journal_id)
         images.disk.discard(f"settled-{journal_id}".encode(), at=images.folder)
     except (HandrailError, OSError):

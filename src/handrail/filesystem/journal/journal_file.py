@@ -94,6 +94,7 @@ class JournalFile:
         self._folder = folder
         self._disk = disk
         self._synced = synced
+        # Recovery continues a journal, but adds only marks and no record, so the end is needed for new ones only.
         self._end = 0
         # Whether the last record may have been written in part; it is cut off before the next one.
         self._torn = False
@@ -130,6 +131,7 @@ class JournalFile:
         for path, mark in marks:
             self.written.marks.setdefault(path, set()).add(mark)
             lines += b"\n" + json.dumps([path, *mark]).encode()  # ends a line that a crash has truncated
+        # `written` has the marks first: if writing fails, the rollback in this process still recognises the changes.
         self._disk.write(self._files[1], bytes(lines))
 
     def prepare(self) -> None:
@@ -253,6 +255,7 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
         # The first image of a path is of the beginning of the transaction.
         written.images.setdefault(path, _image_from_json(*saved))
     if "tree" in record:
+        # Raises for anything but hexadecimal digits: the id is handed to git.
         written.tree = bytes.fromhex(record["tree"]).hex()
     written.prepared |= record.get("prepared", False)
 

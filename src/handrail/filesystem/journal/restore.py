@@ -84,9 +84,12 @@ class TreeRestorer:
 
     def _clear(self, path: str, image: BeforeImage) -> None:
         status = self._root.look(path)
+        # What an earlier attempt has restored is left as it is.
         if status is None or self._images.is_there(image, status):
             return
         with self._root.entry(path) as (folder, name):
+            # A folder is not compared with the marks: it is removed only if it is empty, so nothing can be lost with
+            # it.
             if file_kind(status) == "folder":
                 self._clear_folder(path, name, at=folder, needed=image.kind != "nothing")
             elif not self._is_ours(path, file_identity(status)):
@@ -97,6 +100,7 @@ class TreeRestorer:
                     path,
                     aside,
                 )
+            # A file or link stays until `_make_anew` renames the old one over it, so that readers find one of the two.
             elif image.kind in {"nothing", "folder"}:
                 self._disk.unlink(name, at=folder)
 
@@ -112,6 +116,7 @@ class TreeRestorer:
             if not needed:
                 _LOGGER.warning("the folder %r holds files of another process, so it stays", path)
                 return
+            # If another process takes this name meanwhile, the rename fails, or replaces an empty folder.
             aside = unused(name, at=at, disk=self._disk)
             self._disk.rename(name, aside, at=at, to=at)
             _LOGGER.warning("the folder %r holds files of another process; it is now called %r", path, aside)
@@ -129,17 +134,21 @@ class TreeRestorer:
             self._disk.make_folder(name, at=at)
             return
         beside = self._wanted.beside
+        # An attempt that failed or crashed may have left one.
         self._disk.discard(beside, at=at)
         if image.kind == "symlink":
             self._disk.make_link(image.target, beside, at=at)
         else:
             self._images.put(image, beside, at=at, shared=self._wanted.shared)
+        # Before the rename: in the other order, a crash between the two would leave a file without a mark, and the next
+        # attempt would set it aside as one of another process.
         self._mark(path, file_identity(self._disk.look(beside, at=at)))
         self._disk.rename(beside, name, at=at, to=at)
 
     def _make_missing_above(self, path: str) -> None:
         missing = [folder for folder in ancestors_of(path) if self._root.look(folder) is None]
         for folder in reversed(missing):
+            # Without a mark: the folder has no image, and `read_journal` takes a mark without an image for damage.
             with self._root.entry(folder) as (parent, name):
                 self._disk.make_folder(name, at=parent)
             _LOGGER.warning("the folder %r was removed by another process, and is needed: it was made again", folder)
@@ -148,6 +157,7 @@ class TreeRestorer:
         status = self._root.look(path)
         if status is None or (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (image.mode, *image.owner):
             return
+        # `listed`, because a descriptor of O_PATH does not permit `fchmod`.
         with self._root.folder(path, listed=True) as folder:
             self._disk.dress(folder, owner=image.owner, mode=image.mode)
 

@@ -43,6 +43,7 @@ ABOVE = "root"
 
 _ID = re.compile("[0-9a-f]{40}")
 
+# ELOOP: a link is where a file was. EINVAL: `readlink` of what is no longer a link.
 _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 """The errors of reading something that was removed, or is of another kind than it was."""
 
@@ -63,6 +64,7 @@ def wanted_root(reader: ObjectReader, snapshot: str) -> TreeEntry:
     Raises:
         SnapshotError: it is not a snapshot of this repository.
     """
+    # Only a whole id: git would also resolve other names, and a line break would end the question.
     content = reader.tree(snapshot) if _ID.fullmatch(snapshot) else None
     entries = list(decode_tree(content or b""))
     if [entry.name for entry in entries] != [ABOVE]:
@@ -99,6 +101,7 @@ def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) ->
             disk.make_link(path, b"".join(content))
         else:
             disk.make_file(path, leaf.mode, content)
+    # Inner ones first: the mode of a folder may deny access to what it holds.
     for path, mode in reversed(steps.modes):
         disk.set_mode(path, mode)
 
@@ -109,6 +112,7 @@ def _plan(reader: ObjectReader, path: str, wanted: TreeEntry, present: Folder | 
         present = Folder(stat.S_IFDIR | stat.S_IRWXU)
     if present.mode != wanted.mode:
         steps.modes.append((path, wanted.mode))
+    # After the mode, which is stored in the folder above and is not part of the id.
     if present.id == wanted.id:
         return
     content = reader.tree(wanted.id)
@@ -116,6 +120,7 @@ def _plan(reader: ObjectReader, path: str, wanted: TreeEntry, present: Folder | 
         raise objects_missing([wanted.id])
     entries = list(decode_tree(content))
     names = {entry.name for entry in entries}
+    # What is of another kind than wanted is not in here: making the new one removes it.
     steps.surplus += [join(path, name) for name in (*present.leaves, *present.folders) if name not in names]
     for entry in entries:
         inner = join(path, entry.name)
@@ -144,6 +149,8 @@ class DiskTree:
         """
         try:
             with self._parent(item.path) as (parent, name):
+                # Checked before and after: the content belongs to the status of the scan only if it had this status all
+                # the time.
                 if not _is_unchanged(item, parent, name):
                     return UNREAD
                 with _source(item, parent, name) as source:
@@ -164,6 +171,7 @@ class DiskTree:
             except FileNotFoundError:
                 return
             except (IsADirectoryError, PermissionError):  # some systems report EPERM for a folder
+                # With a descriptor, `rmtree` does not follow a link that replaces a folder meanwhile.
                 shutil.rmtree(name, dir_fd=parent)
 
     def make_folder(self, path: str) -> None:

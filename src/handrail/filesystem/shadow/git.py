@@ -27,10 +27,12 @@ CHUNK = 1 << 20
 """Bytes of a file that are in memory at once."""
 
 _SETTINGS = (
+    # Syncing each object would be slow; `WholeTree.sync` syncs everything once.
     ("core.fsync", "none"),
     ("core.hooksPath", os.devnull),
     ("core.bigFileThreshold", "16m"),  # above it git streams as well
     ("core.compression", "1"),
+    # No reference leads to the objects, so a garbage collection would delete them.
     ("gc.auto", "0"),
 )
 _READY = "handrail-ready"
@@ -86,6 +88,7 @@ class ObjectReader:
         """The content of a tree object, or `None` if there is no tree of this id."""
         kind, size = self._ask(id)
         content = self._pipes.stdout.read(size)
+        # Git ends each content with a line feed; left unread, it would be taken for the next answer.
         self._pipes.stdout.read(1 if kind else 0)
         return content if kind == b"tree" else None
 
@@ -108,6 +111,7 @@ class ObjectReader:
 
     def _ask(self, id: str) -> tuple[bytes, int]:
         self._pipes.stdin.write(id.encode() + b"\n")
+        # Unflushed, the question would not reach git, and reading the answer would wait forever.
         self._pipes.stdin.flush()
         answer = self._pipes.stdout.readline().split()
         if not answer:
@@ -133,9 +137,12 @@ class Git:
             FilesystemError: git is missing, or fails.
         """
         if not (self.git_dir / _READY).exists():
+            # The template of the user's git could contain hooks and exclusions.
             self.run("init", "--quiet", "--bare", "--template=", os.fspath(self.git_dir))
             self._link_packs(root)
+            # Last: if the process dies before this line, the next one repeats the steps.
             (self.git_dir / _READY).touch()
+        # The caller holds the lock of the git dir, so none of them belongs to a snapshot that is being taken.
         for pattern in _LEFTOVERS:
             for leftover in self.git_dir.glob(pattern):
                 leftover.unlink(missing_ok=True)
@@ -157,6 +164,7 @@ class Git:
         """
         with self._stream("fast-import", "--quiet", "--done", "--depth=0") as pipes:
             yield ObjectWriter(pipes.stdin)
+            # If the block raises, this line is missing, and with `--done` git treats the stream as truncated.
             pipes.stdin.write(b"done\n")
 
     def keep_trees(self, trees: Sequence[tuple[str, bytes]]) -> None:
@@ -166,6 +174,8 @@ class Git:
             FilesystemError: git is missing, fails, or makes other trees than these.
         """
         made = self.run("mktree", "-z", "--batch", "--missing", stdin=b"".join(lines + b"\0" for _, lines in trees))
+        # The ids were computed here, with modes that git itself does not use. A git that rewrites modes makes other
+        # trees, and a restore could not find these.
         if made.decode().split() != [tree_id for tree_id, _ in trees]:
             msg = f"{self._command!r} did not store the folders as they are, so nothing has been done; use another git"
             raise FilesystemError(msg, path=ROOT)
@@ -224,6 +234,7 @@ class Git:
 
     @contextmanager
     def _stream(self, *arguments: str) -> Generator[Pipes]:
+        # A pipe that nothing reads would block git as soon as it is full.
         with TemporaryFile() as complaints:
             try:
                 process = subprocess.Popen(  # noqa: S603 - git, with arguments of this module
@@ -241,6 +252,7 @@ class Git:
                     yield pipes
                     pipes.stdin.close()
                 except BrokenPipeError as error:
+                    # Git died: its exit status and what it wrote to stderr say why.
                     cause = error
                 code = process.wait()
             if code or cause:
@@ -264,6 +276,7 @@ class Git:
             [self._command, *question], capture_output=True, env=_isolated(), check=False
         )
         kind, _, objects = os.fsdecode(asked.stdout).removesuffix("\n").partition("\n")
+        # Ids are computed as SHA-1 here, so packs of another object format are of no use.
         if asked.returncode or kind != "sha1":
             return
         with suppress(OSError):  # another disk, or no permission: only costs more
@@ -286,6 +299,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Generator[Pipes]:
     try:
         yield Pipes(process.stdin, process.stdout)
     finally:
+        # Killed before its pipes are closed: closing flushes, and would wait for a git that no longer reads.
         process.kill()
         process.stdout.close()
         with suppress(BrokenPipeError):
@@ -299,6 +313,7 @@ def _ended_early() -> BrokenPipeError:
 
 def _isolated() -> dict[str, str]:
     """The environment without variables that configure git."""
+    # In a git hook, GIT_DIR and GIT_INDEX_FILE name the user's repository.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return kept | {
         "GIT_CONFIG_GLOBAL": os.devnull,

@@ -132,11 +132,13 @@ class ShadowRepository:
             FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
                 fails. No snapshot has been taken then, and the tree is as it was.
         """
+        # Without `opened`: taking a snapshot must not change the tree, so a folder that cannot be read is an error.
         with self._alone(), disk_at(self.root, TreeScan()) as disk:
             folder = self._kept(disk)
             if folder is not self._known:
                 above = Folder(0, folders={ABOVE: folder})
                 self._git.keep_trees(identify(above))
+                # Only now: the next scan relies on git having everything that `_known` names.
                 self._known, self._newest = folder, above.id
             return self._newest
 
@@ -158,8 +160,10 @@ class ShadowRepository:
             with disk_at(self.root, come_upon) as disk:
                 try:
                     steps = plan_checkout(reader, wanted, self._present(disk, come_upon))
+                    # Before the first change: a restore that stops half way for a lost object could never be completed.
                     self._git.refuse_missing(leaf.id for _, leaf in steps.leaves)
                 except BaseException:
+                    # Inner ones first, while the outer ones are still accessible.
                     for path, mode in reversed(come_upon.opened or ()):
                         disk.set_mode(path, mode)
                     raise
@@ -169,6 +173,7 @@ class ShadowRepository:
         """The tree as it is, with all file contents stored."""
         changing: list[str] = []
         for _ in range(_ATTEMPTS):
+            # Read before the scan, so that what is written during it counts as recent.
             settled_before = int(self._clock.now().timestamp() * 1e9) - _UNSETTLED_NS
             come_upon = TreeScan()
             folder = scan_tree(disk.root, self._known, come_upon)
@@ -180,14 +185,17 @@ class ShadowRepository:
 
     def _keep(self, disk: DiskTree, unread: Sequence[UnreadFile], settled_before: int) -> list[str]:
         """Store what must be read in git; returns the paths of what changed meanwhile."""
+        # First the large ones, whose digest needs no space: a refused file must not cost the storing of the others.
         large = [item for item in unread if self._is_large(item)]
         small = [item for item in unread if not self._is_large(item)]
         for item in large:
             item.has_been_read(disk.read(item, file_digest), settled_before=settled_before)
         self._refuse_new(large)
         for item in small:
+            # Often only the status has changed, and a digest in this process costs less than storing the content again.
             if item.known_id != UNREAD and disk.read(item, file_digest) == item.known_id:
                 item.has_been_read(item.known_id, settled_before=settled_before)
+        # Also those whose digest has just differed: they are still unread.
         fresh = [item for item in small if item.leaf.id == UNREAD]
         with self._git.feed() if len(fresh) > _FEW else nullcontext(self._git) as git:
             for item in fresh:
@@ -199,6 +207,7 @@ class ShadowRepository:
 
     def _refuse_new(self, large: Iterable[UnreadFile]) -> None:
         """Refuse large files whose content git does not have already."""
+        # What the last scan has read is in git, so git is not asked about it.
         ids = {item.path: item.leaf.id for item in large if item.leaf.id not in {UNREAD, item.known_id}}
         new = self._git.missing(ids.values())
         refused = sorted(path for path, blob_id in ids.items() if blob_id in new)
@@ -214,6 +223,7 @@ class ShadowRepository:
         folder = scan_tree(disk.root, self._known, come_upon)
         for item in come_upon.unread:
             with suppress(FilesystemError):
+                # Nothing is settled, because no later scan uses this folder as known.
                 item.has_been_read(disk.read(item, file_digest), settled_before=0)
         if folder.id == UNREAD:
             identify(folder)
@@ -222,6 +232,7 @@ class ShadowRepository:
     @contextmanager
     def _alone(self) -> Generator[None]:
         """Use the git dir exclusively."""
+        # Threads wait for each other here; the lock of the file, which another process may hold, is refused at once.
         with self._lock:
             try:
                 self.git_dir.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
@@ -274,6 +285,7 @@ class WholeTree:
         """
         self.images.separate()
         tree = self._shadow.snapshot()
+        # Syncing the whole disk is slow, and the same tree has been synced already.
         if synced and tree != self._synced:
             self.sync()
             self._synced = tree
@@ -292,6 +304,8 @@ class WholeTree:
         except SnapshotError as error:
             msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore. Restore that folder."
             raise JournalError(msg, path=ROOT) from error
+        # The restored files are new inodes. If the process dies before they are marked, the next rollback restores the
+        # tree again and marks them then.
         changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
         journal.mark([(path, file_identity(self.root.look(path))) for path in changed if is_outside_git_dir(path)])
 

@@ -83,6 +83,7 @@ class UnreadFile(NamedTuple):
     def has_been_read(self, blob_id: str, *, settled_before: int) -> None:
         """Record its id; it must be read again if it was changed at `settled_before` (nanoseconds) or later."""
         mode, _, signature = self.leaf
+        # The time of change counts too: a program can set the time of modification back.
         is_settled = max(signature[1:3]) < settled_before
         self.folder.leaves[self.name] = TreeFile(mode, blob_id, signature if is_settled else UNSETTLED)
 
@@ -111,6 +112,7 @@ class TreeScan:
     def open_up(self, path: str, mode: int, name: str, parent: int | None) -> None:
         """Make a folder accessible to its owner, if this is allowed."""
         if self.opened is not None and mode & stat.S_IRWXU != stat.S_IRWXU:
+            # Before the change, so that an interrupt between the two does not lose the previous mode.
             self.opened.append((path, mode))
             with suppress(PermissionError):  # another owner's, which matters only if something in it has changed
                 os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=parent)
@@ -131,15 +133,19 @@ def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> Fold
     if path.count("/") >= MAX_TREE_DEPTH:
         msg = f"folders are nested more than {MAX_TREE_DEPTH} deep, beginning with {path[:80]!r}; remove them"
         raise FilesystemError(msg, path=path)
+    # After `open_up`: a folder that was made accessible has a mode that differs from the wanted one, so a restore sets
+    # it.
     found = Folder(os.fstat(fd).st_mode)
     known_leaves = {} if known is None else known.leaves
     known_folders = {} if known is None else known.folders
     leaves = found.leaves
     inner_folders: list[tuple[str, int]] = []
+    # The signature is built here, because a call of `signature_of` for every file would take longer.
     for name, status in statuses(fd, path):  # the costly loop in a large tree
         mode = status.st_mode
         signature = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         leaf = known_leaves.get(name)
+        # Never true of a file with the signature `UNSETTLED`: no size is negative.
         if leaf is not None and leaf.signature == signature and leaf.mode == mode:
             leaves[name] = leaf
         elif stat.S_ISDIR(mode):
@@ -147,11 +153,13 @@ def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> Fold
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             leaves[name] = TreeFile(mode, UNREAD, signature)
             come_upon.unread.append(UnreadFile(join(path, name), found, name, UNREAD if leaf is None else leaf.id))
+    # After the loop, because `scandir` holds a second descriptor of the folder until it ends.
     for name, mode in inner_folders:
         inner = join(path, name)
         come_upon.open_up(inner, mode, name, fd)
         with _folder(name, fd, inner) as inner_fd:
             found.folders[name] = _look(inner_fd, inner, known_folders.get(name), come_upon)
+    # Folders are compared by identity: an unchanged inner folder is the same object.
     if known is not None and (known.mode, known.leaves, known.folders) == (found.mode, leaves, found.folders):
         return known
     return found
@@ -211,6 +219,7 @@ def identify(folder: Folder) -> list[tuple[str, bytes]]:
 def _encode(folder: Folder) -> tuple[str, bytes]:
     rows = [(os.fsencode(name), leaf.mode, b"blob", leaf.id) for name, leaf in folder.leaves.items()]
     rows += [(os.fsencode(name), inner.mode, b"tree", inner.id) for name, inner in folder.folders.items()]
+    # The order of git: a folder is sorted as if its name ended with a slash. Another order gives another id.
     rows.sort(key=lambda row: row[0] + b"/" if row[2] == b"tree" else row[0])
     content = b"".join(b"%o %s\0%s" % (mode, name, bytes.fromhex(hex_id)) for name, mode, _, hex_id in rows)
     lines = b"".join(b"%o %s %s\t%s\0" % (mode, kind, hex_id.encode(), name) for name, mode, kind, hex_id in rows)
@@ -222,6 +231,7 @@ def decode_tree(content: bytes) -> Iterator[TreeEntry]:
     at = 0
     while at < len(content):
         space = content.index(b" ", at)
+        # The id follows as the 20 bytes of a SHA-1, which may contain any byte.
         end = content.index(b"\0", space)
         yield TreeEntry(
             int(content[at:space], 8), os.fsdecode(content[space + 1 : end]), content[end + 1 : end + 21].hex()
