@@ -1,13 +1,15 @@
 """Change the code at random, one place at a time, and run the tests: what no test notices is printed.
 
-The changes are Cosmic Ray's (`requirements/mutate.txt`), in the packages on which every promise stands. Each is made in
-a copy of the committed tree, and the tests of its package run there until one fails. The score is the part of the
-changes that a test notices. `make mutate` runs it; `--help` explains.
+The changes are Cosmic Ray's (`requirements/mutate.txt`), in the packages on which every promise stands. The tests run
+once to find which of them execute which line. Then each change is made in a copy of the committed tree, and the tests
+that execute its line run there until one fails; a line that runs on import is tested by the first folder of its
+package. The score is the part of the changes that a test notices. `make mutate` runs it; `--help` explains.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import queue
 import random
@@ -15,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,12 +33,18 @@ items: Any = import_module("cosmic_ray.work_item")
 ROOT = Path(__file__).parent.parent
 
 TESTS = {
-    "runtime": ("tests/runtime", "tests/session", "tests/adapters"),
-    "transaction": ("tests/transaction", "tests/runtime", "tests/session"),
-    "turns.py": ("tests/turns", "tests/runtime"),
-    "store": ("tests/store", "tests/session", "tests/runtime/ledger"),
+    "runtime": "tests/runtime",
+    "transaction": "tests/transaction",
+    "turns.py": "tests/turns",
+    "store": "tests/store",
 }
-"""The packages that are changed, with the tests that should notice; those nearest first."""
+"""The packages that are changed, with the folders of their tests."""
+
+_ALSO = ("tests/session", "tests/adapters", "tests/scenarios", "tests/testing")
+"""Folders whose tests run the same code."""
+
+_MOST_TESTS = 400
+"""Of more tests that execute a line, so many run, chosen at random."""
 
 _EQUAL = ("Is_Eq", "IsNot_NotEq", "Eq_Is", "NotEq_IsNot", "BitOr", "BitAnd", "BitXor", "Shift", "Variable")
 """Changes left out: most make no difference (`is` of a singleton), or stand in annotations (`int | None`)."""
@@ -92,15 +100,34 @@ class Tested:
     seconds: float
 
 
-def tested(change: Change, copies: queue.SimpleQueue[Path]) -> Tested:
-    """Make a change in a copy of the tree that is free, and run the tests of its package there."""
+def covering_tests(copy: Path) -> dict[str, dict[int, list[str]]]:
+    """The tests that execute each line of each module, found by running them once in a copy of the tree."""
+    report = copy / "coverage.json"
+    data = {"COVERAGE_FILE": str(copy / ".coverage"), "PYTHONPATH": str(copy / "src")}
+    folders = [*TESTS.values(), *_ALSO]
+    pytest = ["-m", "pytest", "-q", "--cov=handrail", "--cov-context=test", "--cov-report=", "-n", "2", *folders]
+    python = str(ROOT / ".venv/bin/python")
+    subprocess.run([python, *pytest, "--dist", "loadfile"], cwd=copy, env=os.environ | data, check=True)
+    write = [python, "-m", "coverage", "json", "--quiet", "--show-contexts", "--fail-under=0", "-o", str(report)]
+    subprocess.run(write, cwd=copy, env=os.environ | data, check=True)
+    files: dict[str, Any] = json.loads(report.read_text())["files"]
+    return {
+        name: {int(line): sorted({test.partition("|")[0] for test in tests} - {""}) for line, tests in lines.items()}
+        for name, file in files.items()
+        for lines in [file["contexts"]]
+    }
+
+
+def tested(change: Change, tests: Sequence[str], copies: queue.SimpleQueue[Path]) -> Tested:
+    """Make a change in a copy of the tree that is free, and run tests there."""
     copy = copies.get()
     begun = time.monotonic()
     spec = items.MutationSpec(copy / change.module, change.operator, change.occurrence, change.start, change.end)
-    tests = " ".join(str(copy / folder) for folder in TESTS[change.package])
+    names = copy / "tests.txt"
+    names.write_text("\n".join(tests))
     command = (
-        f"env PYTHONPATH={copy / 'src'} {ROOT / '.venv/bin/python'} -m pytest --rootdir {copy}"
-        f" -c {copy / 'pyproject.toml'} -q -x -p no:randomly -p no:cacheprovider {tests}"
+        f"env -C {copy} PYTHONPATH={copy / 'src'} {ROOT / '.venv/bin/python'} -m pytest"
+        f" -q -x -p no:randomly -p no:cacheprovider @{names}"
     )
     result = mutating.mutate_and_test([spec], command, timeout=400)
     copies.put(copy)
@@ -123,8 +150,14 @@ def main() -> int:
             copy = Path(folder) / str(index)
             subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(copy)], check=True)
             copies.put(copy)
+        covering = covering_tests(Path(folder) / "0")
+        chance = random.Random(options.seed)  # noqa: S311  as above
+        futures: list[Future[Tested]] = []
+        for change in sample:
+            tests = covering.get(change.module, {}).get(change.start[0]) or [TESTS[change.package]]
+            futures.append(pool.submit(tested, change, chance.sample(tests, min(len(tests), _MOST_TESTS)), copies))
         unnoticed: list[Tested] = []
-        for number, future in enumerate(as_completed([pool.submit(tested, change, copies) for change in sample]), 1):
+        for number, future in enumerate(as_completed(futures), 1):
             one = future.result()
             word = "noticed" if one.noticed else "NOT NOTICED"
             print(f"{number}/{len(sample)} {word} {one.seconds:4.0f} s  {one.change}", flush=True)

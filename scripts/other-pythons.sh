@@ -5,6 +5,10 @@ cd "$(dirname "$0")/.."
 uv=.venv/bin/uv
 own=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 export UV_PYTHON_DOWNLOADS=never
+# The commands that pyenv puts on the path fail for every version but the chosen one, and uv stops at the first of them.
+for bin in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[1-9]*/bin; do
+    [ ! -d "$bin" ] || PATH=$bin:$PATH
+done
 
 for version in 3.11 3.12 3.13 3.14; do
     [ "$version" != "$own" ] || continue

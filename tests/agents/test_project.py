@@ -307,7 +307,7 @@ def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path) -> None:
         "file": "is not a folder",
         "none": "does not exist",
         "a" * 300: "cannot be listed: File name too long",
-        "a\0b": "cannot be the path of a folder: embedded null byte",
+        "a\0b": "cannot be the path of a folder: ",
     }.items():
         found = problem(tmp_path / name)
         assert isinstance(found, ProjectError)

@@ -28,7 +28,7 @@ Documented = Function | ast.ClassDef
 FORBIDDEN_TEXT = {
     "host of a package registry": r"pypi[.]org|pythonhosted[.]org|registry[.]npmjs|registry[.]yarnpkg|npmmirror[.]com",
     "option or path of a package registry": r"--(extra-)?index[-]url|/simpl[e]/",
-    "path of one machine": r"/roo[t]/|/hom[e]/\w|/Users[/]\w|/wor[k]/(main|shared)\b|/tmp/[v]/",
+    "path of one machine": r"(?<!>)/roo[t]/|/hom[e]/\w|/Users[/]\w|/wor[k]/(main|shared)\b|/tmp/[v]/",
 }
 
 

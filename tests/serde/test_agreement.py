@@ -58,6 +58,10 @@ Positive = Annotated[dt.datetime, Field(gt=dt.datetime(2000, 1, 1, tzinfo=dt.UTC
 Unfolded = Annotated[str, AfterValidator(str.lower)]
 
 
+def _digit(value: int) -> Digit:
+    return Digit(value)
+
+
 def _days(value: object) -> object:
     return dt.timedelta(days=value) if isinstance(value, int) else value
 
@@ -98,7 +102,7 @@ TAKEN: list[tuple[Any, str, Any]] = [
     (Share, "0.5", Share.HALF),
     (Mixed, "2", Mixed.NUMBER),
     (Mixed, '"a"', Mixed.WORD),
-    (Annotated[Digit, BeforeValidator(Digit)], "1", Digit.ONE),
+    (Annotated[Digit, BeforeValidator(_digit)], "1", Digit.ONE),
     (Decimal, "1.5", Decimal("1.5")),
     (Decimal, '"-1.50e3"', Decimal("-1.50e3")),
     (Annotated[Decimal, Field(gt=1)], "2", Decimal(2)),
