@@ -1,7 +1,7 @@
 # `make` alone explains. Every target prepares .venv first, once; all that is needed is a Python >= 3.11.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo diagrams test test-more test-fast check check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos mutate format lock clean
+.PHONY: help setup demo diagrams wording test test-more test-fast check check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -67,6 +67,9 @@ imports: setup ## Check: the layers and the other import contracts
 pytest: setup ## Check: the tests on three workers, with branch coverage; ARGS="tests/runtime -x" runs a part, plain
 	@echo "--- pytest"
 	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 3 --dist loadfile)
+
+wording: setup ## Write the texts that the tests compare messages with, tests/wording.txt; read the difference
+	@$(BIN)/pytest --write-wording --numprocesses 3 --dist loadfile $(ARGS)
 
 bench: setup ## Measure the costs that docs/explanation/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.extent import FULL
 
+pytest_plugins = ["tests.wording"]
+
 # Neither profile measures time: a slow machine must not fail a test. In CI the examples are the same at every run.
 _UNTIMED = settings(
     deadline=None,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import DispatchError
 from handrail.events import Dispatcher
+from tests.wording import Wording
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def test_subscription_ends_by_close_by_call_or_with_its_block() -> None:
     assert [event.number for event in heard] == [1, 1, 1, 2, 2, 3]
 
 
-def test_every_subscriber_is_called_even_if_one_fails() -> None:
+def test_every_subscriber_is_called_even_if_one_fails(wording: Wording) -> None:
     """Failures are collected in the order of the calls; the first one is the cause."""
     dispatcher = Dispatcher()
     heard: list[Seen] = []
@@ -110,8 +111,9 @@ def test_every_subscriber_is_called_even_if_one_fails() -> None:
 
     for subscriber in (fails_first, heard.append, fails_later, heard.append):
         dispatcher.subscribe(Seen, subscriber)
-    with pytest.raises(DispatchError, match=r"2 subscriber\(s\) of Seen failed") as caught:
+    with pytest.raises(DispatchError) as caught:
         dispatcher.dispatch(Seen())
+    assert str(caught.value) == wording
     assert heard == [Seen(), Seen()]
     assert [(name.rpartition(".")[2], type(error)) for name, error in caught.value.failures] == [
         ("fails_first", OSError),
@@ -155,11 +157,12 @@ async def yields(event: Seen) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("subscriber", [awaits, yields, Awaits(), Awaits().method, partial(awaits)])
-def test_async_subscriber_is_refused_with_the_cure(subscriber: Callable[[Seen], object]) -> None:
+def test_async_subscriber_is_refused_with_the_cure(subscriber: Callable[[Seen], object], wording: Wording) -> None:
     """Nobody would await it; the message names it and says what to subscribe instead."""
     dispatcher = Dispatcher()
-    with pytest.raises(TypeError, match=r"is asynchronous, .* Subscribe a plain function"):
+    with pytest.raises(TypeError) as raised:
         dispatcher.subscribe(Seen, subscriber)
+    assert str(raised.value) == wording
     dispatcher.dispatch(Seen())
 
 
@@ -181,11 +184,12 @@ class HasNumber(Protocol):
 @pytest.mark.parametrize(
     "event_type", [HasNumber, list[int], 5], ids=["protocol with data", "generic alias", "no type"]
 )
-def test_type_that_cannot_be_matched_is_refused_with_the_cure(event_type: type[object]) -> None:
+def test_type_that_cannot_be_matched_is_refused_with_the_cure(event_type: type[object], wording: Wording) -> None:
     """A type that cannot be asked for its subclasses would fail every dispatch, so it fails the subscribing."""
     dispatcher = Dispatcher()
-    with pytest.raises(TypeError, match=r"Subscribe to the class of the event"):
+    with pytest.raises(TypeError) as raised:
         dispatcher.subscribe(event_type, print)
+    assert str(raised.value) == wording
     dispatcher.dispatch(Seen())
 
 
@@ -250,7 +254,7 @@ def test_subscribing_and_dispatching_threads_miss_nothing() -> None:
     assert missed == []
 
 
-def test_subscribers_are_named_by_what_they_are() -> None:
+def test_subscribers_are_named_by_what_they_are(wording: Wording) -> None:
     """A callable object without a name goes by its class."""
     dispatcher = Dispatcher()
 
@@ -258,5 +262,6 @@ def test_subscribers_are_named_by_what_they_are() -> None:
         raise OSError(message)
 
     dispatcher.subscribe(Seen, partial(fails, "no space"))
-    with pytest.raises(DispatchError, match="partial: OSError: no space"):
+    with pytest.raises(DispatchError) as raised:
         dispatcher.dispatch(Seen())
+    assert str(raised.value) == wording

@@ -14,6 +14,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 from handrail.runtime import Session
 from handrail.testing import Call
 from tests.adapters.foreign_desk import called, pipeline, play
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -71,19 +72,21 @@ async def run(*toolsets: AbstractToolset[Any]) -> None:
     await play(pipeline(Session()), called(*map(Call, names)), toolsets=toolsets)
 
 
-async def test_a_toolset_that_has_lost_an_answer_is_closed_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_toolset_that_has_lost_an_answer_is_closed_with_a_warning(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """The model has been told of the call; a lost connection cannot be closed as it should be."""
     with caplog.at_level(logging.WARNING, logger="handrail.adapters"):
         await run(Connection("bank", fails=True, closes=False), Connection("mail"))
-    assert "the toolset of bank could not be closed" in caplog.text
+    assert caplog.messages == wording
 
 
-async def test_so_is_one_under_a_prefix(caplog: pytest.LogCaptureFixture) -> None:
+async def test_so_is_one_under_a_prefix(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """It is the same connection."""
     toolset = Connection("bank", fails=True, closes=False).prefixed("my")
     with caplog.at_level(logging.WARNING, logger="handrail.adapters"):
         await play(pipeline(Session()), called(Call("my_bank")), toolsets=[toolset])
-    assert "the toolset of my_bank could not be closed" in caplog.text
+    assert caplog.messages == wording
 
 
 RAISED: dict[str, tuple[list[AbstractToolset[Any]], str]] = {

@@ -33,6 +33,7 @@ from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.adapters.notes import Note
 from tests.adapters.replying import asks, model
+from tests.wording import Wording
 
 
 class Client:
@@ -66,11 +67,12 @@ REPLY = Reply(
 )
 
 
-def test_the_other_calls_end_and_the_model_is_not_asked_again() -> None:
+def test_the_other_calls_end_and_the_model_is_not_asked_again(wording: Wording) -> None:
     """The script has one reply: a second request would be an error of another type."""
     session = Session()
-    with pytest.raises(UnboundResourceError, match="nothing is bound for Client"), ScriptedModel([REPLY]) as scripted:
+    with pytest.raises(UnboundResourceError) as raised, ScriptedModel([REPLY]) as scripted:
         PydanticAIAdapter(scripted).evaluate(prompt(fine=fine, wrong=wrong), session=session)
+    assert str(raised.value) == wording
     assert outcomes(session) == [("call-1", True), ("call-2", False), ("call-3", True)]
 
 

@@ -18,6 +18,7 @@ from tests.adapters.foreign_desk import called, events, outcomes, pipeline, play
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.notes import ADD_NOTE, notes_prompt
 from tests.adapters.test_mcp_toolset import InProcess
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -43,13 +44,13 @@ def executors_words(arguments: str) -> str:
     return executor.execute(ToolCall("c", "add_note", arguments)).content
 
 
-async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor() -> None:
+async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor(wording: Wording) -> None:
     """It does not run; the call is recorded as refused when its arguments were parsed, and spends no retry."""
     noted, session = Noted(), Session()
     script = called(Call("note", TWICE), Call("note", {"text": "milk"}), c1=Outcome.failed(TOLD), c2=Outcome.ok())
     result = await play(pipeline(session), script, tools=[noted.note], retries=0)
-    assert returns(result.all_messages())["c1"].content == f"note was not run: {TOLD}"
-    assert executors_words(TWICE).startswith(f"add_note was not run: {TOLD}\n")
+    assert returns(result.all_messages())["c1"].content == wording
+    assert executors_words(TWICE) == wording
     assert noted.texts == ["milk"]
     assert outcomes(session) == [("c1", False, Step.PARSE), ("c2", True, None)]
     assert events(session)[0].call.arguments == TWICE

@@ -15,6 +15,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.testing import Call, Outcome
 from tests.agents.desks import CallLog, called, desk, play
 from tests.agents.folders import agent, imported, write
+from tests.wording import Wording
 
 HERE = Path(__file__).resolve()
 
@@ -53,12 +54,12 @@ def test_where_only_libraries_stand_in_the_traceback_there_is_no_place(tmp_path:
     assert error_location(ValueError("x"), tmp_path) == ""
 
 
-def test_an_import_error_names_no_path_of_a_library(tmp_path: Path) -> None:
+def test_an_import_error_names_no_path_of_a_library(tmp_path: Path, wording: Wording) -> None:
     """Of a file of the project it does."""
     error = raised(lambda: exec("from json import nothing_of_it"))  # noqa: S102 - a line of a program
     assert "json/__init__.py" in error_message(error)
     told = without_library_path(error, error_message(error), tmp_path)
-    assert told == "cannot import name 'nothing_of_it' from 'json'"
+    assert told == wording
     own = ImportError("cannot import name 'x' from 'tools' (tools.py)", path=str(tmp_path / "tools.py"))
     assert without_library_path(own, error_message(own), tmp_path) == error_message(own)
     assert without_library_path(ValueError("x"), "x", tmp_path) == "x"
@@ -75,7 +76,7 @@ def ours(params: None, *, context: ToolContext) -> ToolResult[str]:
 
 
 @pytest.mark.anyio
-async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path: Path) -> None:
+async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path: Path, wording: Wording) -> None:
     """For plain functions and for Handrail's tools, also of an agent that was called; not for what succeeded."""
     log = CallLog()
     tools = [
@@ -90,7 +91,7 @@ async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path
     places = {event.call_id: event.raised_at for event in log.ended}
     lines = {name: line for line, name in _lines("return str(json", "raise OSError").items()}
     assert places == {
-        "c1": f"{HERE}:{lines['return str(json']}",
+        "c1": wording,
         "c2": "",
         "c3": f"{HERE}:{lines['raise OSError']}",
     }

@@ -25,6 +25,7 @@ from handrail.errors import (
     ResolutionError,
 )
 from tests.agents.folders import agent, write
+from tests.wording import Wording
 
 PING = "def ping(text: str) -> str:\n    return text\n\nTOOLS = [ping]"
 PLAN = """
@@ -46,7 +47,9 @@ def problem(folder: Path, *, built_ins: tuple[Entry, ...] = ()) -> HandrailError
     return caught.value
 
 
-def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(tmp_path: Path) -> None:
+def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(
+    tmp_path: Path, wording: Wording
+) -> None:
     """Agents name tools of modules, toolsets that are built in or of the program, and each other."""
     write(
         tmp_path,
@@ -64,10 +67,10 @@ def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(t
     desk = project.resolve("desk")
     assert desk.file is project.agents["desk"]
     assert [entry.label for entry in (*desk.tools, *desk.toolsets)] == [
-        "tool ping (tools/money.py)",
-        "toolset files (built-in)",
-        "toolset research (research.agent)",
-        "toolset more (program)",
+        wording,
+        wording,
+        wording,
+        wording,
     ]
     assert desk.toolsets[0] is FILES
     assert project.resolve(project.agents["research"]).toolsets[0].value == AgentReference("research")
@@ -91,7 +94,7 @@ def test_installed_packages_are_known_unless_they_are_not_wanted(tmp_path: Path)
     )
 
 
-def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path) -> None:
+def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path, wording: Wording) -> None:
     """The patterns of `pyproject.toml` replace the defaults."""
     write(
         tmp_path,
@@ -106,18 +109,18 @@ def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path) -> None
     project = Project.load(tmp_path, built_ins=())
     assert project.config.model == "test"
     assert [entry.label for entry in project.registry.entries] == [
-        "tool ping (lib/money.py)",
-        "toolset desk (agents/desk.agent)",
+        wording,
+        wording,
     ]
 
 
 @pytest.mark.parametrize("name, told", [("nowhere", "does not exist"), ("file", "is not a folder")])
-def test_a_project_is_a_folder(tmp_path: Path, name: str, told: str) -> None:
+def test_a_project_is_a_folder(tmp_path: Path, name: str, told: str, wording: Wording) -> None:
     """Neither a file nor nothing."""
     write(tmp_path, {"file": ""})
     error = problem(tmp_path / name)
     assert isinstance(error, ProjectError)
-    assert str(error) == f"the project folder {tmp_path / name} {told}"
+    assert str(error) == wording
     assert Project.survey(tmp_path / name)[0] is None
 
 
@@ -142,7 +145,7 @@ def test_the_one_problem_that_there_is_is_raised(
     assert told in str(error)
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
     """Of the configuration, the agent files and the modules."""
     write(
         tmp_path,
@@ -159,7 +162,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert [type(part) for part in error.problems] == [
         *(ProjectError, ProjectError, AgentFileError, DiscoveryError, DiscoveryError)
     ]
-    assert str(error).startswith(f"the project {tmp_path} has 5 problems:\n- pyproject.toml: [tool.handrail]: the key")
+    assert str(error) == wording
     assert all(str(part) in str(error) for part in error.problems)
     project, problems = Project.survey(tmp_path)
     assert [str(part) for part in problems] == [str(part) for part in error.problems]
@@ -167,7 +170,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert list(project.agents) == ["desk"]
 
 
-def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path) -> None:
+def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path, wording: Wording) -> None:
     """An agent that is not run may name what it will: another one can be loaded beside it."""
     write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
     assert list(Project.load(tmp_path, resolve_all=False).agents) == ["desk", "sound"]
@@ -175,7 +178,7 @@ def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path
     project, problems = Project.survey(tmp_path)
     assert project is not None
     assert [type(part) for part in problems] == [ResolutionError]
-    assert "desk.agent) names what it cannot have: `tools:` has 'nowhere'" in str(problems[0])
+    assert str(problems[0]) == wording
 
 
 def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_path: Path) -> None:
@@ -192,15 +195,16 @@ def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_pat
         Project.load(tmp_path, built_ins=[FILES])
 
 
-def test_a_folder_is_given_by_its_path(tmp_path: Path) -> None:
+def test_a_folder_is_given_by_its_path(tmp_path: Path, wording: Wording) -> None:
     """Anything else is refused with what is expected."""
     wrong: Any = None
-    with pytest.raises(InvalidArgumentError, match=r"Project\.load: folder is None"):
+    with pytest.raises(InvalidArgumentError) as raised:
         Project.load(wrong)
+    assert str(raised.value) == wording
 
 
 @pytest.mark.requirement("A-12")
-def test_names_that_are_taken_are_told_with_both_files(tmp_path: Path) -> None:
+def test_names_that_are_taken_are_told_with_both_files(tmp_path: Path, wording: Wording) -> None:
     """Tools of two modules, a toolset like a built-in one, and an agent like a toolset."""
     write(
         tmp_path,
@@ -214,18 +218,16 @@ def test_names_that_are_taken_are_told_with_both_files(tmp_path: Path) -> None:
     error = problem(tmp_path, built_ins=(FILES,))
     assert isinstance(error, RegistryError)
     assert error.names == ("desk", "files", "ping")
-    assert "tool ping comes from tools/a.py and from tools/b.py" in str(error)
-    assert "toolset files comes from built-in and from tools/b.py" in str(error)
-    assert "toolset desk comes from desk.agent and from tools/b.py" in str(error)
+    assert str(error) == wording
     project, problems = Project.survey(tmp_path, built_ins=(FILES,))
     assert project is None
     assert len(problems) == 1
 
 
-def test_two_agents_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:
+def test_two_agents_of_one_name_are_told_with_both_files(tmp_path: Path, wording: Wording) -> None:
     """Once: their toolsets do not clash on top of that."""
     write(tmp_path, {"a.agent": agent("desk"), "b.agent": agent("desk")})
-    assert str(problem(tmp_path)) == "two agents are called 'desk': a.agent and b.agent; give one another name"
+    assert str(problem(tmp_path)) == wording
 
 
 def test_an_agent_file_that_is_there_under_two_names_is_one_agent(tmp_path: Path) -> None:
@@ -236,10 +238,10 @@ def test_an_agent_file_that_is_there_under_two_names_is_one_agent(tmp_path: Path
 
 
 @pytest.mark.requirement("A-15")
-def test_a_project_that_was_mended_can_be_loaded(tmp_path: Path) -> None:
+def test_a_project_that_was_mended_can_be_loaded(tmp_path: Path, wording: Wording) -> None:
     """And one that has changed is reloaded; whoever holds the old one keeps it."""
     write(tmp_path, {"tools.py": "from helpers import name\nTOOLS = []", "helpers.py": "nothing = 1"})
-    assert "cannot import name 'name'" in str(problem(tmp_path))
+    assert str(problem(tmp_path)) == wording
     write(tmp_path, {"tools.py": f"import helpers\n{PING}"})
     first = Project.load(tmp_path)
     write(tmp_path, {"tools.py": PING.replace("ping", "pong")})
@@ -248,14 +250,16 @@ def test_a_project_that_was_mended_can_be_loaded(tmp_path: Path) -> None:
     assert list(first.registry.tools) == ["ping"]
 
 
-def test_an_agent_that_there_is_not_is_told_with_the_nearest(tmp_path: Path) -> None:
+def test_an_agent_that_there_is_not_is_told_with_the_nearest(tmp_path: Path, wording: Wording) -> None:
     """And with all that there are."""
     write(tmp_path, {"desk.agent": agent("desk"), "other.agent": agent("other")})
     project = Project.load(tmp_path)
-    with pytest.raises(AgentError, match=r"no agent 'dsk'\. Did you mean 'desk'\? Its agents are: desk, other\.$"):
+    with pytest.raises(AgentError) as raised:
         project.resolve("dsk")
-    with pytest.raises(AgentError, match=r"no agent 'zzz'\. Its agents are: desk, other\.$"):
+    assert str(raised.value) == wording
+    with pytest.raises(AgentError) as raised:
         project.resolve("zzz")
+    assert str(raised.value) == wording
 
 
 def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path) -> None:
@@ -277,7 +281,7 @@ def test_the_project_of_an_agent_file_is_the_folder_that_it_is_in(
     assert project_folder_of(Path("desk.agent")) == tmp_path
 
 
-def test_links_that_lead_nowhere_and_pipes_are_problems_and_hide_no_other(tmp_path: Path) -> None:
+def test_links_that_lead_nowhere_and_pipes_are_problems_and_hide_no_other(tmp_path: Path, wording: Wording) -> None:
     """Nothing that is written there is passed over as if it were not there."""
     write(tmp_path, {"desk.agent": agent("desk", tools="[ping]"), "other.agent": ""})
     for link in ("gone.agent", "tools.py", "pyproject.toml"):
@@ -287,12 +291,12 @@ def test_links_that_lead_nowhere_and_pipes_are_problems_and_hide_no_other(tmp_pa
     found = problem(tmp_path)
     assert isinstance(found, ProjectError)
     assert [str(each).replace(f"{tmp_path}/", "") for each in found.problems] == [
-        "pyproject.toml: this is a link that leads nowhere; fix or remove it",
-        "gone.agent is a link that leads nowhere; fix or remove it",
-        "pipe.agent is a device or pipe; put a file there",
-        "tools.py is a link that leads nowhere; fix or remove it",
-        "tools cannot be read: Too many levels of symbolic links",
-        "other.agent:1:1: the front matter is missing; begin the file with a line ---, the key 'name', and a line ---",
+        wording,
+        wording,
+        wording,
+        wording,
+        wording,
+        wording,
     ]
 
 
@@ -314,7 +318,9 @@ def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path) -> None:
         assert told in str(found)
 
 
-def test_a_package_file_that_defines_tools_is_told_because_they_would_be_passed_over(tmp_path: Path) -> None:
+def test_a_package_file_that_defines_tools_is_told_because_they_would_be_passed_over(
+    tmp_path: Path, wording: Wording
+) -> None:
     """With the place where they belong; it is not executed for that."""
     write(
         tmp_path,
@@ -326,10 +332,7 @@ def test_a_package_file_that_defines_tools_is_told_because_they_would_be_passed_
     found = problem(tmp_path)
     assert isinstance(found, DiscoveryError)
     assert (found.module, found.offenders) == ("tools/__init__.py", ("TOOLS", "TOOLSETS"))
-    assert str(found) == (
-        "tools/__init__.py defines TOOLS and TOOLSETS, and is passed over, because __init__.py belongs to the package "
-        "of its folder; move what it exports to a file beside it, such as tools/desk.py"
-    )
+    assert str(found) == wording
 
 
 @pytest.mark.parametrize("text", ["def", "\0", "# coding: nonsense", f"x = {'(' * 9000}"])
@@ -353,10 +356,10 @@ def test_two_projects_cannot_give_one_name_to_what_they_store(tmp_path: Path) ->
     forget_modules(tmp_path / "b")
 
 
-def test_a_module_that_failed_leaves_no_stored_name_behind(tmp_path: Path) -> None:
+def test_a_module_that_failed_leaves_no_stored_name_behind(tmp_path: Path, wording: Wording) -> None:
     """It may move its class to another file before it is loaded again, or after."""
     write(tmp_path, {"tools.py": f"{PLAN}\n1 / 0"})
-    assert "division by zero" in str(problem(tmp_path))
+    assert str(problem(tmp_path)) == wording
     write(tmp_path, {"tools.py": "from plans import Plan", "plans.py": PLAN})
     Project.load(tmp_path, packages=False)
     write(tmp_path, {"tools.py": PLAN.replace("Plan", "Renamed"), "plans.py": ""})

@@ -8,7 +8,7 @@ import re
 import sys
 import termios
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -103,6 +103,10 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+Run = Callable[..., Ran]
+"""Runs the command line with some words."""
 
 
 @dataclass(slots=True)

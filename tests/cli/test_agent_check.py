@@ -12,6 +12,7 @@ import pytest
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal
 from tests.extent import FULL
+from tests.wording import Wording
 
 Check = Callable[..., Ran]
 
@@ -23,7 +24,7 @@ def check(capsys: pytest.CaptureFixture[str], folder: Path) -> Check:
     return lambda *words: command("check", "desk.agent", *words)
 
 
-def test_the_tools_are_shown_with_what_is_known_of_them(check: Check) -> None:
+def test_the_tools_are_shown_with_what_is_known_of_them(check: Check, wording: Wording) -> None:
     """What they do to the world, whether rules let them run, and where they are from; no model is needed."""
     ran = check()
     assert ran.code == 0
@@ -32,32 +33,32 @@ def test_the_tools_are_shown_with_what_is_known_of_them(check: Check) -> None:
         ["look", "read", "allow", "tool", "look", "(tools.py)", "-", "-"],
         ["note", "state", "ask", "tool", "note", "(tools.py)", "-", "-"],
     ]
-    assert ran.err == "desk can run, with 2 tools; no model is named yet.\n"
+    assert ran.err == wording
 
 
-def test_rules_and_model_of_the_project_count(check: Check, folder: Path) -> None:
+def test_rules_and_model_of_the_project_count(check: Check, folder: Path, wording: Wording) -> None:
     """As they would for a run; the model is not looked for."""
     settings = "[tool.handrail]\napproval = 'rules.yaml'\nmodel = 'groq:knows'\n"
     write(folder, pyproject__toml=settings, rules__yaml="deny: [note]")
     ran = check()
     assert ran.code == 0
     assert ran.out.splitlines()[2].split()[:3] == ["note", "state", "deny"]
-    assert ran.err.endswith("on groq:knows (from [tool.handrail] of pyproject.toml).\n")
+    assert ran.err == wording
 
 
-def test_sections_and_policies_are_named(check: Check, folder: Path) -> None:
+def test_sections_and_policies_are_named(check: Check, folder: Path, wording: Wording) -> None:
     """A section brings its tools and what judges them."""
     write(folder, desk__agent="---\nname: desk\ntoolsets: [files]\n---\nHello.\n")
     ran = check("--format", "json")
     assert ran.code == 0
     tools = {tool["name"]: tool for tool in json.loads(ran.out)["tools"]}
-    assert tools["write_file"]["source"] == "toolset files (built-in)"
+    assert tools["write_file"]["source"] == wording
     assert tools["write_file"]["section"]
     assert tools["write_file"]["policies"]
     assert tools["read_file"]["effect"] == "read"
 
 
-def test_for_programs_there_is_one_document(check: Check) -> None:
+def test_for_programs_there_is_one_document(check: Check, wording: Wording) -> None:
     """With the schemas of the tools."""
     told = json.loads(check("--format", "json").out)
     tool = told["tools"].pop()
@@ -67,7 +68,7 @@ def test_for_programs_there_is_one_document(check: Check) -> None:
         "name": "note",
         "description": "Notes something.",
         "effect": "state",
-        "source": "tool note (tools.py)",
+        "source": wording,
         "section": "",
         "policies": [],
         "on_arguments": [],
@@ -88,7 +89,9 @@ deny:
 """
 
 
-def test_rules_on_arguments_are_shown_for_each_tool(check: Check, folder: Path, terminal: Terminal) -> None:
+def test_rules_on_arguments_are_shown_for_each_tool(
+    check: Check, folder: Path, terminal: Terminal, wording: Wording
+) -> None:
     """Those that can say something else than what holds without them; at 80 columns too, and for programs."""
     other = "---\nname: other\n---\nHello.\n"
     write(folder, other__agent=other, rules__yaml=RULES, pyproject__toml="[tool.handrail]\napproval = 'rules.yaml'\n")
@@ -106,7 +109,7 @@ def test_rules_on_arguments_are_shown_for_each_tool(check: Check, folder: Path, 
         {"verdict": "allow", "arguments": {"text": "buy *"}, "rule": "rules.yaml:3"},
     ]
     assert terminal.run("check", "desk.agent", width=80) == 0
-    assert "note  deny   text: **secret**         rules.yaml:7" in terminal.lines
+    assert terminal.lines == wording
     assert all(len(line) <= 80 for line in terminal.lines if "rules.yaml" in line)
 
 
@@ -126,7 +129,9 @@ deny:
 
 
 @pytest.mark.parametrize("typed", [True, False])
-def test_rules_that_name_what_there_is_not_are_problems(check: Check, folder: Path, *, typed: bool) -> None:
+def test_rules_that_name_what_there_is_not_are_problems(
+    check: Check, folder: Path, wording: Wording, *, typed: bool
+) -> None:
     """With file, line and column and the nearest name; those of the project, and those that are typed instead."""
     write(folder, rules__yaml=MISSPELT, pyproject__toml="" if typed else "[tool.handrail]\napproval = 'rules.yaml'\n")
     words = ["--rules", "rules.yaml"] if typed else []
@@ -141,8 +146,8 @@ def test_rules_that_name_what_there_is_not_are_problems(check: Check, folder: Pa
         assert line.startswith("handrail: ")
         assert told in line
     (warning,) = [line for line in ran.err.splitlines() if line.startswith("warning: ")]
-    assert "rules.yaml:6:5: the deny rule \"wirte_*\" has the glob 'wirte_*', which fits no tool" in warning
-    assert ran.err.endswith("desk cannot run: 3 problems.\n")
+    assert warning == wording
+    assert ran.err == wording
     told_json = json.loads(check(*words, "--format", "json").out)
     assert {problem["kind"] for problem in told_json["problems"]} == {"ApprovalRulesError"}
     assert len(told_json["warnings"]) == 1
@@ -156,7 +161,7 @@ def test_warnings_are_no_problems(check: Check, folder: Path) -> None:
     assert ran.err.count("warning: ") == 1
 
 
-def test_the_tools_of_agents_that_can_be_called_are_known(check: Check, folder: Path) -> None:
+def test_the_tools_of_agents_that_can_be_called_are_known(check: Check, folder: Path, wording: Wording) -> None:
     """Their factories are called, so a name that none of them has is a problem."""
     made = (
         "\n\ndef ring() -> str:\n    'Rings.'\n    return ''\n\n\ndef bells(ctx):\n    return FunctionToolset([ring])\n"
@@ -177,23 +182,25 @@ def test_the_tools_of_agents_that_can_be_called_are_known(check: Check, folder: 
     )
     ran = check("--rules", "rules.yaml")
     assert ran.code == 1
-    assert "Did you mean 'ring'?" in ran.err
+    assert ran.err == wording
 
 
-def test_rules_about_what_is_missing_for_another_fault_are_not_at_fault(check: Check, folder: Path) -> None:
+def test_rules_about_what_is_missing_for_another_fault_are_not_at_fault(
+    check: Check, folder: Path, wording: Wording
+) -> None:
     """A module that cannot be imported is told once, and not again for each rule about its tools."""
     write(folder, tools__py="1 / 0", rules__yaml="deny: [note]")
     ran = check("--rules", "rules.yaml")
     assert ran.code == 1
     assert "ZeroDivisionError" in ran.err
-    assert "the deny rule" not in ran.err
+    assert ran.err == wording
 
 
-def test_a_file_of_rules_that_is_typed_must_be_there(check: Check) -> None:
+def test_a_file_of_rules_that_is_typed_must_be_there(check: Check, wording: Wording) -> None:
     """Exit code 2: nothing was checked."""
     ran = check("--rules", "nowhere.yaml")
     assert (ran.code, ran.out) == (2, "")
-    assert "--rules nowhere.yaml is not a file" in ran.err
+    assert ran.err == wording
 
 
 def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:
@@ -222,7 +229,7 @@ def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder
     assert {tool["name"]: len(tool["hints"]) for tool in told} == {"silent": 1, "auto": 1, "fine": 0}
 
 
-def test_every_problem_is_told_at_once(check: Check, folder: Path) -> None:
+def test_every_problem_is_told_at_once(check: Check, folder: Path, wording: Wording) -> None:
     """Of all files of the project: who mends them wants to mend them all."""
     write(
         folder,
@@ -234,7 +241,7 @@ def test_every_problem_is_told_at_once(check: Check, folder: Path) -> None:
     assert ran.code == 1
     for told in ("fly", "swim", "toolz", "modle"):
         assert told in ran.err
-    assert "desk cannot run: " in ran.err.splitlines()[-1]
+    assert ran.err.splitlines()[-1] == wording
     told = json.loads(check("--format", "json").out)
     assert not told["ok"]
     assert len(told["problems"]) >= 3
@@ -257,7 +264,9 @@ def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, fol
     assert len(json.loads(check("--format", "json").out)["problems"]) == 30
 
 
-def test_of_very_many_agents_no_line_and_no_class_is_long(check: Check, handrail: Command, folder: Path) -> None:
+def test_of_very_many_agents_no_line_and_no_class_is_long(
+    check: Check, handrail: Command, folder: Path, wording: Wording
+) -> None:
     """Names that are missing everywhere, names that are taken twice, rules on nothing: as lines that people read."""
     agents = folder / "agents"
     agents.mkdir()
@@ -280,7 +289,7 @@ def test_of_very_many_agents_no_line_and_no_class_is_long(check: Check, handrail
         assert max(map(len, lines)) <= 310
         classes = sum("more problem" in line and "of this class" in line for line in lines)
         assert sum(-(-len(line) // 80) for line in lines) <= (classes + 1) * 24 + 1
-        assert lines[-1].startswith(f"desk cannot run: {len(names):,}"[:-1])
+        assert lines[-1] == wording
     for path in ("agents", "agents/agent-0001.agent"):
         assert max(map(len, handrail("check", path).err.splitlines())) <= 400
 
@@ -294,18 +303,17 @@ def test_a_file_that_cannot_be_read_is_a_problem(check: Check, folder: Path, nam
     assert ran.err.count(name.replace("__", ".")) >= 1
 
 
-def test_names_that_are_taken_twice_are_told(check: Check, folder: Path) -> None:
+def test_names_that_are_taken_twice_are_told(check: Check, folder: Path, wording: Wording) -> None:
     """With both origins, though nothing is run."""
     tools = "from pydantic_ai.toolsets import FunctionToolset\n\n\ndef look() -> str:\n    'Looks.'\n    return ''\n\n"
     tools += "TOOLS = [look]\nTOOLSETS = {'eyes': FunctionToolset([look])}\n"
     write(folder, desk__agent="---\nname: desk\ntools: [look]\ntoolsets: [eyes]\n---\nHello.\n", tools__py=tools)
     ran = check()
     assert ran.code == 1
-    assert "tool look (tools.py)" in ran.err
-    assert "toolset eyes (tools.py)" in ran.err
+    assert ran.err == wording
 
 
-def test_agents_that_can_be_called_are_checked_too(check: Check, folder: Path) -> None:
+def test_agents_that_can_be_called_are_checked_too(check: Check, folder: Path, wording: Wording) -> None:
     """A factory of theirs may fail; agents that call each other are checked once."""
     tools = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
     write(
@@ -316,7 +324,7 @@ def test_agents_that_can_be_called_are_checked_too(check: Check, folder: Path) -
     )
     ran = check()
     assert ran.code == 1
-    assert "the tools of other cannot be made: KeyError: 'no such shelf'" in ran.err
+    assert ran.err == wording
     assert ran.out.splitlines()[1].split()[0] == "other"
 
 
@@ -332,30 +340,30 @@ def test_only_the_agent_that_is_named_has_its_tools_shown(check: Check, folder: 
     assert [line.split()[0] for line in ran.out.splitlines()] == ["tool", "other"]
 
 
-def test_an_agent_that_is_called_like_a_toolset_is_told(check: Check, folder: Path) -> None:
+def test_an_agent_that_is_called_like_a_toolset_is_told(check: Check, folder: Path, wording: Wording) -> None:
     """With both origins."""
     write(folder, desk__agent="---\nname: files\n---\nHello.\n")
     ran = check()
     assert (ran.code, ran.out) == (1, "")
     assert "built-in" in ran.err
     assert "desk.agent" in ran.err
-    assert ran.err.endswith("files cannot run: 1 problem.\n")
+    assert ran.err == wording
 
 
-def test_a_problem_is_told_once(check: Check, folder: Path) -> None:
+def test_a_problem_is_told_once(check: Check, folder: Path, wording: Wording) -> None:
     """Though the file is read as the agent, and as a part of the project."""
     write(folder, desk__agent="Hello.\n")
     ran = check()
     assert ran.err.count("handrail: ") == 1
-    assert ran.err.endswith("desk.agent cannot run: 1 problem.\n")
+    assert ran.err == wording
 
 
 @pytest.mark.parametrize("path", ["nowhere.agent", "."])
-def test_an_agent_file_must_be_there(handrail: Command, folder: Path, path: str) -> None:
+def test_an_agent_file_must_be_there(handrail: Command, folder: Path, path: str, wording: Wording) -> None:
     """Exit code 2: nothing was checked."""
     ran = handrail("check", path)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.endswith("(see handrail check --help)\n")
+    assert ran.err == wording
 
 
 @pytest.mark.parametrize(
@@ -383,10 +391,9 @@ def test_a_store_that_could_be_opened_is_not(check: Check, folder: Path) -> None
     assert not (folder / "desk.db").exists()
 
 
-def test_what_modules_and_factories_print_is_not_in_the_findings(check: Check, folder: Path) -> None:
+def test_what_modules_and_factories_print_is_not_in_the_findings(check: Check, folder: Path, wording: Wording) -> None:
     """Programs read standard output."""
     write(folder, desk__agent=PRINTING_AGENT, tools__py=PRINTING)
     ran = check("--format", "json")
     assert json.loads(ran.out)["ok"]
-    assert "the module speaks" in ran.err
-    assert "the factory speaks" in ran.err
+    assert ran.err == wording

@@ -11,6 +11,7 @@ import pytest
 
 from handrail.cli.agents import commands
 from tests.cli.desk import Command
+from tests.wording import Wording
 
 
 @pytest.fixture
@@ -31,12 +32,14 @@ def test_a_new_agent_passes_its_own_test(handrail: Command, place: Path) -> None
     assert "1 passed" in done.stdout
 
 
-def test_a_new_agent_is_right(handrail: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_agent_is_right(
+    handrail: Command, place: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     """It can be checked, and run by the command that is shown."""
     monkeypatch.delenv("HANDRAIL_STORE")
     ran = handrail("new", "jotter", "--folder", "agents")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.splitlines()[0] == "Made agents/jotter. It runs as it is, with a scripted model:"
+    assert ran.out.splitlines()[0] == wording
     checked = handrail("check", "agents/jotter/jotter.agent")
     assert checked.code == 0, checked.err
     assert [line.split()[:3] for line in checked.out.splitlines()[1:]] == [
@@ -49,10 +52,10 @@ def test_a_new_agent_is_right(handrail: Command, place: Path, monkeypatch: pytes
     assert (done.code, done.out) == (0, "I have noted that you want to buy milk.\n"), done.err
 
 
-def test_what_is_typed_for_its_test_is_said(handrail: Command, place: Path) -> None:
+def test_what_is_typed_for_its_test_is_said(handrail: Command, place: Path, wording: Wording) -> None:
     """With what it needs, and as a shell takes it."""
     said = handrail("new", "jotter", "--folder", "my agents").out.splitlines()
-    assert said[2:] == ["And it has a test:", "  pip install pytest", "  pytest 'my agents/jotter'"]
+    assert said[2:] == [wording, wording, wording]
 
 
 def test_a_new_agent_needs_consent_or_a_rule_where_nobody_can_be_asked(handrail: Command, place: Path) -> None:
@@ -151,15 +154,13 @@ def test_nothing_is_overwritten(handrail: Command, place: Path) -> None:
 
 @pytest.mark.parametrize("words", [("run", "x.agent", "hello"), ("check", "x.agent"), ("new", "x")])
 def test_without_the_extra_agents_say_what_to_install(
-    handrail: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    handrail: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], wording: Wording
 ) -> None:
     """The commands over a store work all the same, and so does the help."""
     monkeypatch.setattr(commands, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     ran = handrail(*words)
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == (
-        'handrail: agents need pydantic_ai and ruamel, not installed here: pip install "handrail[agents]"\n'
-    )
+    assert ran.err == wording
     assert handrail(words[0], "--help").code == 0
     assert handrail("sessions", "list").code == 0
 

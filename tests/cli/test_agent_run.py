@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from handrail.cli import main
 from tests.cli.agent_folders import call, events, noting, script, write
-from tests.cli.desk import Ran
+from tests.cli.desk import Run
+from tests.wording import Wording
 
 HELLO = {"text": "Hello."}
 
@@ -32,19 +32,16 @@ TOOLS = [look, note]
 """
 
 
-Run = Callable[..., Ran]
-
-
-def test_the_answer_goes_to_standard_output(run: Run, folder: Path) -> None:
+def test_the_answer_goes_to_standard_output(run: Run, folder: Path, wording: Wording) -> None:
     """And what the agent does to standard error."""
     model = script(folder, {"text": "Let me look.", "calls": [call("look")]}, {"text": "There are no notes."})
     ran = run("What is there?", "--model", model)
-    assert (ran.code, ran.out) == (0, "There are no notes.\n")
+    assert (ran.code, ran.out) == (0, wording)
     assert [line.partition(",")[0] for line in ran.err.splitlines()] == [
-        "desk: started on scripted",
-        "desk: Let me look.",
+        wording,
+        wording,
         "desk: look()",
-        "desk: look ok",
+        wording,
         "desk: done",
     ]
 
@@ -57,12 +54,12 @@ def test_input_comes_from_standard_input_too(run: Run, folder: Path, monkeypatch
     assert run("-", "--model", script(folder, HELLO)).out == "Hello.\n"
 
 
-def test_without_input_nothing_runs(run: Run, folder: Path) -> None:
+def test_without_input_nothing_runs(run: Run, folder: Path, wording: Wording) -> None:
     """Exit code 2, and what to type."""
     for words in (("--model", script(folder, HELLO)), ()):  # it is told before a model is missed
         ran = run(*words)
         assert (ran.code, ran.out) == (2, "")
-        assert "what is the agent to do?" in ran.err
+        assert ran.err == wording
         assert len(ran.err.splitlines()) == 1
 
 
@@ -123,7 +120,9 @@ def test_rules_may_be_given(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("typed", [True, False])
-def test_rules_that_name_what_there_is_not_keep_a_run_from_beginning(run: Run, folder: Path, *, typed: bool) -> None:
+def test_rules_that_name_what_there_is_not_keep_a_run_from_beginning(
+    run: Run, folder: Path, wording: Wording, *, typed: bool
+) -> None:
     """Those of the project and those that are typed: exit code 2, because nothing has run."""
     (folder / "rules.yaml").write_text("deny: [noet, {tool: '*', agent: dsk}]")
     if not typed:
@@ -132,11 +131,13 @@ def test_rules_that_name_what_there_is_not_keep_a_run_from_beginning(run: Run, f
     assert (ran.code, ran.out) == (2, "")
     told = [line.partition(": ")[2] for line in ran.err.splitlines()]
     assert len(told) == 2
-    assert "rules.yaml:1:8: the deny rule noet names the tool 'noet'" in told[0]
-    assert "rules.yaml:1:14: the deny rule {tool: \"*\", agent: dsk} names the agent 'dsk'" in told[1]
+    assert told[0] == wording
+    assert told[1] == wording
 
 
-def test_a_rule_that_only_the_tools_of_a_run_show_to_be_wrong_ends_it_with_2(run: Run, folder: Path) -> None:
+def test_a_rule_that_only_the_tools_of_a_run_show_to_be_wrong_ends_it_with_2(
+    run: Run, folder: Path, wording: Wording
+) -> None:
     """The factory has been called by then, but no model was asked."""
     tools = "from pydantic_ai.toolsets import FunctionToolset\n\n\ndef ring() -> str:\n    'Rings.'\n    return ''\n\n"
     tools += "\ndef bells(ctx):\n    return FunctionToolset([ring])\n\nTOOLSETS = [bells]\n"
@@ -144,15 +145,15 @@ def test_a_rule_that_only_the_tools_of_a_run_show_to_be_wrong_ends_it_with_2(run
     (folder / "rules.yaml").write_text("deny: [rnig]")
     ran = run("Go.", "--model", script(folder, HELLO), "--rules", "rules.yaml")
     assert (ran.code, ran.out) == (2, "")
-    assert "Did you mean 'ring'?" in ran.err
+    assert ran.err == wording
 
 
-def test_a_rule_that_fits_nothing_is_warned_of_while_the_run_goes_on(run: Run, folder: Path) -> None:
+def test_a_rule_that_fits_nothing_is_warned_of_while_the_run_goes_on(run: Run, folder: Path, wording: Wording) -> None:
     """On standard error, and as an event for programs."""
     (folder / "rules.yaml").write_text("deny: ['noet*']")
     ran = run("Hello", "--model", script(folder, HELLO), "--rules", "rules.yaml")
     assert (ran.code, ran.out) == (0, "Hello.\n")
-    assert "desk: warning: rules.yaml:1:8: the deny rule \"noet*\" has the glob 'noet*', which fits no" in ran.err
+    assert ran.err == wording
     ran = run("Hello", "--model", script(folder, HELLO), "--rules", "rules.yaml", "--format", "json")
     (warned,) = [event for event in events(ran.out) if event["event"] == "run_warned"]
     assert warned["path"] == ["desk"]
@@ -213,28 +214,28 @@ def test_a_slip_on_the_command_line_is_told(run: Run, words: tuple[str, ...], to
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_call_that_fails_is_told_and_the_run_goes_on(run: Run, folder: Path) -> None:
+def test_a_call_that_fails_is_told_and_the_run_goes_on(run: Run, folder: Path, wording: Wording) -> None:
     """The model reads why."""
     ran = run("note it", "--model", noting(folder, "boom"), "--approve", "approve-all")
     assert (ran.code, ran.out) == (0, "Done.\n")
     assert "note failed: " in ran.err
-    assert "the pen is broken" in ran.err
+    assert ran.err == wording
 
 
-def test_a_limit_ends_the_run(run: Run, folder: Path) -> None:
+def test_a_limit_ends_the_run(run: Run, folder: Path, wording: Wording) -> None:
     """Exit code 1, in one line."""
     ran = run("note it", "--model", noting(folder, "milk"), "--request-limit", "1", "--approve", "approve-all")
     assert (ran.code, ran.out) == (1, "")
-    assert "handrail: desk: the run failed: " in ran.err
+    assert ran.err == wording
 
 
-def test_what_a_factory_raises_ends_in_one_line(run: Run, folder: Path) -> None:
+def test_what_a_factory_raises_ends_in_one_line(run: Run, folder: Path, wording: Wording) -> None:
     """With its type and the place: it is the program's own."""
     tools = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
     write(folder, desk__agent="---\nname: desk\ntoolsets: [broken]\n---\nHello.\n", tools__py=tools)
     ran = run("hello", "--model", script(folder, HELLO))
     assert (ran.code, ran.out) == (1, "")
-    assert "KeyError: 'no such shelf'" in ran.err
+    assert ran.err == wording
     assert "tools.py:2]" in ran.err
 
 
@@ -278,13 +279,13 @@ def test_a_reader_that_goes_away_stops_the_run(
 
 @pytest.mark.parametrize("shape", ["text", "json"])
 def test_output_that_cannot_be_written_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str, wording: Wording
 ) -> None:
     """An answer that was not written must not look like success."""
     with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
         monkeypatch.setattr(sys, "stdout", full)
         assert main(["run", "desk.agent", "hello", "--model", script(folder, HELLO), "--format", shape]) == 1
-    assert "the output cannot be written: " in capsys.readouterr().err
+    assert capsys.readouterr().err == wording
 
 
 def test_every_problem_of_the_project_is_told(run: Run, folder: Path) -> None:
@@ -297,9 +298,11 @@ def test_every_problem_of_the_project_is_told(run: Run, folder: Path) -> None:
     assert "modle" in ran.err
 
 
-def test_a_model_may_be_named_elsewhere(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_may_be_named_elsewhere(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     """PydanticAI's own for tests calls every tool."""
     monkeypatch.setenv("HANDRAIL_MODEL", "test")
     ran = run("hello", "--approve", "approve-all")
     assert ran.code == 0
-    assert "desk: started on test" in ran.err
+    assert ran.err == wording

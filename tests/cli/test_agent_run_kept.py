@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from handrail import store as stores
 from handrail.cli import main
 from handrail.cli.agents.store import opened_session
 from tests.cli.agent_folders import call, noting, script, write
-from tests.cli.desk import Ran
+from tests.cli.desk import Run
 from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
-
-Run = Callable[..., Ran]
+from tests.wording import Wording
 
 HELLO = {"text": "Hello."}
 
@@ -68,13 +66,13 @@ def test_a_question_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPa
     assert "Done." in again.lines
 
 
-def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path) -> None:
+def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path, wording: Wording) -> None:
     """From another process, with the call that was left open."""
     kept = ("--store", "sqlite:///desk.db", "--session", "monday")
     first = script(folder, {"calls": [call("note", text="milk")]})
     ran = run("note it", "--model", first, "--approve", "later", *kept)
     assert (ran.code, ran.out) == (3, "")
-    assert "Decide and resume with: handrail run desk.agent --store sqlite:///desk.db --session monday" in ran.err
+    assert ran.err == wording
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "later", *kept)
     assert ran.code == 3
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "approve-all", *kept)
@@ -82,7 +80,7 @@ def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path) -> None
     assert "note ok" in ran.err
     ran = run("--model", script(folder, {"text": "Done."}), *kept)
     assert (ran.code, ran.out) == (2, "")
-    assert "give an input" in ran.err
+    assert ran.err == wording
 
 
 def test_a_session_is_begun_and_named_where_there_is_a_store(run: Run, folder: Path) -> None:
@@ -126,11 +124,11 @@ def test_a_session_that_somebody_else_has_open_is_told(run: Run, folder: Path) -
     assert "one" in ran.err
 
 
-def test_a_session_of_another_agent_is_told(run: Run, folder: Path) -> None:
+def test_a_session_of_another_agent_is_told(run: Run, folder: Path, wording: Wording) -> None:
     """Nothing has run."""
     kept = ("--store", "sqlite:///desk.db", "--session", "one")
     assert run("hello", "--model", script(folder, HELLO), *kept).code == 0
     write(folder, desk__agent="---\nname: other\n---\nHello.\n")
     ran = run("hello", "--model", script(folder, HELLO), *kept)
     assert (ran.code, ran.out) == (2, "")
-    assert "use a separate session for each agent" in ran.err
+    assert ran.err == wording

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -12,15 +12,14 @@ import pytest
 
 from handrail.cli import main
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, call, events, noting, script, write
-from tests.cli.desk import Ran
+from tests.cli.desk import Run
 from tests.extent import some
+from tests.wording import Wording
 
 HELLO = {"text": "Hello."}
 CHECK = ("check", "desk.agent")
 MAKE = ("new", "other")
 PROGRAM = "import sys; from handrail.cli import main; sys.exit(main())"
-
-Run = Callable[..., Ran]
 
 
 @pytest.mark.parametrize("shape", ["text", "json"])
@@ -38,23 +37,29 @@ def test_what_a_program_prints_is_no_part_of_the_output(run: Run, folder: Path, 
         assert f"the {speaker} speaks" in ran.err
 
 
-def test_without_standard_input_nobody_is_asked(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_standard_input_nobody_is_asked(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     """As with `<&-`: there is nobody."""
     monkeypatch.setattr(sys, "stdin", None)
     ran = run("note it", "--model", noting(folder, "milk"))
     assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "Without a terminal to ask on" in ran.err
+    assert ran.err == wording
 
 
 @pytest.mark.parametrize("words", [("run", "desk.agent", "hello", "--model", "test"), CHECK, MAKE])
 def test_without_standard_output_nothing_is_done(
-    folder: Path, words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    words: Sequence[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wording: Wording,
 ) -> None:
     """As with `>&-`: an answer that nobody can read must not look like success."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", None)
         assert main(words) == 1
-    assert capsys.readouterr().err == "handrail: standard output is closed; nothing was done\n"
+    assert capsys.readouterr().err == wording
     assert not (folder / "other").exists()
 
 

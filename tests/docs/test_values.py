@@ -25,7 +25,7 @@ from handrail.serde import codec, result_codec, stored_codec
 from handrail.serde.constraints import ACTING, WORDS
 from tests.docs.test_tables import DOCS, table_of
 from tests.serde.field_types import FIELD_TYPES
-from tests.serde.members import Approve, Reject
+from tests.serde.members import Approve, Reject, held
 from tests.serde.schema_values import is_valid
 from tests.serde.shapes import Level, Status
 
@@ -94,11 +94,6 @@ def code_in(cell: str) -> list[str]:
 def evaluated(code: str) -> Any:
     """A type or a value that a cell names."""
     return eval(code, dict(NAMES))  # noqa: S307 - a page of this repository
-
-
-def held(kind: Any, **metadata: Any) -> Any:
-    """A dataclass with a field of this type."""
-    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])
 
 
 def each(first_column: str, **where: str) -> list[Any]:

@@ -17,6 +17,7 @@ from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathSet
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.filesystem.stores import STORES, tree_of
+from tests.wording import Wording
 
 SECRETS = {".env": "hunter1", "deep/er/.env": "hunter2", "secrets/a.txt": "hunter3", ".git/config": "hunter4"}
 PLAIN = {"plan.md": "buy milk", "deep/b.md": "b", "docs/c.md": "c"}
@@ -103,27 +104,31 @@ def test_what_is_excluded_is_not_there(place: Place, operate: Callable[[Filesyst
 @pytest.mark.parametrize("operate", WRITING.values(), ids=WRITING)
 @pytest.mark.parametrize("path", [*EXCLUDED, "docs/.env", ".git/hooks/pre-commit", ".g\u200cit/x", "secrets/new/x"])
 def test_nothing_is_made_where_paths_are_excluded(
-    place: Place, operate: Callable[[Filesystem, str], object], path: str
+    place: Place, operate: Callable[[Filesystem, str], object], path: str, wording: Wording
 ) -> None:
     """The refusal names the pattern, and is the same whether anything is there or not."""
     before = tree_of(place.whole)
-    with pytest.raises(PathConflictError, match="cannot be changed, because of the exclude pattern"):
+    with pytest.raises(PathConflictError) as raised:
         operate(place.seen, place(path))
-    with pytest.raises(PathConflictError, match="cannot be changed, because of the exclude pattern"):
+    assert str(raised.value) == wording
+    with pytest.raises(PathConflictError) as raised:
         place.seen.move(place("plan.md"), place(path))
+    assert str(raised.value) == wording
     assert tree_of(place.whole) == before
 
 
-def test_what_stays_is_neither_removed_nor_moved_but_may_be_written(place: Place) -> None:
+def test_what_stays_is_neither_removed_nor_moved_but_may_be_written(place: Place, wording: Wording) -> None:
     """Alone or with its folder; the files beside it may go."""
     staying = place.whole.filtered(PathFilter(removing=(ExcludedPaths(("b.md",)),)))
     staying.write_text(place("deep/b.md"), "new")
     after = tree_of(place.whole)
     for path in ("deep/b.md", "deep"):
-        with pytest.raises(PathConflictError, match=r"because of the exclude pattern 'b\.md'"):
+        with pytest.raises(PathConflictError) as raised:
             staying.remove(place(path), recursive=True)
-        with pytest.raises(PathConflictError, match=r"because of the exclude pattern 'b\.md'"):
+        assert str(raised.value) == wording
+        with pytest.raises(PathConflictError) as raised:
             staying.move(place(path), place("elsewhere"))
+        assert str(raised.value) == wording
     assert tree_of(place.whole) == after
     staying.remove(place("deep/er"), recursive=True)
     assert staying.read_text(place("deep/b.md")) == "new"
@@ -154,21 +159,23 @@ def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place) -> None
     assert seen.remove(place("deep")) == 0
 
 
-def test_what_is_held_is_not_moved_onto_with_a_folder(place: Place) -> None:
+def test_what_is_held_is_not_moved_onto_with_a_folder(place: Place, wording: Wording) -> None:
     """The folder that is named is another one."""
     held = ExcludedPaths((place("out/c.md"),))
     seen = place.whole.filtered(PathFilter(holding=(held,)))
-    with pytest.raises(PathConflictError, match="or would hold"):
+    with pytest.raises(PathConflictError) as raised:
         seen.move(place("docs"), place("out"))
+    assert str(raised.value) == wording
     seen.make_folder(place("out"))
     seen.move(place("docs/c.md"), place("out/c.md"))
 
 
-def test_folder_is_in_the_set_that_holds_what_it_holds(place: Place) -> None:
+def test_folder_is_in_the_set_that_holds_what_it_holds(place: Place, wording: Wording) -> None:
     """One that another set has was asked about for another reason."""
     sets = (ExcludedPaths((place("deep/**"),)), ExcludedPaths(("b.md",)))
-    with pytest.raises(PathConflictError, match=r"because of the exclude pattern 'b\.md'"):
+    with pytest.raises(PathConflictError) as raised:
         place.whole.filtered(PathFilter(holding=sets)).remove(place("deep"), recursive=True)
+    assert str(raised.value) == wording
     place.whole.filtered(PathFilter(holding=sets[:1])).remove(place("deep"), recursive=True)
 
 
@@ -193,7 +200,7 @@ def test_what_no_search_shows_is_left_out_of_lists_and_said_to_be(place: Place) 
 
 
 @pytest.mark.parametrize("folder", ["deep", "deep/er"])
-def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str) -> None:
+def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str, wording: Wording) -> None:
     """It is neither removed nor moved, empty as it may look: what is excluded would go with it."""
     before = tree_of(place.whole)
     operations: tuple[Callable[[], object], ...] = (
@@ -201,10 +208,9 @@ def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str) -> 
         lambda: place.seen.move(place(folder), place("elsewhere")),
     )
     for operate in operations:
-        with pytest.raises(
-            PathConflictError, match=r"holds something that cannot be changed, because of the exclude pattern '\.env'"
-        ):
+        with pytest.raises(PathConflictError) as raised:
             operate()
+        assert str(raised.value) == wording
     with suppress(PathConflictError):
         place.seen.remove(place(folder))
     assert tree_of(place.whole) == before
@@ -219,15 +225,16 @@ def test_lists_and_searches_pass_it_by(place: Place) -> None:
     assert place.seen.scan(place("."), "**/.env").entries == ()
 
 
-def test_what_is_not_excluded_works_as_without_a_filter(place: Place) -> None:
+def test_what_is_not_excluded_works_as_without_a_filter(place: Place, wording: Wording) -> None:
     """Reading, writing, moving and removing."""
     place.seen.write_text(place("deep/new/a.md"), "a")
     place.seen.move(place("deep/new"), place("new"))
     assert place.whole.read_text(place("new/a.md")) == "a"
     place.seen.remove(place("new"), recursive=True)
     assert not place.whole.exists(place("new"))
-    with pytest.raises(PathConflictError, match=r"is not empty \(it holds 2\)"):
+    with pytest.raises(PathConflictError) as raised:
         place.seen.remove(place("deep"))
+    assert str(raised.value) == wording
 
 
 def test_what_is_changed_behind_a_filter_is_undone_with_the_call(place: Place) -> None:
@@ -269,17 +276,18 @@ def sets(place: Place, path: str) -> tuple[PathSet, ...]:
     return (Exactly(place(path)),)
 
 
-def test_a_path_may_be_kept_from_reading_alone(place: Place) -> None:
+def test_a_path_may_be_kept_from_reading_alone(place: Place, wording: Wording) -> None:
     """It can be written unseen; its folder is not moved, since it could be read where it went."""
     seen = place.whole.filtered(PathFilter(reading=sets(place, "deep/b.md")))
     assert not seen.exists(place("deep/b.md"))
     seen.write_text(place("deep/b.md"), "new")
     assert place.whole.read_text(place("deep/b.md")) == "new"
-    with pytest.raises(PathConflictError, match=r"because of the rule on .*deep/b\.md"):
+    with pytest.raises(PathConflictError) as raised:
         seen.move(place("deep"), place("x"))
+    assert str(raised.value) == wording
 
 
-def test_a_path_may_be_kept_from_writing_alone(place: Place) -> None:
+def test_a_path_may_be_kept_from_writing_alone(place: Place, wording: Wording) -> None:
     """It is read and listed, and neither written, moved nor removed."""
     seen = place.whole.filtered(PathFilter(writing=sets(place, "deep/b.md")))
     assert seen.read_text(place("deep/b.md")) == "b"
@@ -291,8 +299,9 @@ def test_a_path_may_be_kept_from_writing_alone(place: Place) -> None:
         lambda: seen.remove(place("deep"), recursive=True),
     )
     for change in changes:
-        with pytest.raises(PathConflictError, match="the rule on"):
+        with pytest.raises(PathConflictError) as raised:
             change()
+        assert str(raised.value) == wording
     assert place.whole.read_text(path) == "b"
 
 
@@ -344,10 +353,11 @@ def test_pattern_that_no_path_fits_is_refused(pattern: str) -> None:
         excluding((pattern,))
 
 
-def test_one_string_is_not_taken_for_patterns() -> None:
+def test_one_string_is_not_taken_for_patterns(wording: Wording) -> None:
     """Each of its letters would be one."""
-    with pytest.raises(TypeError, match=r"write exclude=\('\.env',\)"):
+    with pytest.raises(TypeError) as raised:
         excluding(".env")
+    assert str(raised.value) == wording
     with pytest.raises(TypeError, match="not 3"):
         excluding((3,))  # type: ignore[arg-type]
 

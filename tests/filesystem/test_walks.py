@@ -14,6 +14,7 @@ from handrail.errors import PathConflictError, PathEscapeError
 from handrail.filesystem import Filesystem, HostFilesystem, WalkRequest
 from handrail.filesystem.paths import MAX_DEPTH
 from tests.filesystem.disks import WatchedDisk
+from tests.wording import Wording
 
 DEEPEST = "/".join(["d"] * MAX_DEPTH)
 
@@ -68,17 +69,19 @@ def test_a_walk_opens_each_folder_once(watched: tuple[HostFilesystem, Counter[st
 
 def test_a_folder_of_too_deep_folders_is_neither_removed_nor_moved(
     watched: tuple[HostFilesystem, Counter[str]],
+    wording: Wording,
 ) -> None:
     """What could not be named could not be put back; finding out costs a walk."""
     fs, asked = watched
     changes: tuple[Callable[[], object], ...] = (lambda: fs.remove("d", recursive=True), lambda: fs.move("d", "e"))
     for change in changes:
-        with pytest.raises(PathConflictError, match="'d' holds folders deeper than 128 levels"):
+        with pytest.raises(PathConflictError) as raised:
             change()
+        assert str(raised.value) == wording
     assert asked["step"] <= 4 * MAX_DEPTH
 
 
-def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Filesystem]) -> None:
+def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Filesystem], wording: Wording) -> None:
     """Every operation refuses what is deeper, and says how deep it is."""
     fs = make()
     fs.make_folder(DEEPEST)
@@ -95,11 +98,13 @@ def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Fil
         lambda path: fs.move("d", path),
     )
     for operate in operations:
-        with pytest.raises(PathEscapeError, match=r"the (path|pattern) has 129 names, and at most 128 are allowed"):
+        with pytest.raises(PathEscapeError) as raised:
             operate(f"{DEEPEST}/x")
+        assert str(raised.value) == wording
     fs.make_folder("a/b")
-    with pytest.raises(PathEscapeError, match="the path has 129 names"):
+    with pytest.raises(PathEscapeError) as raised:
         fs.move("d", "a/d")
+    assert str(raised.value) == wording
     fs.remove("d", recursive=True)
     assert not fs.exists("d")
 

@@ -20,6 +20,7 @@ from handrail.errors import (
 )
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from tests.runtime.bench import Note, echo
+from tests.wording import Wording
 
 HOUR = timedelta(hours=1)
 
@@ -50,10 +51,11 @@ def refused(**options: Any) -> str:
 @pytest.mark.parametrize(
     "kind", [Exception, BaseException, OSError, TimeoutError, ExceptionGroup, KeyboardInterrupt, "x"]
 )
-def test_types_that_prove_nothing_are_refused(kind: Any) -> None:
+def test_types_that_prove_nothing_are_refused(kind: Any, wording: Wording) -> None:
     """They are raised after an effect as well as before it."""
-    with pytest.raises(PromptValidationError, match="External: not_applied_on has"):
+    with pytest.raises(PromptValidationError) as raised:
         External(not_applied_on=(kind,))
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize(
@@ -67,12 +69,11 @@ def test_types_that_prove_nothing_are_refused(kind: Any) -> None:
         PromptEvaluationError,
     ],
 )
-def test_types_that_the_runtime_raises_after_the_effect_are_refused(kind: Any) -> None:
+def test_types_that_the_runtime_raises_after_the_effect_are_refused(kind: Any, wording: Wording) -> None:
     """A deadline that passes while the handler runs proves nothing."""
-    with pytest.raises(
-        PromptValidationError, match=f"not_applied_on has {kind.__name__}, which Handrail itself raises"
-    ):
+    with pytest.raises(PromptValidationError) as raised:
         External(not_applied_on=(kind,))
+    assert str(raised.value) == wording
 
 
 def test_fields_are_held_to_their_ranges() -> None:

@@ -41,6 +41,7 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import held
+from tests.wording import Wording
 
 _NUMBERS = count()
 LINES = "one\ntwo\nthree\n"
@@ -156,10 +157,11 @@ def test_read_that_is_rolled_back_has_shown_nothing() -> None:
 
 
 @pytest.mark.parametrize("first, last, total", [(0, 1, 1), (2, 1, 3), (1, 4, 3)])
-def test_part_that_is_none_is_refused(first: int, last: int, total: int) -> None:
+def test_part_that_is_none_is_refused(first: int, last: int, total: int, wording: Wording) -> None:
     """The message says what to give."""
-    with pytest.raises(ValueError, match="give first_line, last_line and total_lines, counted from 1"):
+    with pytest.raises(ValueError) as raised:
         FileShown("a.md", shown="part", first_line=first, last_line=last, total_lines=total)
+    assert str(raised.value) == wording
 
 
 def lines(first: int, last: int, column: int = 1, next_column: int | None = None) -> FileShown:
@@ -328,14 +330,14 @@ def test_what_is_known_is_there_in_a_fork_and_when_the_session_is_opened_again(t
             assert again.call("put", At("a.md", "x")).success
 
 
-def test_what_an_older_version_has_stored_counts(tmp_path: Path) -> None:
+def test_what_an_older_version_has_stored_counts(tmp_path: Path, wording: Wording) -> None:
     """It stored all that is known in one item, and counted a read whatever part it showed."""
     with store.open(f"sqlite:///{tmp_path}/desk.db") as kept:
         _store_version_1(kept, Desk().files.digest("a.md"))
         with Session.open(kept, "desk") as session:
             desk = Desk(session)
             desk.files.write_text("b.md", LINES)
-            assert "has changed since it was read" in desk.call("put", At("b.md", "x")).content
+            assert desk.call("put", At("b.md", "x")).content == wording
             assert desk.call("put", At("a.md", "x")).success
             assert desk.call("cat", At("b.md")).success
             assert len(session[KnownFiles]) == 3

@@ -15,6 +15,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate, ReadBeforeWritePolicy, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.policies.read_before_write import fault_of_path_field, path_in
 from handrail.runtime import Session, ToolCall
+from tests.wording import Wording
 
 Name = NewType("Name", str)
 T = TypeVar("T")
@@ -65,11 +66,11 @@ def test_a_field_that_may_hold_a_path_passes(kind: object) -> None:
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=repr)
-def test_a_field_that_certainly_holds_no_path_is_named(kind: object) -> None:
+def test_a_field_that_certainly_holds_no_path_is_named(kind: object, wording: Wording) -> None:
     """With the type that it has."""
     fault = fault_of_path_field("path", kind)
     assert fault is not None
-    assert fault.startswith("its field path is ")
+    assert fault == wording
 
 
 def test_a_move_has_one_target() -> None:
@@ -124,14 +125,14 @@ def door(*tools: Tool[Any, Any], policy: ReadBeforeWritePolicy | None = None) ->
     return ToolExecutor(prompt=prompt.bind(resources={Filesystem: files}), session=Session())
 
 
-def test_paths_of_pathlib_are_held_back_read_and_moved() -> None:
+def test_paths_of_pathlib_are_held_back_read_and_moved(wording: Wording) -> None:
     """The call failed with an `AttributeError` of the policy before."""
     executor = door(READ, WRITE, MOVE)
 
     def call(name: str, **arguments: str) -> str:
         return executor.execute(ToolCall("c", name, arguments)).content
 
-    assert "a.md exists and has not been read yet" in call("write_file", path="a.md")
+    assert call("write_file", path="a.md") == wording
     assert call("read_file", path="./a.md") == "old"
     assert call("move_file", path="a.md", new_path="b.md") == "moved"
     assert call("write_file", path="b.md") == "written"
@@ -152,24 +153,25 @@ def odd(name: str, **fields: Any) -> Tool[Any, Any]:
         (odd("move_file", path=str, new_path=int), "its field new_path is int"),
     ],
 )
-def test_a_prompt_refuses_a_tool_whose_path_is_none(tool: Tool[Any, Any], words: str) -> None:
+def test_a_prompt_refuses_a_tool_whose_path_is_none(tool: Tool[Any, Any], words: str, wording: Wording) -> None:
     """When it is made; the message names the tool, the policy, the field and the cure."""
     tools = [tool] if tool.name == "read_file" else [READ, tool]
     with pytest.raises(PromptValidationError) as caught:
         door(*tools)
     assert (caught.value.tool, caught.value.section_path) == (tool.name, ("files",))
-    assert "policy read_before_write cannot judge its calls" in str(caught.value)
+    assert str(caught.value) == wording
     assert words in str(caught.value)
     assert "path_of=" in str(caught.value)
 
 
-def test_a_policy_above_the_section_is_asked_too() -> None:
+def test_a_policy_above_the_section_is_asked_too(wording: Wording) -> None:
     """It is in reach."""
     child = Section(title="Files", tools=[READ, odd("write_file", path=int)])
-    with pytest.raises(PromptValidationError, match=r"section desk\.files, tool write_file"):
+    with pytest.raises(PromptValidationError) as raised:
         PromptTemplate(
             ns="t", key="t", sections=[Section(title="Desk", policies=[ReadBeforeWritePolicy()], children=[child])]
         )
+    assert str(raised.value) == wording
 
 
 def test_path_of_lifts_it_and_other_tools_are_not_looked_at() -> None:
@@ -192,11 +194,12 @@ class Of(Generic[T]):
     path: T
 
 
-def test_the_types_of_generic_parameters_are_known() -> None:
+def test_the_types_of_generic_parameters_are_known(wording: Wording) -> None:
     """By what stands in their brackets."""
     door(READ, Tool[Of[str], None](name="write_file", description="Writes."))
-    with pytest.raises(PromptValidationError, match="its field path is int"):
+    with pytest.raises(PromptValidationError) as raised:
         door(READ, Tool[Of[int], None](name="write_file", description="Writes."))
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("returned", [7, [7], object()])

@@ -11,6 +11,7 @@ from handrail.errors import InvalidArgumentError, ProviderError, ResourceError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
 from tests.resources.things import Client, Config, English, Greeter, Tracer, Unchecked, Unweakable
+from tests.wording import Wording
 
 
 async def provide_async(_resolver: Resolver) -> Config:
@@ -54,10 +55,11 @@ def test_wrong_declaration_is_refused_at_once(make: Callable[[], object], told: 
 
 
 @pytest.mark.parametrize("protocol,value", [(Client, Config()), (Client, Client), (Greeter, Config()), (int, "5")])
-def test_instance_of_another_type_is_refused(protocol: type[Any], value: object) -> None:
+def test_instance_of_another_type_is_refused(protocol: type[Any], value: object, wording: Wording) -> None:
     """A class, an abstract class or a checkable protocol is held to what is given for it; the class is no instance."""
-    with pytest.raises(ProviderError, match=f"which is not a {protocol.__name__}") as caught:
+    with pytest.raises(ProviderError) as caught:
         Binding.instance(protocol, value)
+    assert str(caught.value) == wording
     assert caught.value.protocol is protocol
 
 
@@ -83,13 +85,15 @@ def test_none_may_be_bound_for_any_type() -> None:
     assert ResourceRegistry.build({Greeter: none}).open().get(Greeter, English()) is None
 
 
-def test_none_in_a_mapping_is_refused() -> None:
+def test_none_in_a_mapping_is_refused(wording: Wording) -> None:
     """It is what a lookup that found nothing gives; whoever means it says so by `Binding.instance`."""
-    with pytest.raises(InvalidArgumentError, match=r"resources\[Greeter\] is None .*Binding.instance\(Greeter, None\)"):
+    with pytest.raises(InvalidArgumentError) as raised:
         ResourceRegistry.build({Greeter: None})
+    assert str(raised.value) == wording
 
 
-def test_participant_that_cannot_take_turns_is_refused() -> None:
+def test_participant_that_cannot_take_turns_is_refused(wording: Wording) -> None:
     """What calls are to undo must have a turn, or be able to be lent one."""
-    with pytest.raises(ProviderError, match="Add '__weakref__' to the __slots__ of Unweakable"):
+    with pytest.raises(ProviderError) as raised:
         Binding.instance(Unweakable, Unweakable())
+    assert str(raised.value) == wording

@@ -11,6 +11,7 @@ import pytest
 from handrail.errors import CircularResourceError, ProviderError, ResourceError, UnboundResourceError
 from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
 from tests.resources.things import Cache, Client, Config, Greeter, Tracer, noted
+from tests.wording import Wording
 
 
 def test_provider_runs_when_asked_and_once() -> None:
@@ -44,23 +45,23 @@ def test_falsy_resource_is_built_once_too() -> None:
     assert built == ["str", "none"]
 
 
-def test_default_is_for_what_is_not_bound() -> None:
+def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
     """It does not hide that a dependency is missing."""
     resources = ResourceRegistry.of(Binding(Client, lambda r: Client(r.get(Config).url))).open()
     assert Client in resources
     assert Config not in resources
     assert resources.get(Config, None) is None
-    with pytest.raises(
-        UnboundResourceError, match=r"nothing is bound for Config \(asked for by Client -> Config\)"
-    ) as caught:
+    with pytest.raises(UnboundResourceError) as caught:
         resources.get(Client, None)
+    assert str(caught.value) == wording
     assert caught.value.needed_by == (Client,)
 
 
-def test_only_classes_are_asked_for() -> None:
+def test_only_classes_are_asked_for(wording: Wording) -> None:
     """A name is no type."""
-    with pytest.raises(ResourceError, match="'Client' is none"):
+    with pytest.raises(ResourceError) as raised:
         ResourceRegistry().open().get(cast("Any", "Client"))
+    assert str(raised.value) == wording
 
 
 def test_prototype_is_new_each_time() -> None:
@@ -70,7 +71,7 @@ def test_prototype_is_new_each_time() -> None:
 
 
 @pytest.mark.requirement("M-06n")
-def test_circle_is_refused_with_its_path() -> None:
+def test_circle_is_refused_with_its_path(wording: Wording) -> None:
     """The path starts and ends with the same type and leaves out who only leads to the circle."""
     resources = ResourceRegistry.of(
         Binding(Config, lambda r: Config(r.get(Client).url)),
@@ -78,8 +79,9 @@ def test_circle_is_refused_with_its_path() -> None:
         Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.PROTOTYPE),
     ).open()
     for _ in range(2):  # a refusal leaves nothing behind
-        with pytest.raises(CircularResourceError, match="Client -> Tracer -> Client") as caught:
+        with pytest.raises(CircularResourceError) as caught:
             resources.get(Config)
+        assert str(caught.value) == wording
         assert caught.value.path == (Client, Tracer, Client)
 
 
@@ -104,7 +106,7 @@ def test_resource_may_ask_for_others_after_it_was_built() -> None:
     assert resources.get(Lazy).again() is resources.get(Lazy)
 
 
-def test_provider_that_raises_is_named_with_its_cause() -> None:
+def test_provider_that_raises_is_named_with_its_cause(wording: Wording) -> None:
     """The chain of those who asked is in the message, and the next one to ask tries again."""
     attempts: list[Config] = [Config("second time")]
 
@@ -117,10 +119,9 @@ def test_provider_that_raises_is_named_with_its_cause() -> None:
     resources = ResourceRegistry.of(
         Binding(Config, provide), Binding(Client, lambda r: Client(r.get(Config).url))
     ).open()
-    with pytest.raises(
-        ProviderError, match=r"provider of Config failed \(asked for by Client -> Config\): KeyError: 'URL'"
-    ) as caught:
+    with pytest.raises(ProviderError) as caught:
         resources.get(Client)
+    assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.protocol is Config
     assert resources.get(Client).url == "second time"
@@ -132,14 +133,15 @@ async def make_later() -> Config:
 
 
 @pytest.mark.parametrize("make,kind", [(lambda: "text", "str"), (make_later, "coroutine")])
-def test_provider_of_another_type_is_refused(make: Callable[[], object], kind: str) -> None:
+def test_provider_of_another_type_is_refused(make: Callable[[], object], kind: str, wording: Wording) -> None:
     """What is asked for by its type is of that type."""
     registry = ResourceRegistry.of(Binding(Config, lambda _: cast("Config", make())))
-    with pytest.raises(ProviderError, match=f"what was provided for Config is a {kind}, which is not a Config"):
+    with pytest.raises(ProviderError) as raised:
         registry.open().get(Config)
+    assert str(raised.value) == wording
 
 
-def test_singleton_does_not_hold_what_ends_with_a_call() -> None:
+def test_singleton_does_not_hold_what_ends_with_a_call(wording: Wording) -> None:
     """The chain names scopes, and says what to change."""
     resources = ResourceRegistry.of(
         Binding(Client, lambda r: Client(r.get(Cache).url)),
@@ -148,16 +150,18 @@ def test_singleton_does_not_hold_what_ends_with_a_call() -> None:
     ).open()
     with (
         resources.call_scope() as call,
-        pytest.raises(ResourceError, match=r"Client \(SINGLETON\) -> Cache \(PROTOTYPE\) -> Tracer \(TOOL_CALL\)"),
+        pytest.raises(ResourceError) as raised,
     ):
         call.get(Client)
+    assert str(raised.value) == wording
 
 
-def test_resource_of_a_call_is_not_asked_for_outside_of_one() -> None:
+def test_resource_of_a_call_is_not_asked_for_outside_of_one(wording: Wording) -> None:
     """The message says where to ask; a default does not hide it."""
     resources = ResourceRegistry.of(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL)).open()
-    with pytest.raises(ResourceError, match=r"with resources.call_scope\(\) as call: call.get\(Tracer\)"):
+    with pytest.raises(ResourceError) as raised:
         resources.get(Tracer, None)
+    assert str(raised.value) == wording
 
 
 def test_eager_resources_are_built_on_entering_in_their_order() -> None:

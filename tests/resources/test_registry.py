@@ -10,6 +10,7 @@ from handrail.errors import DuplicateBindingError, ProviderError, ResourceError,
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, ResourceRegistry, Scope
 from tests.resources.things import Client, Config, Greeter, Tracer
+from tests.wording import Wording
 
 CONFIG = Binding.instance(Config, Config("there"))
 CLIENT = Binding(Client, lambda r: Client(r.get(Config).url))
@@ -34,10 +35,11 @@ def test_registry_is_a_value() -> None:
         cast("Any", ResourceRegistry()).bindings = (CONFIG,)
 
 
-def test_type_is_bound_once() -> None:
+def test_type_is_bound_once(wording: Wording) -> None:
     """The error says how to let one win."""
-    with pytest.raises(DuplicateBindingError, match=r"Config is bound twice.*merge") as caught:
+    with pytest.raises(DuplicateBindingError) as caught:
         ResourceRegistry.of(CONFIG, CLIENT, CONFIG)
+    assert str(caught.value) == wording
     assert caught.value.protocol is Config
 
 
@@ -50,16 +52,18 @@ def test_mapping_holds_resources_and_bindings() -> None:
     assert CLIENT in list(registry)
 
 
-def test_binding_under_another_type_is_refused() -> None:
+def test_binding_under_another_type_is_refused(wording: Wording) -> None:
     """It would be found under a type that it does not promise; binding both is one line."""
-    with pytest.raises(ResourceError, match=r"a binding of Client was given for Greeter.*lambda r: r.get\(Client\)"):
+    with pytest.raises(ResourceError) as raised:
         ResourceRegistry.build({Greeter: CLIENT})
+    assert str(raised.value) == wording
 
 
-def test_mapping_is_held_to_the_types() -> None:
+def test_mapping_is_held_to_the_types(wording: Wording) -> None:
     """As `Binding.instance` is."""
-    with pytest.raises(ProviderError, match="what was provided for Config is a str, which is not a Config"):
+    with pytest.raises(ProviderError) as raised:
         ResourceRegistry.build({Config: "here"})
+    assert str(raised.value) == wording
 
 
 def test_other_registry_wins_in_a_merge() -> None:
@@ -71,14 +75,17 @@ def test_other_registry_wins_in_a_merge() -> None:
     assert mine.get(Config) == Config("there")
 
 
-def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made() -> None:
+def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording: Wording) -> None:
     """A provider runs in a context, which also closes what it made."""
     registry = ResourceRegistry.of(CONFIG, CLIENT)
     assert registry.get(Config) == Config("there")
     assert registry.get(Tracer, None) is None
-    with pytest.raises(UnboundResourceError, match="nothing is bound for Tracer"):
+    with pytest.raises(UnboundResourceError) as raised:
         registry.get(Tracer)
-    with pytest.raises(ResourceError, match=r"with registry.open\(\) as resources: resources.get\(Client\)"):
+    assert str(raised.value) == wording
+    with pytest.raises(ResourceError) as another:
         registry.get(Client, None)
-    with pytest.raises(ResourceError, match="'Client' is none"):
+    assert str(another.value) == wording
+    with pytest.raises(ResourceError) as another:
         registry.get(cast("Any", "Client"))
+    assert str(another.value) == wording

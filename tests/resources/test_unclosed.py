@@ -14,6 +14,7 @@ from handrail.errors import ResourceError
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
 from handrail.runtime import Session, ToolCall
+from tests.wording import Wording
 
 
 class Client:
@@ -49,15 +50,16 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [entry.getMessage() for entry in caplog.records if entry.name == "handrail.resources"]
 
 
-def test_a_context_that_was_never_entered_warns_of_what_it_leaves_open(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_context_that_was_never_entered_warns_of_what_it_leaves_open(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """It names the types, and what to write."""
     resources = opened(Binding(Client, lambda _: Client()), Binding(Plain, lambda _: Plain()))
     resources.get(Plain)
     client = resources.get(Client)
     del resources
     [warning] = warnings_of(caplog)
-    assert warning.startswith("Client: made by a provider, and never closed")
-    assert "with prompt.resources:" in warning
+    assert warning == wording
     assert client.closed == 0
 
 
@@ -132,7 +134,7 @@ def test_what_cannot_be_closed_at_the_end_of_the_block_is_raised() -> None:
         assert executor.execute(ToolCall("1", "use")).success
 
 
-def test_a_process_that_ends_warns_too() -> None:
+def test_a_process_that_ends_warns_too(wording: Wording) -> None:
     """A script that is at its end has not let go of its prompt."""
     script = (
         "from handrail.resources import Binding, ResourceRegistry\n"
@@ -141,4 +143,4 @@ def test_a_process_that_ends_warns_too() -> None:
         "resources.get(Client)\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "Client: made by a provider, and never closed" in ended.stderr
+    assert ended.stderr == wording

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.limits import Deadline
@@ -139,3 +141,9 @@ def on_loop(door: ToolExecutor, request: ToolCall) -> ToolMessage:
 
 BOTH_WAYS = (sync, on_loop)
 """The two entries; what holds for one must hold for the other."""
+
+Run = Callable[[Any, ToolCall], ToolMessage]
+"""One of the entries: makes a call through an executor."""
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+"""A test that takes `way` runs with each entry."""

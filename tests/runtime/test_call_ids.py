@@ -18,6 +18,7 @@ from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.runtime.bench import Decides, Kept, Note, prompt, tool
 from tests.store.stores import STORES
+from tests.wording import Wording
 
 IDS = {
     "a megabyte": "x" * 1_000_000,
@@ -84,7 +85,7 @@ def test_a_call_of_any_id_runs_once_is_recorded_and_is_found_again(
 
 
 @pytest.mark.parametrize("call_id", IDS.values(), ids=IDS)
-def test_a_session_is_forked_at_a_call_of_any_id(store: Store, call_id: str) -> None:
+def test_a_session_is_forked_at_a_call_of_any_id(store: Store, call_id: str, wording: Wording) -> None:
     """By the id as the model gave it; a call that there is not is refused in few words."""
     with Session.open(store, "s") as session:
         door = executor(session)
@@ -94,8 +95,9 @@ def test_a_session_is_forked_at_a_call_of_any_id(store: Store, call_id: str) -> 
             with session.fork(at=at) as fork:
                 assert fork[Kept].all() == (Kept("a"), Kept("b"))
         for gone in (f"{call_id}9", ("r1", f"{call_id}9"), (call_id, call_id)):
-            with pytest.raises(SessionError, match="has recorded no call") as caught:
+            with pytest.raises(SessionError) as caught:
                 session.fork(at=gone)
+            assert str(caught.value) == wording
             assert len(str(caught.value)) < 500
 
 

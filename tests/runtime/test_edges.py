@@ -19,6 +19,7 @@ from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step, Too
 from handrail.runtime.ledger.effects import ClaimRequest
 from handrail.serde import digest
 from tests.runtime.bench import Kept, Note, call, echo, events, executor, soon, tool
+from tests.wording import Wording
 
 
 class Verdict:
@@ -36,7 +37,7 @@ class Verdict:
         context.session[Kept].append(Kept(params.text))
 
 
-def test_a_tool_without_parameters_says_what_to_send() -> None:
+def test_a_tool_without_parameters_says_what_to_send(wording: Wording) -> None:
     """Its example is the empty object."""
 
     def now(params: None, *, context: ToolContext) -> ToolResult[Note]:
@@ -44,7 +45,7 @@ def test_a_tool_without_parameters_says_what_to_send() -> None:
 
     clock_tool = Tool[None, Note](name="now", description="Tells the time.", handler=now, effect="read")
     door = executor(clock_tool)
-    assert door.execute(ToolCall("1", "now", '{"zone": "UTC"}')).content.endswith("It takes no arguments: send {}.")
+    assert door.execute(ToolCall("1", "now", '{"zone": "UTC"}')).content == wording
     assert [door.execute(ToolCall("2", "now", text)).content for text in ("{}", "")] == ["noon", "noon"]
 
 
@@ -74,7 +75,7 @@ def test_an_inner_call_of_the_same_effect_gets_the_result_of_the_first() -> None
     assert door[0].environment.session[Note].all() == (Note("hello"), Note("hello"))
 
 
-def test_a_call_that_asks_for_its_own_effect_does_not_wait_for_itself() -> None:
+def test_a_call_that_asks_for_its_own_effect_does_not_wait_for_itself(wording: Wording) -> None:
     """It would wait for ever; it is told that the effect is being carried out."""
     door: list[ToolExecutor] = []
 
@@ -82,7 +83,7 @@ def test_a_call_that_asks_for_its_own_effect_does_not_wait_for_itself() -> None:
         return ToolResult.ok(Note(door[0].execute(call("pay", id="inner")).content))
 
     door.append(executor(tool("pay", pay, effect="external", idempotency=IdempotencyConfig())))
-    assert "is already running in another call" in door[0].execute(call("pay")).content
+    assert door[0].execute(call("pay")).content == wording
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class Picky:
 
 
 @pytest.mark.parametrize("value", [b'{"txt":1}', b'{"cut": ', b"\xff", b'{"text":"hello"}'])
-def test_a_done_effect_whose_result_cannot_be_read_stays_done(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_done_effect_whose_result_cannot_be_read_stays_done(
+    value: bytes, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """It is not run again, its record is untouched; the model reads that it was done, the developer reads the cause."""
     ledger, runs = EffectLedger(), list[str]()
 
@@ -117,8 +120,7 @@ def test_a_done_effect_whose_result_cannot_be_read_stays_done(value: bytes, capl
     for name in ("again", "and-again"):
         door = executor(paying, effect_ledger=ledger)
         message = door.execute(call("pay", id=name))
-        assert "was done before" in message.content
-        assert "cannot be shown" in message.content
+        assert message.content == wording
         [event] = events(door)
         assert (message.success, event.refused_at, event.final) == (False, Step.CLAIM, False)
     assert (runs, list(ledger.rows())) == (["call-1"], [changed])
@@ -143,7 +145,7 @@ def test_a_result_that_can_be_read_again_answers_the_call() -> None:
     assert (message.success, message.replayed) == (True, True)
 
 
-def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run() -> None:
+def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run(wording: Wording) -> None:
     """It is somebody else's service, after all."""
     ledger, release = EffectLedger(), threading.Event()
     once = IdempotencyConfig(scope="shop")
@@ -162,7 +164,7 @@ def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run() -> None:
     slow = executor(
         tool("pay", effect="external", idempotency=once, reconcile=hang), effect_ledger=ledger, deadline=deadline
     )
-    assert "took too long" in slow.execute(call("pay")).content
+    assert slow.execute(call("pay")).content == wording
     release.set()
     ending = executor(tool("pay", effect="external", idempotency=once, reconcile=end), effect_ledger=ledger)
     with pytest.raises(PromptEvaluationError, match="enough"):
@@ -170,7 +172,7 @@ def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run() -> None:
 
 
 @pytest.mark.parametrize("error", [PromptEvaluationError("stop"), ToolValidationError("not on Sundays")])
-def test_what_a_policy_raises_is_told_or_ends_the_run(error: Exception) -> None:
+def test_what_a_policy_raises_is_told_or_ends_the_run(error: Exception, wording: Wording) -> None:
     """As the table says, by the branch of the tree that it is from."""
 
     def check() -> PolicyDecision:
@@ -181,7 +183,7 @@ def test_what_a_policy_raises_is_told_or_ends_the_run(error: Exception) -> None:
         with pytest.raises(PromptEvaluationError, match="stop"):
             door.execute(call("echo"))
     else:
-        assert door.execute(call("echo")).content == "policy verdict denies echo: not on Sundays"
+        assert door.execute(call("echo")).content == wording
     assert events(door)[0].refused_at is Step.POLICY
 
 
@@ -201,7 +203,7 @@ async def test_a_denied_read_is_judged_again_when_the_reads_before_it_have_ended
     assert asked == []
 
 
-def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline() -> None:
+def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline(wording: Wording) -> None:
     """Nobody waits for a person past the deadline."""
     release = threading.Event()
 
@@ -211,8 +213,9 @@ def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline() -> None:
     deadline = soon()
     ask = Verdict(lambda: PolicyDecision.ask("sure?"))
     door = executor(tool("echo"), policies=(ask,), approver=approver, deadline=deadline)
-    with pytest.raises(PromptEvaluationError, match="while approval was awaited"):
+    with pytest.raises(PromptEvaluationError) as raised:
         door.execute(call("echo"))
+    assert str(raised.value) == wording
     release.set()
 
 
@@ -253,7 +256,7 @@ def test_a_resource_that_cannot_be_closed_fails_a_success_and_is_logged_otherwis
     assert "could not be closed" in caplog.text or succeeds
 
 
-def test_a_call_made_by_a_late_handler_is_refused() -> None:
+def test_a_call_made_by_a_late_handler_is_refused(wording: Wording) -> None:
     """Its own call has ended, so nothing it asks for is done."""
     release, done = threading.Event(), threading.Event()
     answers: list[str] = []
@@ -269,7 +272,7 @@ def test_a_call_made_by_a_late_handler_is_refused() -> None:
     assert not door[0].execute(call("slow")).success
     release.set()
     assert done.wait(10)
-    assert answers == ["the call of slow has ended, so it can no longer call echo; nothing was written"]
+    assert answers == [wording]
     assert door[0].environment.session[Note].all() == ()
 
 

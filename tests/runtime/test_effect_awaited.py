@@ -19,9 +19,9 @@ from handrail.runtime import Deadline, EffectAwaited, EffectLedger, IdempotencyC
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner
-from tests.runtime.bench import BOTH_WAYS, Note, call, executor, soon, tool
+from tests.runtime.bench import Note, both_ways, call, executor, soon, tool
+from tests.wording import Wording
 
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text, scope="shop")
 OWNER = ClaimOwner("night", "resp_1", "call_0")
 
@@ -57,7 +57,7 @@ def claimed(ledger: EffectLedger) -> Claimed:
 
 
 @both_ways
-def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """At once, as a warning and as an event, which no slice keeps."""
     ledger = EffectLedger()
     claim = claimed(ledger)
@@ -65,7 +65,7 @@ def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptur
     heard = waits_of(door)
     with caplog.at_level(logging.WARNING, "handrail.runtime"):
         message: ToolMessage = way(door, call("pay", "A-1", id="call_7"))
-    assert "is already running in another call" in message.content
+    assert message.content == wording
     until = claim.row.lease_until
     assert isinstance(until, datetime)
     expected = EffectAwaited("s", None, "call_7", "pay", claim.key, claim.row.owner, until)

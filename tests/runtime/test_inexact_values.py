@@ -15,6 +15,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session, ToolCall
+from tests.wording import Wording
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ def opened_session(folder: Path) -> Generator[Session]:
 
 
 @pytest.mark.parametrize("make", [as_result, in_a_slice])
-def test_a_value_of_a_subclass_does_not_repeat_the_effect(make: Callable[[ToolContext], Any], tmp_path: Path) -> None:
+def test_a_value_of_a_subclass_does_not_repeat_the_effect(
+    make: Callable[[ToolContext], Any], tmp_path: Path, wording: Wording
+) -> None:
     """Nothing of it is stored as something else, and the error names the place."""
     ran: list[int] = []
 
@@ -71,8 +74,9 @@ def test_a_value_of_a_subclass_does_not_repeat_the_effect(make: Callable[[ToolCo
         name="pay", description="Pays.", handler=pay, effect="external", idempotency=IdempotencyConfig()
     )
     template = PromptTemplate[None](ns="tests", key="pay", sections=[ToolsSection(title="Tools", tools=[tool])])
-    with opened_session(tmp_path) as session, pytest.raises(SessionUseError, match=r"\$\.base: a Card would come back"):
+    with opened_session(tmp_path) as session, pytest.raises(SessionUseError) as raised:
         ToolExecutor(prompt=Prompt(template), session=session).execute(ToolCall("c", "pay", "{}"), reply="r1")
+    assert str(raised.value) == wording
     with opened_session(tmp_path) as session:
         executor = ToolExecutor(prompt=Prompt(template), session=session)
         message = executor.execute(ToolCall("c", "pay", "{}"), reply="r2")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,11 +19,22 @@ from handrail.runtime import invoke as pipeline
 from handrail.runtime.invocation import Invocation
 from handrail.testing import FakeClock
 from handrail.transaction import current
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, echo, events, executor, files, scribble, tool
+from tests.runtime.bench import (
+    Kept,
+    Note,
+    Run,
+    both_ways,
+    call,
+    echo,
+    events,
+    executor,
+    files,
+    scribble,
+    tool,
+)
+from tests.wording import Wording
 
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 Door = Any
-Run = Callable[[Door, ToolCall], ToolMessage]
 
 
 @dataclass
@@ -55,64 +65,62 @@ def test_a_call_is_answered_with_what_the_handler_returned(way: Run) -> None:
 
 @both_ways
 @pytest.mark.requirement("S-01a", "M-06c")
-def test_an_unknown_tool_is_told_with_the_names_there_are(way: Run) -> None:
+def test_an_unknown_tool_is_told_with_the_names_there_are(way: Run, wording: Wording) -> None:
     """The model reads which names exist, and the nearest one."""
     door = executor(tool("read_file"), tool("write_file"))
     message = way(door, call("readfile"))
-    assert message.content == (
-        "there is no tool 'readfile'. Did you mean read_file? The tools are: read_file, write_file."
-    )
+    assert message.content == wording
     assert not message.success
     assert events(door)[0].refused_at is Step.LOOK_UP
 
 
 @pytest.mark.requirement("S-01a")
 @pytest.mark.parametrize("asked", ["READ_FILE", "Read-File", "ReadFile"])
-def test_the_nearest_name_is_found_whatever_the_case(asked: str) -> None:
+def test_the_nearest_name_is_found_whatever_the_case(asked: str, wording: Wording) -> None:
     """A model that shouts means the same tool."""
     told = executor(tool("read_file"), tool("write_file")).execute(call(asked)).content
-    assert f"there is no tool '{asked}'. Did you mean read_file?" in told
+    assert told == wording
 
 
 @pytest.mark.requirement("S-01a")
 @pytest.mark.parametrize("asked", ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200])
-def test_an_unknown_tool_among_a_thousand_is_told_in_under_a_kilobyte(asked: str) -> None:
+def test_an_unknown_tool_among_a_thousand_is_told_in_under_a_kilobyte(asked: str, wording: Wording) -> None:
     """With the nearest names first: the list of all of them took 18 kB of the model's context."""
     names = [f"read_file_{number:04}" for number in range(1000)]
     told = executor(*map(tool, names)).execute(call(asked)).content
     assert len(told.encode()) < 1000
     assert re.search(r"and 9\d\d more\.$", told)
     if asked.startswith("read"):
-        assert "Did you mean read_file_0500? The tools are: read_file_0500, " in told
+        assert told == wording
 
 
 @pytest.mark.requirement("S-01a")
-def test_a_prompt_without_tools_says_so() -> None:
+def test_a_prompt_without_tools_says_so(wording: Wording) -> None:
     """There are no names to list."""
-    assert "has no tools" in executor().execute(call("echo")).content
+    assert executor().execute(call("echo")).content == wording
 
 
 @both_ways
 @pytest.mark.requirement("S-01b")
-def test_a_tool_without_a_handler_is_a_failed_message(way: Run) -> None:
+def test_a_tool_without_a_handler_is_a_failed_message(way: Run, wording: Wording) -> None:
     """A tool may be declared for another process to run; here its calls fail."""
     door = executor(tool("later", None))
     message = way(door, call("later"))
-    assert message.content == "later is declared without a handler, so it cannot be run here. Do without it."
+    assert message.content == wording
     assert events(door)[0].refused_at is Step.HANDLER
 
 
 @both_ways
 @pytest.mark.requirement("S-02a")
-def test_bad_arguments_are_told_with_every_fault_and_an_example(way: Run) -> None:
+def test_bad_arguments_are_told_with_every_fault_and_an_example(way: Run, wording: Wording) -> None:
     """One reply is enough to mend the call."""
     example = ToolExample(description="Says hi", input=Note("hi"), output=Note("hi"))
     door = executor(tool("echo", examples=(example,)))
     message = way(door, ToolCall("c", "echo", '{"txt": "hi"}'))
-    assert message.content.startswith("echo was not run: ")
+    assert message.content == wording
     assert "$.txt" in message.content
     assert "$.text" in message.content
-    assert message.content.endswith('A call that is right: {"text":"hi"}')
+    assert message.content == wording
     assert events(door)[0].refused_at is Step.PARSE
     assert events(door)[0].params is None
 
@@ -129,18 +137,18 @@ def test_every_policy_must_allow(way: Run) -> None:
 
 @both_ways
 @pytest.mark.requirement("S-04a")
-def test_a_denial_names_the_policy(way: Run) -> None:
+def test_a_denial_names_the_policy(way: Run, wording: Wording) -> None:
     """The model reads who denies and why; the handler has not run."""
     door = executor(tool("scribble", scribble), policies=(Rule(PolicyDecision.deny("not today")),))
     message = way(door, call("scribble"))
-    assert message.content == "policy rule denies scribble: not today"
+    assert message.content == wording
     assert door.environment.session[Kept].all() == ()
     assert events(door)[0].refused_at is Step.POLICY
 
 
 @both_ways
 @pytest.mark.requirement("S-04b")
-def test_a_policy_that_raises_denies(way: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_policy_that_raises_denies(way: Run, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """A guard that breaks lets nothing through."""
 
     class Broken(Rule):
@@ -148,8 +156,8 @@ def test_a_policy_that_raises_denies(way: Run, caplog: pytest.LogCaptureFixture)
             raise KeyError("rules")
 
     message = way(executor(tool("echo"), policies=(Broken(PolicyDecision.allow()),)), call("echo"))
-    assert message.content == "policy rule could not decide on echo, so it was not run (KeyError: 'rules')"
-    assert "policy rule failed on echo" in caplog.text
+    assert message.content == wording
+    assert caplog.messages == wording
 
 
 @both_ways
@@ -191,22 +199,22 @@ def test_a_refused_approval_is_a_failed_message(way: Run, answer: Any) -> None:
 
 @both_ways
 @pytest.mark.requirement("S-05a")
-def test_an_approver_that_fails_refuses(way: Run) -> None:
+def test_an_approver_that_fails_refuses(way: Run, wording: Wording) -> None:
     """An error is no yes."""
 
     async def approver(request: ApprovalRequest) -> bool:
         raise ConnectionError("no line")
 
     door = executor(tool("echo"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=approver)
-    assert way(door, call("echo")).content == "echo was not approved: asking failed with ConnectionError: no line"
+    assert way(door, call("echo")).content == wording
 
 
 @both_ways
 @pytest.mark.requirement("S-05b")
-def test_ask_without_an_approver_denies(way: Run) -> None:
+def test_ask_without_an_approver_denies(way: Run, wording: Wording) -> None:
     """Nobody there is a no, and says so."""
     message = way(executor(tool("echo"), policies=(Rule(PolicyDecision.ask("sure?")),)), call("echo"))
-    assert message.content == ("echo needs approval (rule: sure?), and no approver is available here. Do without it.")
+    assert message.content == wording
 
 
 @both_ways
@@ -274,7 +282,7 @@ def test_a_transaction_and_a_call_scope_are_open_in_the_handler() -> None:
 
 @both_ways
 @pytest.mark.requirement("S-10", "S-11")
-def test_a_success_goes_through_policies_reducers_and_subscribers(way: Run) -> None:
+def test_a_success_goes_through_policies_reducers_and_subscribers(way: Run, wording: Wording) -> None:
     """In this order, inside the call; then it is committed and the turn is free."""
     rule = Rule(PolicyDecision.allow())
     door = executor(tool("echo"), policies=(rule,))
@@ -282,7 +290,7 @@ def test_a_success_goes_through_policies_reducers_and_subscribers(way: Run) -> N
     heard: list[tuple[Note, int]] = []
     session.dispatcher.subscribe(Note, lambda note: heard.append((note, len(session[Note]))))
     assert way(door, call("echo")).success
-    assert rule.seen == ["check echo hello", "on_result echo hello"]
+    assert rule.seen == ["check echo hello", wording]
     assert heard == [(Note("hello"), 1)]
     assert session[Note].all() == (Note("hello"),)
     assert session.turn.queue == []
@@ -339,14 +347,16 @@ class Slow(Rule):
 
 
 @pytest.mark.requirement("S-12")
-def test_a_listener_of_the_record_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_of_the_record_that_fails_changes_nothing(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """The call is over when it is recorded; the failure is logged."""
     session = Session()
     session.dispatcher.subscribe(object, _raise_for_record)
     door = executor(tool("echo"), session=session)
     assert door.execute(call("echo")).success
     assert len(events(door)) == 1
-    assert "a reducer or subscriber failed" in caplog.text
+    assert caplog.messages == wording
 
 
 def _raise_for_record(event: object) -> None:

@@ -16,6 +16,7 @@ from handrail.runtime import IdempotencyConfig, ToolCall
 from handrail.runtime.preview import CallPreview, preview_call
 from handrail.transaction import current
 from tests.runtime.bench import Note, call, echo, events, executor, prompt, tool
+from tests.wording import Wording
 
 
 @dataclass
@@ -166,13 +167,13 @@ def test_resources_of_the_call_are_closed(decision: PolicyDecision | Exception) 
     assert handle.closed == 1
 
 
-def test_a_resource_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resource_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """As at the end of a call, it changes nothing of what is known."""
     handle = Handle(OSError("stuck"))
     found = preview_call(call("echo"), "reply-1", using(handle, PolicyDecision.ask("sure?")).environment)
     assert found is not None
     assert found.questions == ("sure?",)
-    assert "could not be closed after policies were asked in advance about echo" in caplog.text
+    assert caplog.messages == wording
 
 
 def agree(request: ApprovalRequest) -> bool:

@@ -16,6 +16,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.testing import FakeClock
 from tests.runtime.bench import Handler, Kept, Note, call, echo, events, executor, files, scribble, soon, tool
+from tests.wording import Wording
 
 Outer = Callable[[Note, ToolContext, ToolExecutor], ToolResult[Note]]
 
@@ -86,7 +87,7 @@ def test_64_threads_with_one_key_start_one_handler(*, shared: bool) -> None:
 
 
 @pytest.mark.requirement("S-03b")
-def test_a_call_past_its_deadline_leaves_the_queue() -> None:
+def test_a_call_past_its_deadline_leaves_the_queue(wording: Wording) -> None:
     """It waited for its turn, was not run, and holds up nobody."""
     release = threading.Event()
     started = threading.Event()
@@ -102,8 +103,9 @@ def test_a_call_past_its_deadline_leaves_the_queue() -> None:
     with ThreadPoolExecutor(1) as thread:
         holding = thread.submit(holder.execute, call("hold"))
         started.wait()
-        with pytest.raises(PromptEvaluationError, match="while the call waited for its turn"):
+        with pytest.raises(PromptEvaluationError) as raised:
             hurried.execute(call("echo"))
+        assert str(raised.value) == wording
         assert len(session.turn.queue) == 1
         release.set()
         assert holding.result().success
@@ -111,7 +113,7 @@ def test_a_call_past_its_deadline_leaves_the_queue() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_synchronous_entry_on_a_loop_does_not_wait_for_a_turn() -> None:
+async def test_the_synchronous_entry_on_a_loop_does_not_wait_for_a_turn(wording: Wording) -> None:
     """Waiting would stop the loop that the other call needs; the developer reads what to call."""
     started = asyncio.Event()
 
@@ -123,8 +125,9 @@ async def test_the_synchronous_entry_on_a_loop_does_not_wait_for_a_turn() -> Non
     door = executor(tool("hold", hold), tool("echo"))
     task = asyncio.ensure_future(door.execute_async(call("hold")))
     await started.wait()
-    with pytest.raises(PromptEvaluationError, match="await execute_async"):
+    with pytest.raises(PromptEvaluationError) as raised:
         door.execute(call("echo"))
+    assert str(raised.value) == wording
     task.cancel()
     await asyncio.wait([task])
     assert door.environment.session.turn.queue == []
@@ -200,7 +203,7 @@ def test_an_idempotent_state_tool_inside_a_failing_call_is_not_done() -> None:
     assert door[0].environment.session[Kept].all() == (Kept("hello"),)
 
 
-def test_a_reading_call_cannot_call_a_writing_tool() -> None:
+def test_a_reading_call_cannot_call_a_writing_tool(wording: Wording) -> None:
     """What may only read stays so through the calls it makes."""
     door: list[ToolExecutor] = []
 
@@ -208,7 +211,7 @@ def test_a_reading_call_cannot_call_a_writing_tool() -> None:
         return ToolResult.ok(Note(door[0].execute(call("echo", id="inner")).content))
 
     door.append(executor(tool("outer", outer, effect="read"), tool("echo", echo)))
-    assert "outer may only read" in door[0].execute(call("outer")).content
+    assert door[0].execute(call("outer")).content == wording
 
 
 @pytest.mark.anyio
@@ -239,7 +242,7 @@ async def test_agents_as_tools_run_beside_each_other_on_child_sessions() -> None
     assert session[Note].all() == (Note("a"),)
 
 
-def test_a_concurrent_handler_may_neither_write_nor_use_what_calls_take_turns_on() -> None:
+def test_a_concurrent_handler_may_neither_write_nor_use_what_calls_take_turns_on(wording: Wording) -> None:
     """Only the value it returns is applied."""
 
     def write(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -251,8 +254,8 @@ def test_a_concurrent_handler_may_neither_write_nor_use_what_calls_take_turns_on
 
     tools = [tool("write", write, concurrent=True), tool("look", look, concurrent=True)]
     door = executor(*tools, resources={Filesystem: files()})
-    assert "write may only read" in door.execute(call("write")).content
-    assert "cannot use the bound InMemoryFilesystem" in door.execute(call("look")).content
+    assert door.execute(call("write")).content == wording
+    assert door.execute(call("look")).content == wording
 
 
 @pytest.mark.anyio
@@ -308,7 +311,7 @@ async def test_a_read_inside_a_read_waits_for_the_reads_before_its_caller() -> N
     assert [note.text for note in door[0].environment.session[Note]] == ["first", "inner", "hello"]
 
 
-def test_calls_that_would_wait_for_each_other_are_refused_not_stuck() -> None:
+def test_calls_that_would_wait_for_each_other_are_refused_not_stuck(wording: Wording) -> None:
     """Two calls hold a session each, and call into the other's: one goes through, one is told."""
     one, two = Session(), Session()
     met = threading.Barrier(2, timeout=30)
@@ -325,4 +328,4 @@ def test_calls_that_would_wait_for_each_other_are_refused_not_stuck() -> None:
         second = threads.submit(doors["two"].execute, call("across", "one", id="2"))
         answers = sorted((first.result(30).content, second.result(30).content))
     assert answers[0] == "hello"
-    assert answers[1].startswith("this call would wait for a call that itself waits for the one this was made in")
+    assert answers[1] == wording

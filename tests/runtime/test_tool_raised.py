@@ -11,9 +11,8 @@ import pytest
 from handrail.errors import ToolValidationError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolInvoked, ToolRaised
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, executor, tool
-
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+from tests.runtime.bench import Kept, Note, both_ways, call, executor, tool
+from tests.wording import Wording
 
 
 def breaks(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -78,7 +77,7 @@ def test_what_is_meant_for_the_model_is_no_such_exception(way: Any, handler: Cal
 
 
 @both_ways
-def test_a_subscriber_that_raises_changes_nothing(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subscriber_that_raises_changes_nothing(way: Any, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """It is logged."""
     door = executor(tool("jot", breaks))
 
@@ -88,4 +87,4 @@ def test_a_subscriber_that_raises_changes_nothing(way: Any, caplog: pytest.LogCa
     door.environment.session.dispatcher.subscribe(ToolRaised, fail)
     with caplog.at_level(logging.ERROR, "handrail.runtime"):
         assert way(door, call("jot")).content == "jot failed: OSError: no ink"
-    assert "a subscriber failed on the exception that jot raised" in caplog.text
+    assert caplog.messages == wording

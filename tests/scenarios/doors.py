@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import pytest
 from pydantic_ai import Agent, ModelMessage, ToolReturnPart
 
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
@@ -137,3 +138,7 @@ async def _cancelled(run: Coroutine[Any, Any, object], waiting: Waiting) -> bool
     with contextlib.suppress(asyncio.CancelledError):
         await task
     return task.cancelled()
+
+
+every_door = pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
+"""A test that takes `door` runs through each of them."""

@@ -17,11 +17,10 @@ from handrail.limits import TokenUsage
 from handrail.prompt import ToolExample
 from handrail.runtime import Step, ToolCall, ToolMessage
 from handrail.testing import Call, Reply, Script
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, events, executor, files, scribble, tool
-from tests.scenarios.doors import DOORS, Door
+from tests.runtime.bench import Kept, Note, both_ways, events, executor, files, scribble, tool
+from tests.scenarios.doors import DOORS, Door, every_door
+from tests.wording import Wording
 
-every_door = pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 GOOD = '{"text": "good"}'
 HINT = '\nA call that is right: {"text":"hi"}'
 COUNTED = TokenUsage(1, 1)  # or PydanticAI's fake model counts for itself, and stumbles over the arguments
@@ -311,24 +310,24 @@ def test_arguments_that_no_model_sends_are_answered_too(
 @pytest.mark.requirement("M-06c")
 @pytest.mark.parametrize("name", [None, 5, ["write"], {"name": "write"}], ids=repr)
 def test_a_name_that_is_no_text_is_an_unknown_tool(
-    way: Callable[[ToolExecutor, ToolCall], ToolMessage], name: Any
+    way: Callable[[ToolExecutor, ToolCall], ToolMessage], name: Any, wording: Wording
 ) -> None:
     """Whatever stands where a name is due, the answer lists the names there are."""
     desk = _executor()
     message = way(desk, ToolCall("c", name, GOOD))
     assert not message.success
-    assert message.content.endswith("The tools are: write.")
+    assert message.content == wording
     assert [event.refused_at for event in events(desk)] == [Step.LOOK_UP]
 
 
 @every_door
 @pytest.mark.requirement("M-06c")
-def test_an_endless_name_is_not_given_back_in_full(door: Door) -> None:
+def test_an_endless_name_is_not_given_back_in_full(door: Door, wording: Wording) -> None:
     """The model reads which names there are, and not five million characters of its own."""
     desk = _executor()
     script = Script([Reply(calls=[Call("write" * 1_000_000, GOOD)], usage=COUNTED), Reply(text="Done.", usage=COUNTED)])
     [answer] = door.play(script, desk)
-    assert answer.content.endswith("The tools are: write.")
+    assert answer.content == wording
     assert len(answer.content) < 1_000
 
 
@@ -342,11 +341,13 @@ def test_bytes_are_no_text(way: Callable[[ToolExecutor, ToolCall], ToolMessage])
 
 
 @both_ways
-def test_a_key_that_is_given_twice_is_refused(way: Callable[[ToolExecutor, ToolCall], ToolMessage]) -> None:
+def test_a_key_that_is_given_twice_is_refused(
+    way: Callable[[ToolExecutor, ToolCall], ToolMessage], wording: Wording
+) -> None:
     """Readers of JSON do not agree on which of the values counts; nothing is run."""
     desk = _executor()
     message = way(desk, ToolCall("c", "write", '{"text": "a", "text": "b"}'))
-    assert "$.text: this key is given twice in one object; give it once" in message.content
+    assert message.content == wording
     assert events(desk)[0].refused_at is Step.PARSE
 
 

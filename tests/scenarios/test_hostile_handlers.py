@@ -17,13 +17,12 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError, TransactionClosedError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import ToolInvoked, ToolMessage
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, files, scribble, tool
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, Run, both_ways, call, events, executor, files, scribble, tool
 from tests.scenarios.watchdog import in_time
+from tests.wording import Wording
 
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
-Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
 BRIEF = timedelta(milliseconds=20)
 
 
@@ -164,7 +163,7 @@ async def test_a_handler_that_swallows_its_cancellation_has_succeeded() -> None:
 
 
 @both_ways
-def test_threads_with_the_context_of_a_call_cannot_write_after_it(way: Run) -> None:
+def test_threads_with_the_context_of_a_call_cannot_write_after_it(way: Run, wording: Wording) -> None:
     """A committed call is as closed to them as a failed one, for writes and for calls."""
     over = threading.Event()
     refused: list[str] = []
@@ -195,9 +194,9 @@ def test_threads_with_the_context_of_a_call_cannot_write_after_it(way: Run) -> N
     over.set()
     threads[0].join()
     assert [text.split(";")[0] for text in refused] == [
-        "append to Kept",
-        "write note.txt",
-        "the call of leave has ended, so it can no longer call scribble",
+        wording,
+        wording,
+        wording,
     ]
     assert door[0].environment.session[Kept].all() == (Kept("hello"),)
     assert store.read_text("note.txt") == "hello"

@@ -15,13 +15,11 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime import IdempotencyConfig, Session, Step, ToolCall, ToolMessage
+from handrail.runtime import IdempotencyConfig, Session, Step, ToolMessage
 from handrail.session import Append, SliceView
 from handrail.transaction import current
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, files, scribble, tool
+from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, files, scribble, tool
 
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
-Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
 PLACES = ("policy", "approver", "key", "provider", "handler", "on_result", "reducer", "subscriber", "close", "render")
 
 

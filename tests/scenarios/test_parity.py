@@ -7,9 +7,8 @@ import pytest
 from handrail.runtime import ToolInvoked
 from tests.runtime.bench import Note
 from tests.scenarios.desk import CANCELLED, SCRIPT, Desk, outcomes
-from tests.scenarios.doors import DOORS, Door
+from tests.scenarios.doors import DOORS, Door, every_door
 
-every_door = pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
 REFERENCE = DOORS["own loop"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import enum
 from dataclasses import dataclass
@@ -176,3 +177,8 @@ PAIRS: list[tuple[Any, list[Any]]] = [
     (Fraction | Whole, [1, Fraction(1), [1]]),
 ]
 """Types of fields with values that JSON alone does not tell apart."""
+
+
+def held(kind: Any, **metadata: Any) -> Any:
+    """A dataclass with a field of this type and metadata."""
+    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Field, SecretStr, StringConstraints
 from handrail.errors import ParseError, SchemaError
 from handrail.serde import codec
 from handrail.serde.constraints import ACTING
+from tests.serde.members import held
 from tests.serde.shapes import Json, Level
 
 
@@ -32,11 +33,6 @@ class Meta:
     def __init__(self, **words: object) -> None:
         """Hold the words as attributes."""
         self.__dict__.update(words)
-
-
-def held(kind: Any, **metadata: object) -> Any:
-    """A dataclass with a field of this type and metadata."""
-    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])
 
 
 BROKEN: dict[str, tuple[Any, Json, str]] = {

@@ -17,6 +17,8 @@ from typing_extensions import TypeAliasType
 from handrail.errors import PromptValidationError, SchemaError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.serde import codec, result_codec, stored_codec
+from tests.serde.members import held
+from tests.wording import Wording
 
 # Untyped, because type checkers want to see the types written out.
 _annotated: Any = Annotated
@@ -29,11 +31,6 @@ _alias: Any = TypeAliasType
 Low: Any = _named("Low", _annotated[int, _field(lt=2)])
 Short: Any = _alias("Short", _annotated[str, _field(max_length=2)])
 Misspelled: Any = _named("Misspelled", _annotated[int, {"minimum": 1}])
-
-
-def held(kind: Any, **metadata: object) -> Any:
-    """A dataclass with a field of this type and metadata."""
-    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])
 
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
@@ -130,12 +127,13 @@ def test_constraints_that_a_value_meets_are_taken(cls: Any) -> None:
     assert codec(cls).schema["properties"]["x"]
 
 
-def test_a_contradiction_is_named_before_the_default_that_cannot_fit() -> None:
+def test_a_contradiction_is_named_before_the_default_that_cannot_fit(wording: Wording) -> None:
     """No default would fit."""
     kind: Any = _annotated[int, _field(gt=5, lt=2)]
     cls: Any = dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(default=3))])
-    with pytest.raises(SchemaError, match=r"^\$\.x: gt is 5 and lt is 2"):
+    with pytest.raises(SchemaError) as raised:
         codec(cls)
+    assert str(raised.value) == wording
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,13 +143,14 @@ class Order:
     cents: Annotated[int, Field(gt=5, lt=2)]
 
 
-def test_a_tool_is_refused_when_it_is_made() -> None:
+def test_a_tool_is_refused_when_it_is_made(wording: Wording) -> None:
     """With the error of the type as the cause."""
 
     def handler(params: Order, *, context: ToolContext) -> ToolResult[Order]:
         del context
         return ToolResult.ok(params)
 
-    with pytest.raises(PromptValidationError, match=r"\$\.cents: gt is 5 and lt is 2") as caught:
+    with pytest.raises(PromptValidationError) as caught:
         Tool[Order, Order](name="charge", description="Charges.", handler=handler)
+    assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, SchemaError)

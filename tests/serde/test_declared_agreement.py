@@ -17,7 +17,7 @@ from pydantic import AnyUrl, ByteSize, DirectoryPath, Field, FilePath, IPvAnyAdd
 
 from handrail.errors import ParseError, SchemaError
 from handrail.serde import codec
-from tests.serde.members import Digit, Word
+from tests.serde.members import Digit, Word, held
 from tests.serde.schema_values import is_valid
 from tests.serde.shapes import Inner, Status
 
@@ -25,11 +25,6 @@ from tests.serde.shapes import Inner, Status
 _annotated: Any = Annotated
 _field: Any = Field
 _dict: Any = dict
-
-
-def held(kind: Any, **metadata: object) -> Any:
-    """A dataclass with a field of this type and metadata."""
-    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])
 
 
 @dataclasses.dataclass

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, PlainSerializer, PlainValidator
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
 from tests.serde.shapes import Everything, Level, Tree, everything
+from tests.wording import Wording
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,13 @@ def _ignored(unraisable: object) -> None:
     del unraisable
 
 
-def test_a_fraction_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fraction_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """Pydantic writes it as unprintable, and Python reports that to its hook."""
     monkeypatch.setattr(sys, "unraisablehook", _ignored)
     cls = held(Fraction)
-    with pytest.raises(DumpError, match=r"\$\.x: a fraction of more than 4,300 digits"):
+    with pytest.raises(DumpError) as raised:
         stored_codec(cls).dump_json(cls(Fraction(HUGE, 3)))
+    assert str(raised.value) == wording
 
 
 def test_the_error_names_both_types_and_the_cure() -> None:
@@ -182,7 +184,7 @@ def test_a_type_that_says_less_comes_back_as_the_plainest(kind: Any, value: Any,
 
 
 @pytest.mark.parametrize("levels, fits", [(80, True), (95, True), (97, False), (120, False)])
-def test_what_nests_too_deeply_to_be_read_is_refused(levels: int, *, fits: bool) -> None:
+def test_what_nests_too_deeply_to_be_read_is_refused(levels: int, wording: Wording, *, fits: bool) -> None:
     """With room for what a store wraps around it."""
     tree = Tree("a")
     for _ in range(levels - 1):
@@ -195,7 +197,7 @@ def test_what_nests_too_deeply_to_be_read_is_refused(levels: int, *, fits: bool)
         stored.dump_json(tree)
     ((path, fault),) = caught.value.faults
     assert path.startswith("$.kids[0].kids[0]")
-    assert "the limit is a depth of 192 levels" in fault
+    assert fault == wording
 
 
 @given(everything())

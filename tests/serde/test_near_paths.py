@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from handrail.serde.near_paths import did_you_mean, files_in, nearest_path
+from tests.wording import Wording
 
 FILES = ("desk.agent", "desk.py", "refunds/night.agent", "refunds/day.agent", "other/x.txt")
 
@@ -60,9 +61,9 @@ def test_a_folder_is_proposed_where_one_was_meant() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_a_proposal_is_a_sentence() -> None:
+def test_a_proposal_is_a_sentence(wording: Wording) -> None:
     """Which may be nothing."""
-    assert did_you_mean(Path("desk"), suffix=".agent") == " Did you mean desk.agent?"
+    assert did_you_mean(Path("desk"), suffix=".agent") == wording
     assert did_you_mean(Path("zebra"), suffix=".agent") == ""
 
 

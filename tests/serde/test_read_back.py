@@ -18,6 +18,7 @@ from handrail.serde import result_codec, stored_codec
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.core_schemas import Core
 from handrail.serde.exact import exact_of
+from tests.wording import Wording
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,13 @@ BOUNDED: list[tuple[Any, Any, str]] = [row for row in UNREADABLE if "Annotated" 
 
 
 @pytest.mark.parametrize("kind, value, place", UNREADABLE, ids=count())
-def test_value_that_its_type_would_not_read_is_refused(kind: Any, value: Any, place: str) -> None:
+def test_value_that_its_type_would_not_read_is_refused(kind: Any, value: Any, place: str, wording: Wording) -> None:
     """At its place; the message says that it cannot be read back."""
     cls = held(kind)
     with pytest.raises(DumpError) as caught:
         stored_codec(cls).dump_json(cls(value))
     assert caught.value.faults[0][0] == place
-    assert "cannot be read back" in str(caught.value)
+    assert str(caught.value) == wording
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,12 @@ CHANGED: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize("kind, value", CHANGED, ids=count())
-def test_value_that_reading_would_change_is_refused(kind: Any, value: Any) -> None:
+def test_value_that_reading_would_change_is_refused(kind: Any, value: Any, wording: Wording) -> None:
     """That is a mistake of the program: its type does not give its values back."""
     cls = held(kind)
-    with pytest.raises(DumpError, match="would come back as another value") as caught:
+    with pytest.raises(DumpError) as caught:
         stored_codec(cls).dump_json(cls(value))
+    assert str(caught.value) == wording
     assert caught.value.is_mistyped
 
 
@@ -128,11 +130,12 @@ def test_error_of_pydantic_is_not_shown_with_the_refusal(kind: Any, value: Any) 
 
 
 @pytest.mark.parametrize("kind", [dict[str, int], dict[str, Any]], ids=["int", "Any"])
-def test_keys_with_lone_surrogates_are_refused(kind: Any) -> None:
+def test_keys_with_lone_surrogates_are_refused(kind: Any, wording: Wording) -> None:
     """Both would come back as one key. The character that stands for a lost one is a character like others."""
     cls = held(kind)
-    with pytest.raises(DumpError, match="a key holds a lone surrogate"):
+    with pytest.raises(DumpError) as raised:
         stored_codec(cls).dump_json(cls(dict.fromkeys(("\ud800", "\ud801"), 1)))
+    assert str(raised.value) == wording
     kept = cls({"\ufffd\ufffd\ufffd": 1})
     assert stored_codec(cls).parse_json(stored_codec(cls).dump_json(kept)) == kept
 

@@ -15,6 +15,7 @@ from typing_extensions import TypeAliasType
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde import canonical_json, codec, result_codec, stored_codec
+from tests.wording import Wording
 
 LOOKED_AT: Final[list[int]] = []
 
@@ -336,22 +337,23 @@ def test_the_member_that_reads_the_same_json_is_that_of_before(kind: Any, data: 
     assert result_codec(kind).parse_json(data) == TypeAdapter(kind).validate_json(data, strict=True)
 
 
-def test_the_place_of_a_fault_in_such_a_member_is_its_path() -> None:
+def test_the_place_of_a_fault_in_such_a_member_is_its_path(wording: Wording) -> None:
     """The list and the tuple have one schema, so that no name of a branch stands in it."""
     with pytest.raises(ParseError) as caught:
         codec(Nest).parse_json('{"mark": 1, "below": [{"mark": "a"}]}')
-    assert caught.value.faults == (("$.below[0].mark", "expected an integer, got a string"),)
+    assert caught.value.faults == (("$.below[0].mark", wording),)
 
 
 @pytest.mark.parametrize("depth", [24, 60])
 @pytest.mark.parametrize("leaf", [0, "x"])
-def test_a_union_that_cannot_be_decided_is_bounded(depth: int, leaf: object) -> None:
+def test_a_union_that_cannot_be_decided_is_bounded(depth: int, leaf: object, wording: Wording) -> None:
     """Where several members have to be tried at every level, the attempts are counted; the error says so."""
     data = json.dumps(chain("entries", depth, leaf=leaf)).encode()
     stored = stored_codec(Folder)
     assert looks(stored.parse_json, data) <= 100_000
-    with pytest.raises(ParseError, match="too many ways to read") as caught:
+    with pytest.raises(ParseError) as caught:
         stored.parse_json(data)
+    assert str(caught.value) == wording
     assert len(caught.value.faults) == 1
 
 

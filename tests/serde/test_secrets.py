@@ -16,6 +16,7 @@ from typing_extensions import TypeAliasType
 
 from handrail.errors import DumpError
 from handrail.serde import MASK, codec, digest, is_secret, masked_json, masking_of, parse, schema_masking
+from tests.wording import Wording
 
 T = TypeVar("T")
 
@@ -105,13 +106,14 @@ def test_a_place_is_secret_if_its_type_holds_a_secret(kind: object, secret: bool
     assert is_secret(kind) is secret
 
 
-def test_a_field_is_secret_by_its_metadata_or_its_type() -> None:
+def test_a_field_is_secret_by_its_metadata_or_its_type(wording: Wording) -> None:
     """Where the annotation is text, only the metadata can be read, and the predicate does not guess."""
     marked = {one.name: one for one in fields(Everything)}
     assert is_secret(marked["pin"])
     assert is_secret(marked["whole"])
-    with pytest.raises(TypeError, match="the annotation of the field tokens is text"):
+    with pytest.raises(TypeError) as raised:
         is_secret(marked["tokens"])
+    assert str(raised.value) == wording
     assert is_secret(get_type_hints(Everything)["tokens"])
     resolved = {one.name: one for one in fields(_with_types())}
     assert {name: is_secret(one) for name, one in resolved.items()} == {"user": False, "token": True, "pin": True}
@@ -329,15 +331,16 @@ def test_a_digest_with_a_key_tells_secrets_apart() -> None:
     assert len(digest(one, key=key)) == len(digest(one))
 
 
-def test_a_digest_with_a_key_looks_into_every_kind_of_secret() -> None:
+def test_a_digest_with_a_key_looks_into_every_kind_of_secret(wording: Wording) -> None:
     """Bytes, values of other types, and sets of secrets, which have no order."""
     key = b"k" * 32
     assert digest(Secret(1), key=key) == digest(1, key=key)
     assert digest([SecretBytes(b"a")], key=key) == digest([b"a"], key=key)
     secrets = [SecretStr(text) for text in "abc"]
     assert digest(frozenset(secrets), key=key) == digest(frozenset(secrets[::-1]), key=key)
-    with pytest.raises(DumpError, match=r"^\$\[0\]: inf is not finite"):
+    with pytest.raises(DumpError) as raised:
         digest([Secret(float("inf"))], key=key)
+    assert str(raised.value) == wording
 
 
 Quoted = TypeAliasType("Quoted", "list[T]", type_params=(T,))

@@ -24,6 +24,7 @@ from handrail.serde.annotations import strip_annotated
 from handrail.serde.supported_types import accept_type
 from tests.serde import refused
 from tests.serde.shapes import Drawing, Everything, Inner, Page, Plan, Status, Step, Tree
+from tests.wording import Wording
 
 T = TypeVar("T")
 Name = NewType("Name", str)
@@ -207,24 +208,27 @@ def test_every_refusal_names_what_is_wrong_and_what_to_write() -> None:
     assert told == WORDS
 
 
-def test_types_that_nest_without_end_are_refused() -> None:
+def test_types_that_nest_without_end_are_refused(wording: Wording) -> None:
     """A generic class that refers to itself with ever larger arguments has no schema."""
-    with pytest.raises(SchemaError, match="nest without end"):
+    with pytest.raises(SchemaError) as raised:
         codec(refused.Endless[int])
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("kind", [int, refused.Model, "Plan", None, dict[str, int], Step | None, Any, T])
-def test_parameters_must_be_a_dataclass(kind: type[object]) -> None:
+def test_parameters_must_be_a_dataclass(kind: type[object], wording: Wording) -> None:
     """Anything else has no named fields for the model to fill."""
-    with pytest.raises(SchemaError, match="is not a dataclass; declare @dataclass"):
+    with pytest.raises(SchemaError) as raised:
         codec(kind)
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("kind", [int, Any, object, float | str, None, T, "Plan"])
-def test_a_result_must_be_a_dataclass_mapping_sequence_or_string(kind: object) -> None:
+def test_a_result_must_be_a_dataclass_mapping_sequence_or_string(kind: object, wording: Wording) -> None:
     """Anything else belongs into a field of a dataclass."""
-    with pytest.raises(SchemaError, match="is not a dataclass, mapping, sequence or string"):
+    with pytest.raises(SchemaError) as raised:
         result_codec(kind)
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize(
@@ -238,16 +242,18 @@ def test_a_result_may_not_be_open_either(kind: object) -> None:
 
 @pytest.mark.parametrize("kind", [pydantic.Json, pydantic.Json[int], list[pydantic.Json[int]]])
 @pytest.mark.parametrize("make", [codec, result_codec])
-def test_a_text_that_holds_json_is_refused(make: Any, kind: Any) -> None:
+def test_a_text_that_holds_json_is_refused(make: Any, kind: Any, wording: Wording) -> None:
     """What it is read from is not what it is written as, and the schema takes any text."""
-    with pytest.raises(SchemaError, match=r"^\$\.x.*declare the type of what the text holds"):
+    with pytest.raises(SchemaError) as raised:
         make(dataclasses.make_dataclass("Held", [("x", kind)]))
+    assert str(raised.value) == wording
 
 
-def test_a_value_in_place_of_a_type_is_told_so() -> None:
+def test_a_value_in_place_of_a_type_is_told_so(wording: Wording) -> None:
     """A common slip gets an answer of its own."""
-    with pytest.raises(SchemaError, match=r"is not a type; pass Step itself"):
+    with pytest.raises(SchemaError) as raised:
         codec(Step("a"))  # type: ignore[arg-type]
+    assert str(raised.value) == wording
 
 
 def test_every_dataclass_of_a_type_is_found_once_with_its_path() -> None:

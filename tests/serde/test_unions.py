@@ -21,6 +21,7 @@ from handrail.serde.stored_values import stored_adapter
 from handrail.session.persistence.stored_types import stored_as
 from tests.serde.members import NOON, PAIRS, Approve, Clear, Decision, Defer, Digit, Reject, Renamed, State, When
 from tests.serde.shapes import Circle, Drawing, Everything, Loose, Page, Plan, Square
+from tests.wording import Wording
 
 T = TypeVar("T")
 
@@ -260,10 +261,11 @@ def test_parameters_that_a_model_can_tell_apart_are_taken(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Disc | Tile, list[Disc] | list[Tile]], ids=count())
-def test_a_mark_that_may_be_left_out_is_named(kind: Any) -> None:
+def test_a_mark_that_may_be_left_out_is_named(kind: Any, wording: Wording) -> None:
     """Both take an object without it; the error says which default to remove."""
-    with pytest.raises(SchemaError, match=r"^\$\.x: a model may leave out kind.*remove the default of kind in both"):
+    with pytest.raises(SchemaError) as raised:
         codec(held(kind))
+    assert str(raised.value) == wording
     cls = held(kind)
     for value in (Disc(), Tile()):
         whole = cls(value if kind == Disc | Tile else [value])
@@ -298,11 +300,11 @@ def test_a_string_enum_beside_a_path_is_written_by_its_value(kind: Any) -> None:
     assert stored.parse_json(stored.dump_json(cls(State.DONE))).x is State.DONE
 
 
-def test_tags_name_all_that_tells_members_apart() -> None:
+def test_tags_name_all_that_tells_members_apart(wording: Wording) -> None:
     """However deep it stands."""
     kind = held(list[Approve | int] | list[Reject | str])
     tags = [json.loads(stored_codec(kind).dump_json(kind(value)))["x"]["$type"] for value in ([1], ["a"])]
-    assert tags == ["list[Approve | int]", "list[Reject | str]"]
+    assert tags == ["list[Approve | int]", wording]
     nested = held(list[list[Approve]] | list[list[Reject]])
     assert json.loads(stored_codec(nested).dump_json(nested([])))["x"]["$type"] == "list[list[Approve]]"
 

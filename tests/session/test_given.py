@@ -13,6 +13,7 @@ from handrail.session import Session
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.stores import STORES
+from tests.wording import Wording
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a number as id": ({"session_id": 7}, "session_id is 7 \\(int\\); it must be text"),
@@ -54,22 +55,25 @@ def test_it_is_refused_before_a_store_has_the_session(store: Store, given: dict[
         assert session.tags == {"customer": "7"}
 
 
-def test_children_and_forks_are_held_to_the_same(store: Store) -> None:
+def test_children_and_forks_are_held_to_the_same(store: Store, wording: Wording) -> None:
     """They are stored beside their session."""
     wrong: Any = 7
     with Session.open(store, "desk") as session:
-        with pytest.raises(InvalidArgumentError, match=r"Session\.child: tags\['a'\]"):
+        with pytest.raises(InvalidArgumentError) as raised:
             session.child(session_id="child", tags={"a": wrong})
-        with pytest.raises(InvalidArgumentError, match=r"Session\.fork: session_id is 7"):
+        assert str(raised.value) == wording
+        with pytest.raises(InvalidArgumentError) as raised:
             session.fork(session_id=wrong)
+        assert str(raised.value) == wording
         assert store.find("child") is None
 
 
-def test_a_stored_session_is_opened_by_its_id(store: Store) -> None:
+def test_a_stored_session_is_opened_by_its_id(store: Store, wording: Wording) -> None:
     """In memory a session may make one; a stored one could not be found again."""
     wrong: Any = None
-    with pytest.raises(InvalidArgumentError, match=r"Session\.open: session_id is None \(NoneType\); it must be text"):
+    with pytest.raises(InvalidArgumentError) as raised:
         Session.open(store, wrong)
+    assert str(raised.value) == wording
 
 
 STORES_GIVEN: dict[str, Any] = {"a URL": "sqlite:///desk.db", "a path": Path("desk.db"), "nothing": None}

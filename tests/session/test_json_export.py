@@ -15,6 +15,7 @@ from handrail.errors import SnapshotError
 from handrail.session import Session, SlicePolicy, replace_latest
 from handrail.session.json_export import SessionDocument, dump_session_json
 from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
+from tests.wording import Wording
 
 TYPES = (Note, Happened, Rich, Task)
 NOTE = "tests.session.samples:Note"
@@ -123,7 +124,7 @@ def test_types_that_are_not_in_the_data_do_no_harm() -> None:
     assert Session.from_json(Session(session_id="s").to_json(), types=TYPES).kinds == ()
 
 
-def test_a_type_that_was_not_passed_is_named() -> None:
+def test_a_type_that_was_not_passed_is_named(wording: Wording) -> None:
     """With what to do; nothing is imported to find it."""
     session = Session()
     session.dispatch(A)
@@ -132,18 +133,17 @@ def test_a_type_that_was_not_passed_is_named() -> None:
         Session.from_json(session.to_json(), types=(Happened,))
     assert NOTE in str(caught.value)
     assert "Happened" not in str(caught.value)
-    assert "Session.from_json(data, types=(TheClass, ...))" in str(caught.value)
+    assert str(caught.value) == wording
 
 
 @pytest.mark.parametrize(
     "data", ["", "{", "null", "[]", "{}", "x", '{"format": "handrail.session/2"}', b"\xff", "\ud800", "[" * 100_000]
 )
-def test_what_is_no_saved_session_is_refused(data: str | bytes) -> None:
+def test_what_is_no_saved_session_is_refused(data: str | bytes, wording: Wording) -> None:
     """The message says what to pass."""
-    with pytest.raises(
-        SnapshotError, match=r"not a saved session, or not the whole of one; pass what Session\.to_json"
-    ):
+    with pytest.raises(SnapshotError) as raised:
         Session.from_json(data, types=TYPES)
+    assert str(raised.value) == wording
 
 
 def test_data_that_was_cut_short_is_refused_wherever_it_was_cut() -> None:
@@ -167,21 +167,23 @@ def test_data_that_was_cut_short_is_refused_wherever_it_was_cut() -> None:
         ("extra", 1, "extra"),
     ],
 )
-def test_a_part_that_does_not_fit_is_named(key: str, value: object, told: str) -> None:
+def test_a_part_that_does_not_fit_is_named(key: str, value: object, told: str, wording: Wording) -> None:
     """By its path."""
-    with pytest.raises(SnapshotError, match=f"not a saved session.*\\n?.*{told}"):
+    with pytest.raises(SnapshotError) as raised:
         Session.from_json(json.dumps({**saved(), key: value}), types=TYPES)
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("item", [{}, {"text": 3}, {"text": "a", "more": 1}])
-def test_an_item_that_does_not_fit_its_type_is_named(item: object) -> None:
+def test_an_item_that_does_not_fit_its_type_is_named(item: object, wording: Wording) -> None:
     """By slice and place, with what is wrong."""
     data = json.dumps({**saved(), "state": {NOTE: [{"text": "a"}, item]}})
-    with pytest.raises(SnapshotError, match=f"slice {NOTE} cannot be read: item 1: .*(text|more)"):
+    with pytest.raises(SnapshotError) as raised:
         Session.from_json(data, types=TYPES)
+    assert str(raised.value) == wording
 
 
-def test_two_types_of_one_name_are_refused() -> None:
+def test_two_types_of_one_name_are_refused(wording: Wording) -> None:
     """On either way: nothing would tell their slices apart."""
 
     def made() -> type[Any]:
@@ -195,50 +197,51 @@ def test_two_types_of_one_name_are_refused() -> None:
     session = Session()
     session.dispatch(one())
     session.dispatch(other())
-    with pytest.raises(
-        SnapshotError, match=r"two types are called .*Twin, so a saved session could not distinguish them"
-    ):
+    with pytest.raises(SnapshotError) as raised:
         session.to_json()
-    with pytest.raises(SnapshotError, match="two types are called"):
+    assert str(raised.value) == wording
+    with pytest.raises(SnapshotError) as raised:
         Session.from_json(Session().to_json(), types=(one, other))
+    assert str(raised.value) == wording
     Session.from_json(Session().to_json(), types=(one, one))
 
 
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), "\ud800", object()], ids=["nan", "inf", "half", "object"]
 )
-def test_an_item_that_json_cannot_say_is_named(value: object) -> None:
+def test_an_item_that_json_cannot_say_is_named(value: object, wording: Wording) -> None:
     """By slice and place, with what is wrong."""
     session = Session()
     session[Loose].seed(Loose(1), Loose(value))
-    with pytest.raises(
-        SnapshotError, match=r"slice tests\.session\.test_json_export:Loose cannot be saved: item 1: .*anything"
-    ):
+    with pytest.raises(SnapshotError) as raised:
         session.to_json()
+    assert str(raised.value) == wording
 
 
-def test_a_session_whose_tags_json_cannot_say_is_named() -> None:
+def test_a_session_whose_tags_json_cannot_say_is_named(wording: Wording) -> None:
     """Half of a surrogate pair is no text."""
-    with pytest.raises(SnapshotError, match="session 's' cannot be saved"):
+    with pytest.raises(SnapshotError) as raised:
         dump_session_json(SessionDocument("s", {"a": "\ud800"}, {}, {}))
+    assert str(raised.value) == wording
 
 
-def test_a_type_that_has_no_form_in_json_is_named() -> None:
+def test_a_type_that_has_no_form_in_json_is_named(wording: Wording) -> None:
     """On either way."""
     session = Session()
     session.dispatch(Unsayable(print))
-    with pytest.raises(
-        SnapshotError, match=r"slice tests\.session\.test_json_export:Unsayable has no form in JSON: .*call"
-    ):
+    with pytest.raises(SnapshotError) as raised:
         session.to_json()
+    assert str(raised.value) == wording
     data = json.dumps({**saved(), "state": {"tests.session.test_json_export:Unsayable": [{}]}})
-    with pytest.raises(SnapshotError, match="Unsayable has no form in JSON"):
+    with pytest.raises(SnapshotError) as raised:
         Session.from_json(data, types=(Unsayable,))
+    assert str(raised.value) == wording
 
 
-def test_an_item_that_would_come_back_as_less_is_refused() -> None:
+def test_an_item_that_would_come_back_as_less_is_refused(wording: Wording) -> None:
     """A subclass among the items of its base."""
     session = Session()
     session[Note].seed(A, Special("b", "c"))
-    with pytest.raises(SnapshotError, match="item 1 is a Special, which would come back as a Note"):
+    with pytest.raises(SnapshotError) as raised:
         session.to_json()
+    assert str(raised.value) == wording

@@ -30,6 +30,7 @@ from handrail.session.open_calls import PostponedCall, open_calls_in_store
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
+from tests.wording import Wording
 
 CALL = CallRef("resp_1", "call_0")
 OWNER = ClaimOwner("night", *CALL)
@@ -247,7 +248,7 @@ def test_session_in_memory_notes_no_postponed_call() -> None:
 
 
 def test_postponed_call_that_cannot_be_noted_is_postponed_all_the_same(
-    session: Session, caplog: pytest.LogCaptureFixture
+    session: Session, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The session was closed while somebody was asked."""
 
@@ -258,7 +259,7 @@ def test_postponed_call_that_cannot_be_noted_is_postponed_all_the_same(
 
     with pytest.raises(CallPostponed):
         execute(executor(session, approver=Closes()))
-    assert "could not be listed among the open calls" in caplog.text
+    assert caplog.messages == wording
 
 
 def test_nested_call_is_open_with_its_outer_one_alone(session: Session) -> None:

@@ -36,6 +36,7 @@ from tests.store.resumed_desk import (
     killed,
     opened,
 )
+from tests.wording import Wording
 
 SECONDS = 2.0
 """By when a resumed call must have been answered; the lease is a minute."""
@@ -71,7 +72,9 @@ EVERY_KIND = ["slot", "key-unknown", "key-retry", "key-reconcile", "shared-unkno
 
 
 @pytest.mark.parametrize("name, where", some([*product(EVERY_KIND, get_args(Where))], 5))
-def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: str, where: Where) -> None:
+def test_call_that_was_killed_is_answered_at_once(
+    store: Store, url: str, name: str, where: Where, wording: Wording
+) -> None:
     """As its `on_orphan` says, and before the deadline; so is that of a child session, and one under a shared key."""
     killed(url, name, where)
     service = Service()
@@ -83,7 +86,7 @@ def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: 
     assert heard == []
     if name in {"slot", "key-unknown", "shared-unknown"}:
         assert (message.success, row.status, row.fence, service.done) == (False, "unknown", 2, [])
-        assert "the process of its owner" in row.note
+        assert row.note == wording
     else:
         assert (message.success, row.status, message.replayed) == (True, "done", False)
         assert service.done == [row.key]
@@ -91,7 +94,7 @@ def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: 
 
 @pytest.mark.parametrize("name", ["key-reconcile", "shared-reconcile"])
 def test_call_that_was_killed_after_it_was_done_is_answered_by_the_other_side(
-    store: Store, url: str, name: str
+    store: Store, url: str, name: str, wording: Wording
 ) -> None:
     """`reconcile` is asked at once, too."""
     killed(url, name)
@@ -99,7 +102,7 @@ def test_call_that_was_killed_after_it_was_done_is_answered_by_the_other_side(
     service.found = ToolResult.ok("A-1", "paid, says the bank")
     with Session.open(store, SESSION, wait=SOON) as session:
         message = ask(session, name, service, seconds=SECONDS)
-    assert (message.content, message.replayed, service.done) == ("paid, says the bank\nA-1", True, [])
+    assert (message.content, message.replayed, service.done) == (wording, True, [])
 
 
 def test_opening_ends_the_leases_of_the_dead(store: Store, url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from handrail.store.postgres import Server
 from handrail.testing import FakeClock
 from tests.store.postgres_server import fresh_url
 from tests.store.session_rows import session_row
+from tests.wording import Wording
 
 
 def test_memory_is_opened() -> None:
@@ -24,12 +25,12 @@ def test_memory_is_opened() -> None:
         assert (store.url, store.now()) == ("memory:", clock.now())
 
 
-def test_file_is_opened_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_opened_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """Three slashes and a path from the current folder, or four for an absolute one."""
     monkeypatch.chdir(tmp_path)
     with handrail.store.open("sqlite:///my%20desk.db", durability="normal") as store:
         assert isinstance(store, SqliteStore)
-        assert repr(store) == f"<SqliteStore sqlite:///{tmp_path}/my desk.db>"
+        assert repr(store) == wording
         store.create(session_row(FakeClock()))
     with handrail.store.open(f"sqlite:///{tmp_path}/my desk.db") as store:
         assert store.find("s1") is not None
@@ -50,10 +51,11 @@ def test_server_is_opened() -> None:
     "url",
     ["", "desk.db", "memory:desk", "sqlite:", "sqlite://desk.db", "sqlite:///", "mysql://host/desk", "postgresql:desk"],
 )
-def test_other_urls_are_told_the_three_forms(url: str) -> None:
+def test_other_urls_are_told_the_three_forms(url: str, wording: Wording) -> None:
     """Whoever mistypes a URL reads what it could have been."""
-    with pytest.raises(StoreError, match="is not a store URL") as told:
+    with pytest.raises(StoreError) as told:
         handrail.store.open(url)
+    assert str(told.value) == wording
     for form in ("memory:", "sqlite:///desk.db", "postgresql://"):
         assert form in str(told.value)
 
@@ -78,10 +80,11 @@ def test_passwords_are_never_shown(url: str) -> None:
         error = error.__cause__
 
 
-def test_server_that_is_not_there_is_unavailable() -> None:
+def test_server_that_is_not_there_is_unavailable(wording: Wording) -> None:
     """And the reason is given."""
-    with pytest.raises(StoreUnavailableError, match=r"cannot be used now: .*failed"):
+    with pytest.raises(StoreUnavailableError) as raised:
         handrail.store.open("postgresql://clerk@127.0.0.1:1/desk")
+    assert str(raised.value) == wording
 
 
 def test_server_shows_no_password() -> None:

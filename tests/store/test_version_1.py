@@ -44,6 +44,7 @@ from tests.store.version_1.desk import (
     executor,
     receipt,
 )
+from tests.wording import Wording
 
 MINUTE = timedelta(minutes=1)
 RICH = Order("A-1", 500, date(2024, 3, 4), ("ribbon", "card"))
@@ -116,15 +117,16 @@ def test_the_files_have_version_1() -> None:
 
 
 @pytest.mark.parametrize("table", ["handrail_entries", "handrail_effects"])
-def test_a_process_of_version_1_cannot_write_after_the_migration(tmp_path: Path, table: str) -> None:
+def test_a_process_of_version_1_cannot_write_after_the_migration(tmp_path: Path, table: str, wording: Wording) -> None:
     """Its statements name a column that has another name now; the dump has them as that version wrote them."""
     dumped = (VERSION_1 / "desk.sql").read_text("utf-8").splitlines()
     (columns,) = {line.partition(" VALUES ")[0] for line in dumped if line.startswith(f"INSERT INTO {table} (")}
     marks = ", ".join("?" for _ in columns.split(", "))
     path = shutil.copyfile(VERSION_1 / "desk.db", tmp_path / "desk.db")
     handrail.store.open(f"sqlite:///{path}").close()
-    with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.OperationalError, match="no column named"):
+    with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.OperationalError) as raised:
         connection.execute(f"{columns} VALUES ({marks})", (0,) * marks.count("?"))
+    assert str(raised.value) == wording
 
 
 def test_sessions_keep_their_parents_tags_and_times(version_1: Store) -> None:
@@ -182,12 +184,12 @@ def test_a_fork_and_children_are_opened(version_1: Store) -> None:
         assert empty.kinds == ()
 
 
-def test_a_session_is_written_to_and_forked_at_an_old_call(version_1_url: str) -> None:
+def test_a_session_is_written_to_and_forked_at_an_old_call(version_1_url: str, wording: Wording) -> None:
     """What is new comes after what was there, also for the next process."""
     with handrail.store.open(version_1_url) as store, Session.open(store, "desk", checkpoint_every=2) as session:
         session.install(Till, initial=Till)
         runs = executor(session, *desk_tools([]))
-        assert runs.execute(ToolCall("call-30", "look")).content == "by hand, milk, bread"
+        assert runs.execute(ToolCall("call-30", "look")).content == wording
         assert runs.execute(ToolCall("call-31", "note", {"text": "jam"})).success
         with session.fork(at="call-2", session_id="desk-c") as fork:
             assert fork[Note].all() == (Note("by hand"), Note("milk"))
@@ -224,7 +226,7 @@ def test_an_effect_is_claimed_as_its_status_says(effect: tuple[str, str], versio
     assert type(claim(version_1, *effect)) is expected
 
 
-def test_results_are_replayed_with_their_values(version_1: Store) -> None:
+def test_results_are_replayed_with_their_values(version_1: Store, wording: Wording) -> None:
     """Under a slot, under a declared key, and after a person had resolved the effect."""
     for key, message in (("call:call-4", "charge A-1: done"), ("session:mail-A-1", "mail A-1: done")):
         hit = claim(version_1, "desk", key)
@@ -234,7 +236,7 @@ def test_results_are_replayed_with_their_values(version_1: Store) -> None:
         assert b'"number":"A-1","cents":500' in hit.result.value
     found = EffectLedger(version_1).lookup("shop:parcel-A-4")
     assert found is not None
-    assert (found.result_message, found.result_value) == ("found at the depot", {"place": "depot"})
+    assert (found.result_message, found.result_value) == (wording, {"place": "depot"})
     assert found.expires_at is None
 
 
@@ -249,12 +251,12 @@ def test_results_that_expire_are_replayed_until_then(version_1_url: str) -> None
     assert charge.result.value == b'"charged A-1"'
 
 
-def test_an_effect_that_failed_runs_again_under_the_next_fencing_token(version_1_url: str) -> None:
+def test_an_effect_that_failed_runs_again_under_the_next_fencing_token(version_1_url: str, wording: Wording) -> None:
     """It keeps its identity, and until then its note for people."""
     with handrail.store.open(version_1_url, clock=FakeClock(START + 60 * MINUTE)) as store:
         before = row_of(store, "", "shop:parcel-A-2")
         answer = claim(store, "", "shop:parcel-A-2")
-    assert before.note == "the parcel is too heavy\nand too long"
+    assert before.note == wording
     assert isinstance(answer, Claimed)
     assert (answer.fence, answer.effect_id.hex) == (before.fence + 1, before.effect_id)
 
@@ -267,11 +269,11 @@ def test_an_effect_of_a_process_that_died_runs_again_where_its_tool_says_so(vers
     assert (answer.fence, answer.effect_id.hex) == (before.fence + 1, before.effect_id)
 
 
-def test_a_person_resolves_effects(version_1: Store) -> None:
+def test_a_person_resolves_effects(version_1: Store, wording: Wording) -> None:
     """One that was started by a process that died, and one that a handler did not know the outcome of."""
     ledger = EffectLedger(version_1)
     started, unknown = row_of(version_1, "desk", "call:call-21"), row_of(version_1, "desk", "call:call-6")
-    assert unknown.note == "the bank did not answer"
+    assert unknown.note == wording
     assert ledger.resolve(started, EffectResult("the account shows it"), ttl=None)
     assert ledger.resolve(unknown, NotApplied("the account shows nothing"))
     assert isinstance(claim(version_1, "desk", "call:call-21"), Hit)

@@ -9,6 +9,7 @@ import pytest
 
 from handrail.clock import Clock
 from handrail.testing import FakeClock
+from tests.wording import Wording
 
 
 def test_time_passes_only_when_told() -> None:
@@ -33,19 +34,21 @@ def test_start_in_any_zone_is_told_in_utc() -> None:
     assert FakeClock(start).now().isoformat() == "2026-03-01T07:00:00+00:00"
 
 
-def test_naive_start_is_refused_with_the_cure() -> None:
+def test_naive_start_is_refused_with_the_cure(wording: Wording) -> None:
     """A moment without a zone is no moment."""
     naive = datetime(2026, 3, 1, 9, tzinfo=UTC).replace(tzinfo=None)
-    with pytest.raises(ValueError, match=r"has no time zone\. Add one, e\.g\. datetime\(2026, 1, 1, tzinfo=UTC\)"):
+    with pytest.raises(ValueError) as raised:
         FakeClock(naive)
+    assert str(raised.value) == wording
 
 
-def test_clock_does_not_go_back() -> None:
+def test_clock_does_not_go_back(wording: Wording) -> None:
     """A refused step leaves the time unchanged."""
     clock = FakeClock()
     moment = clock.now()
-    with pytest.raises(ValueError, match=r"cannot advance by -1\.0 s"):
+    with pytest.raises(ValueError) as raised:
         clock.advance(timedelta(seconds=-1))
+    assert str(raised.value) == wording
     assert clock.now() == moment
 
 

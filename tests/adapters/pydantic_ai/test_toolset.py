@@ -18,6 +18,7 @@ from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.notes import ADD_NOTE, READ_NOTES, Note, noted, notes_prompt
+from tests.wording import Wording
 
 CONTEXT: RunContext[Any] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
 
@@ -29,18 +30,18 @@ def toolset_of(session: Session | None = None, name: str | None = None) -> Handr
 
 
 @pytest.mark.anyio
-async def test_tools_are_offered_in_the_order_of_their_declaration() -> None:
+async def test_tools_are_offered_in_the_order_of_their_declaration(wording: Wording) -> None:
     """The model gets names, descriptions with examples, and the schema that arguments are parsed by."""
     tools = await toolset_of().get_tools(CONTEXT)
     assert list(tools) == ["add_note", "read_notes"]
     assert tools["add_note"].tool_def == ToolDefinition(
         name="add_note",
-        description='Keep a note.\nExample (a reminder): {"text":"buy milk"}',
+        description=wording,
         parameters_json_schema=ADD_NOTE.parameters_schema,
         metadata={"effect": "state", "handrail": "add_note"},
         toolset_id="tests/notes",
     )
-    assert tools["read_notes"].tool_def.description == "Say all notes."
+    assert tools["read_notes"].tool_def.description == wording
 
 
 def test_a_toolset_is_named_after_its_prompt_unless_it_is_given_a_name() -> None:
@@ -50,9 +51,9 @@ def test_a_toolset_is_named_after_its_prompt_unless_it_is_given_a_name() -> None
 
 
 @pytest.mark.anyio
-async def test_the_text_of_the_prompt_becomes_instructions() -> None:
+async def test_the_text_of_the_prompt_becomes_instructions(wording: Wording) -> None:
     """Guidance and tools come together; a prompt without text adds none."""
-    assert await toolset_of().get_instructions(CONTEXT) == InstructionPart("## 1. Desk\n\nKeep notes.")
+    assert await toolset_of().get_instructions(CONTEXT) == InstructionPart(wording)
     silent = Prompt(PromptTemplate[str](ns="tests", key="silent", sections=[]))
     toolset = HandrailToolset(ToolExecutor(prompt=silent, session=Session()))
     assert await toolset.get_instructions(CONTEXT) is None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from handrail.agents import agent_file
 from handrail.agents.agent_file import AGENT_FILE_KEYS, AgentFile, parse_agent_file, read_agent_file
 from handrail.errors import AgentError, AgentFileError, DocumentError
+from tests.wording import Wording
 
 FULL = """\
 ---
@@ -95,12 +96,12 @@ def test_the_example_of_the_module_is_an_agent_file() -> None:
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"], ids=repr)
-def test_byte_order_marks_and_all_line_breaks_are_read(line_break: str) -> None:
+def test_byte_order_marks_and_all_line_breaks_are_read(line_break: str, wording: Wording) -> None:
     """The instructions have plain line breaks, and a line of `---` may end in blanks."""
     text = "\ufeff" + FULL.replace("---\n", "--- \t\n").replace("\n", line_break)
-    assert parse_agent_file(text, file="desk.agent").instructions == "# Desk\n\nBe kind.\n--- \t\nBe brief."
+    assert parse_agent_file(text, file="desk.agent").instructions == wording
     broken = text.replace("tools: [", "toolz: [")
-    assert str(refused(broken)).startswith("desk.agent:6:1: the front matter has no key 'toolz'")
+    assert str(refused(broken)) == wording
 
 
 def test_a_long_description_is_one_text() -> None:
@@ -123,11 +124,11 @@ def test_names_of_letters_digits_and_dashes_are_taken(name: str) -> None:
 
 @pytest.mark.requirement("A-04")
 @pytest.mark.parametrize("name", ["a b/../c", "x" * 65, "''", "é", "a.b", r'"a\nb"', "a/b", "\u0661"])
-def test_other_names_are_refused_with_the_pattern(name: str) -> None:
+def test_other_names_are_refused_with_the_pattern(name: str, wording: Wording) -> None:
     """The name becomes that of a tool."""
     error = refused(f"---\nname: {name}\n---\nBe kind.")
     assert str(error).startswith("desk.agent:2:7: ")
-    assert str(error).endswith(" cannot name an agent; a name fits ^[A-Za-z0-9_-]{1,64}$")
+    assert str(error) == wording
     assert error.field == "name"
 
 
@@ -170,24 +171,18 @@ def test_settings_of_a_toolset_are_refused(field: str) -> None:
 
 
 @pytest.mark.requirement("A-03")
-def test_per_run_step_is_set_in_python() -> None:
+def test_per_run_step_is_set_in_python(wording: Wording) -> None:
     """The error says how."""
     error = fault("per_run_step: true")
-    assert str(error) == (
-        "desk.agent:3:1: 'per_run_step' is set in Python, toolset_factory(..., per_run_step=True); "
-        "an agent file has names only"
-    )
+    assert str(error) == wording
     assert error.field == "per_run_step"
 
 
 @pytest.mark.requirement("A-04")
-def test_an_unknown_key_is_told_with_the_nearest_one() -> None:
+def test_an_unknown_key_is_told_with_the_nearest_one(wording: Wording) -> None:
     """And with all that there are."""
     error = fault("toolz: [a]")
-    assert str(error) == (
-        "desk.agent:3:1: the front matter has no key 'toolz'. Did you mean 'tools'? "
-        "The keys are name, description, model, tools, toolsets, exclude, show_git."
-    )
+    assert str(error) == wording
     assert error.field == "toolz"
 
 
@@ -239,10 +234,10 @@ def test_a_text_that_is_no_agent_file_is_told_what_it_lacks(text: str, told: str
     assert str(refused(text)).startswith(told)
 
 
-def test_all_faults_of_a_file_are_told_at_once_in_their_order() -> None:
+def test_all_faults_of_a_file_are_told_at_once_in_their_order(wording: Wording) -> None:
     """The message has each, and so has `problems`."""
     error = refused("---\nname: a b\ntoolz: []\ntools: [1, x, x]\nmodel: [a]\nmodel: b\ndescription: 5\n---\n")
-    assert str(error).startswith("desk.agent: 8 faults\n  desk.agent:2:7: 'a b' cannot name an agent")
+    assert str(error) == wording
     assert [(found.line, found.column) for found in error.problems if isinstance(found, DocumentError)] == [
         (2, 7),
         (3, 1),
@@ -280,17 +275,17 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
         with pytest.raises(AgentError) as caught:
             read_agent_file(path)
         assert str(caught.value) == f"{path}: {told}"
-    with pytest.raises(AgentFileError, match="this cannot be the path of a file: embedded null byte"):
+    with pytest.raises(AgentFileError, match="this cannot be the path of a file: .*embedded null"):
         read_agent_file(Path("a\0b.agent"))
 
 
-def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording) -> None:
     """With line and column of the first byte that is no UTF-8."""
     file = tmp_path / "desk.agent"
     file.write_bytes("---\nname: x\ndescription: é\n---\nBe kind.".encode("latin-1"))
     with pytest.raises(AgentFileError) as caught:
         read_agent_file(file)
-    assert str(caught.value) == f"{file}:3:14: the byte 0xE9 is not UTF-8; save the file as UTF-8"
+    assert str(caught.value) == wording
 
 
 HEADS = st.lists(

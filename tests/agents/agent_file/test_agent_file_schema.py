@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from handrail.agents.agent_file import AGENT_FILE_KEYS, NAME_PATTERN, AgentFile, agent_file_schema, parse_agent_file
 from handrail.errors import AgentFileError
+from tests.wording import Wording
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "reference" / "agent-file.schema.json"
 VALIDATOR: Any = Draft202012Validator(agent_file_schema())  # pyright does not know the types of its methods
@@ -87,8 +88,8 @@ def test_names_that_differ_only_in_blanks_are_the_one_difference() -> None:
     assert parsed(front_matter) is None
 
 
-def test_the_first_line_that_editors_read_is_a_comment() -> None:
+def test_the_first_line_that_editors_read_is_a_comment(wording: Wording) -> None:
     """It says where the schema is."""
     text = f"---\n# yaml-language-server: $schema={PUBLISHED.name}\nname: desk\n---\nBe kind."
-    assert "# yaml-language-server: $schema=" in agent_file_schema()["$comment"]
+    assert agent_file_schema()["$comment"] == wording
     assert parse_agent_file(text, file="desk.agent").name == "desk"

@@ -16,6 +16,7 @@ from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem, PathFilter
 from handrail.filesystem.path_filters import folded
+from tests.wording import Wording
 
 PATHS = (".env", "a/.env", "secrets/key", "secrets", "notes.md")
 
@@ -136,11 +137,11 @@ def test_spellings_that_some_disk_takes_for_one_are_one(path: str) -> None:
     assert RulePaths("deny", rule("*", "café.txt")).why(path, is_folder=False) is not None
 
 
-def test_reason_names_the_rule() -> None:
+def test_reason_names_the_rule(wording: Wording) -> None:
     """With its place."""
     denied = rule("*", source="approval.yaml:3")
     found = path_filter_of(ApprovalRules(deny=(denied,)), ("desk",), "ask")
-    assert found.unwritable("a/.env") == 'the deny rule {tool: "*", arguments: {path: "**/.env"}} (approval.yaml:3)'
+    assert found.unwritable("a/.env") == wording
     assert found.unwritable("a/b") is None
 
 

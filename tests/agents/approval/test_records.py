@@ -12,6 +12,7 @@ from handrail.agents import Answer, GatedCall, RunOptions
 from handrail.agents.approval.records import ApprovalRecord
 from handrail.runtime import Session
 from tests.agents.stored_desks import PATIENCE, Asked, Clerk, Desk, Reader, Replies, change_conversation, desk_in
+from tests.wording import Wording
 
 LATER, YES, NO = Answer("later"), Answer("yes"), Answer("no", reason="too dear")
 PAY = Asked("d2", "pay", {"order": "tea"})
@@ -56,22 +57,22 @@ def test_a_yes_of_another_process_carries_out_exactly_what_was_asked(desk: Desk)
     assert reader.seen == [("desk", ["noted a", "charged tea", "noted b"])]
 
 
-def test_a_no_of_another_process_refuses_the_call_and_is_recorded(desk: Desk) -> None:
+def test_a_no_of_another_process_refuses_the_call_and_is_recorded(desk: Desk, wording: Wording) -> None:
     """The model reads why, and goes on."""
     left_open(desk)
     reader = Reader(BATCH)
     assert desk.run(reader, asker=Clerk({"pay": NO})).output == "Done."
-    assert "a person said no: too dear" in reader.seen[0][1][1]
+    assert reader.seen[0][1][1] == wording
     assert desk.world == []
     assert desk.calls() == [("d1", True), ("d3", True), ("d2", False)]
 
 
-def test_nobody_to_ask_is_a_no_for_an_open_question(desk: Desk) -> None:
+def test_nobody_to_ask_is_a_no_for_an_open_question(desk: Desk, wording: Wording) -> None:
     """A run that is resumed where there is no person does not wait for one."""
     left_open(desk)
     reader = Reader(BATCH)
     assert desk.run(reader).output == "Done."
-    assert "no person can be asked here" in reader.seen[0][1][1]
+    assert reader.seen[0][1][1] == wording
     assert desk.world == []
 
 
@@ -141,7 +142,7 @@ def test_questions_of_caller_and_nested_agent_wait_together(desk: Desk) -> None:
     assert (desk.notes(), desk.notes(desk.child("d1")), desk.world) == (["c"], ["b"], [])
 
 
-def test_arguments_that_nobody_was_asked_about_are_not_run(desk: Desk) -> None:
+def test_arguments_that_nobody_was_asked_about_are_not_run(desk: Desk, wording: Wording) -> None:
     """A stored conversation that was changed is asked about as it is now; the yes was for something else."""
     left_open(desk)
     change_conversation(desk, "tea", "gin")
@@ -154,7 +155,7 @@ def test_arguments_that_nobody_was_asked_about_are_not_run(desk: Desk) -> None:
     reader = Reader(BATCH)
     assert desk.run(reader, asker=clerk).output == "Done."
     assert asked == ["tea", "gin"]
-    assert "a person said no" in reader.seen[0][1][1]
+    assert reader.seen[0][1][1] == wording
     assert desk.world == []
 
 
@@ -208,13 +209,13 @@ def test_an_answer_for_later_calls_holds_for_the_open_ones_of_a_resumed_run(desk
     assert (clerk.ids, desk.world) == (["d2"], ["tea", "tea"])
 
 
-def test_a_session_in_memory_has_no_later(desk: Desk) -> None:
+def test_a_session_in_memory_has_no_later(desk: Desk, wording: Wording) -> None:
     """To put the question off is a denial, which says why."""
     reader = Reader(BATCH)
     session = Session()
     options = RunOptions(session=session, model=reader.model(), asker=Clerk({"pay": LATER}))
     assert desk.agent().run("Do it.", options).status == "done"
-    assert "this run is not stored, so it could not be answered later" in reader.seen[-1][1][1]
+    assert reader.seen[-1][1][1] == wording
     assert [record.verdict for record in session[ApprovalRecord]] == ["deny"]
 
 

@@ -13,6 +13,7 @@ from handrail.agents.exports.discovery import exports
 from handrail.errors import DiscoveryError, HandrailError, PromptValidationError, SchemaError
 from handrail.prompt import Tool
 from tests.agents.folders import module_of, write
+from tests.wording import Wording
 
 TYPES = """
 import enum
@@ -101,12 +102,13 @@ def test_a_parameter_that_a_model_can_say_is_taken(tmp_path: Path, kind: str) ->
     assert entry.name == "f"
 
 
-def test_the_functions_of_a_toolset_are_looked_at(tmp_path: Path) -> None:
+def test_the_functions_of_a_toolset_are_looked_at(tmp_path: Path, wording: Wording) -> None:
     """Also below what only wraps it."""
     export = "TOOLSETS = [FunctionToolset([f], id='some').prefixed('a')]"
     for source in (module("complex", "TOOLSETS = {'some': FunctionToolset([f])}"), module("complex", export)):
-        with pytest.raises(DiscoveryError, match="its function f has parameters without a schema"):
+        with pytest.raises(DiscoveryError) as raised:
             exports(module_of(tmp_path, source), where="tools.py")
+        assert str(raised.value) == wording
 
 
 def test_a_function_whose_types_are_unknown_here_is_left_to_pydantic_ai(tmp_path: Path) -> None:
@@ -118,17 +120,18 @@ def test_a_function_whose_types_are_unknown_here_is_left_to_pydantic_ai(tmp_path
     assert entry.name == "f"
 
 
-def test_loading_and_checking_refuse_it(tmp_path: Path) -> None:
+def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> None:
     """`Project.load`, `load_agent` and the survey of `handrail check`."""
     imports = "from __future__ import annotations\n"
     write(
         tmp_path, {"desk.agent": "---\nname: desk\ntools: [f]\n---\nJudge.\n", "tools.py": imports + module("complex")}
     )
     for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
-        with pytest.raises(HandrailError, match=r"\$\.x: JSON has no complex numbers"):
+        with pytest.raises(HandrailError) as raised:
             load()
+        assert str(raised.value) == wording
     _, problems = Project.survey(tmp_path)
-    assert any("$.x: JSON has no complex numbers" in str(problem) for problem in problems)
+    assert list(problems) == wording
 
 
 def test_the_check_names_type_and_place() -> None:

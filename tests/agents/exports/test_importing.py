@@ -13,6 +13,7 @@ import pytest
 
 from handrail.agents.exports.importing import forget_modules, import_modules, package_name
 from tests.agents.folders import imported, write
+from tests.wording import Wording
 
 
 def loaded(folder: Path, *files: str) -> list[ModuleType]:
@@ -101,11 +102,11 @@ def test_two_projects_have_modules_of_the_same_names(tmp_path: Path) -> None:
     assert (one.x, two.x, one.lazy(), two.lazy()) == (1, 2, 1, 2)
 
 
-def test_a_project_does_not_see_the_modules_of_another(tmp_path: Path) -> None:
+def test_a_project_does_not_see_the_modules_of_another(tmp_path: Path, wording: Wording) -> None:
     """What is no file of the folder and not installed is not found."""
     loaded(write(tmp_path / "a", {"tools.py": "import helpers", "helpers.py": ""}), "tools.py")
     (problem,) = problems(write(tmp_path / "b", {"tools.py": "\nimport helpers"}), "tools.py")
-    assert problem == "tools.py cannot be imported: ModuleNotFoundError: No module named 'helpers' (tools.py:2)"
+    assert problem == wording
 
 
 def test_a_file_wins_over_an_installed_module_and_only_for_its_project(tmp_path: Path) -> None:
@@ -177,11 +178,11 @@ def test_what_a_module_defines_can_be_pickled(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("A-15")
-def test_an_import_after_a_fix_works_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+def test_an_import_after_a_fix_works_and_leaves_nothing_half_done(tmp_path: Path, wording: Wording) -> None:
     """Whatever was imported along with a broken module is imported again."""
     write(tmp_path, {"tools.py": "import helpers\nfrom helpers import x", "helpers.py": "y = 1", "sound.py": ""})
     (problem,) = problems(tmp_path, "sound.py", "tools.py")
-    assert problem.startswith("tools.py cannot be imported: ImportError: cannot import name 'x' from 'helpers'")
+    assert problem == wording
     assert problem.endswith("(tools.py:2)")
     assert modules_of(tmp_path) == set()
     write(tmp_path, {"helpers.py": "x = 2"})
@@ -189,11 +190,11 @@ def test_an_import_after_a_fix_works_and_leaves_nothing_half_done(tmp_path: Path
     assert tools.x == 2
 
 
-def test_a_module_that_was_imported_before_stays_when_another_fails(tmp_path: Path) -> None:
+def test_a_module_that_was_imported_before_stays_when_another_fails(tmp_path: Path, wording: Wording) -> None:
     """A project that runs keeps its modules."""
     (tools,) = loaded(write(tmp_path, {"tools.py": "", "bad.py": "import tools\n1 / 0"}), "tools.py")
     (problem,) = problems(tmp_path, "tools.py", "bad.py")
-    assert problem == "bad.py cannot be imported: ZeroDivisionError: division by zero (bad.py:2)"
+    assert problem == wording
     assert loaded(tmp_path, "tools.py") == [tools]
 
 
@@ -210,12 +211,14 @@ def test_a_module_that_was_imported_before_stays_when_another_fails(tmp_path: Pa
         pytest.param("import tools.part", "No module named 'tools.part'; 'tools' is not a package", id="no package"),
     ],
 )
-def test_what_keeps_a_module_from_being_imported_is_told_with_its_line(tmp_path: Path, source: str, told: str) -> None:
+def test_what_keeps_a_module_from_being_imported_is_told_with_its_line(
+    tmp_path: Path, source: str, told: str, wording: Wording
+) -> None:
     """The error names the module that was imported, and the line that raised; the exception is chained."""
     write(tmp_path, {"tools.py": source, "broken.py": "\nx = = 1"})
     (problem,) = imported(tmp_path, "tools.py").problems
     assert problem.module == "tools.py"
-    assert str(problem).startswith("tools.py cannot be imported: ")
+    assert str(problem) == wording
     assert told in str(problem)
     assert problem.__cause__ is not None
 
@@ -238,10 +241,10 @@ def test_every_module_is_told_and_the_sound_ones_are_there(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("source", ["import sys\nsys.exit(3)", "raise SystemExit"])
-def test_a_module_that_exits_is_a_module_with_a_fault(tmp_path: Path, source: str) -> None:
+def test_a_module_that_exits_is_a_module_with_a_fault(tmp_path: Path, source: str, wording: Wording) -> None:
     """It does not end the program."""
     (problem,) = problems(write(tmp_path, {"tools.py": source}), "tools.py")
-    assert problem == f"tools.py exits when it is imported (tools.py:{len(source.splitlines())})"
+    assert problem == wording
 
 
 def test_an_interrupt_passes_and_leaves_nothing_half_done(tmp_path: Path) -> None:
@@ -252,11 +255,11 @@ def test_an_interrupt_passes_and_leaves_nothing_half_done(tmp_path: Path) -> Non
     assert modules_of(tmp_path) == set()
 
 
-def test_a_module_and_a_package_of_one_name_are_told_apart_or_refused(tmp_path: Path) -> None:
+def test_a_module_and_a_package_of_one_name_are_told_apart_or_refused(tmp_path: Path, wording: Wording) -> None:
     """`tools.py` beside a package `tools` would be a module that nothing can import."""
     write(tmp_path, {"tools.py": "", "tools/__init__.py": "", "tools/money.py": ""})
     (problem,) = problems(tmp_path, "tools.py", "tools/money.py")
-    assert problem.startswith("tools.py cannot be imported: tools/__init__.py is the same module to Python")
+    assert problem == wording
 
 
 def test_the_package_of_a_folder_is_executed_before_its_modules(tmp_path: Path) -> None:
@@ -268,10 +271,10 @@ def test_the_package_of_a_folder_is_executed_before_its_modules(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["a.b.py", ".hidden/tools.py", "tools.txt"])
-def test_a_file_that_python_could_not_import_is_told(tmp_path: Path, name: str) -> None:
+def test_a_file_that_python_could_not_import_is_told(tmp_path: Path, name: str, wording: Wording) -> None:
     """A dot in a path would be another package."""
     (problem,) = problems(write(tmp_path, {name: ""}), name)
-    assert problem.startswith(f"{name} cannot be imported: a module is a file that ends in .py")
+    assert problem == wording
 
 
 @pytest.mark.parametrize("name", ["my-tools.py", "größe.py", "with space.py", "class.py"])
@@ -304,13 +307,15 @@ def test_siblings_that_import_each_other_work_as_in_python(tmp_path: Path) -> No
         pytest.param("GeneratorExit", "GeneratorExit: no message", id="without a message"),
     ],
 )
-def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(tmp_path: Path, raised: str, told: str) -> None:
+def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(
+    tmp_path: Path, raised: str, told: str, wording: Wording
+) -> None:
     """Also what is no `Exception`, and what cannot say its message."""
     source = f"class Mute(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise {raised}"
     write(tmp_path, {"a.py": source, "b.py": "1 / 0"})
     assert problems(tmp_path, "a.py", "b.py") == [
-        f"a.py cannot be imported: {told} (a.py:5)",
-        "b.py cannot be imported: ZeroDivisionError: division by zero (b.py:1)",
+        wording,
+        wording,
     ]
 
 

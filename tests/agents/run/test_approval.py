@@ -30,6 +30,7 @@ from tests.adapters.notes import Note
 from tests.adapters.test_mcp_toolset import InProcess
 from tests.agents.desks import Person, called, desk, events, outcomes, play, returns
 from tests.agents.folders import agent
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -198,7 +199,9 @@ class Careful:
 
 
 @pytest.mark.requirement("A-32")
-async def test_a_nested_call_is_asked_about_with_its_path_its_arguments_and_what_policies_ask(tmp_path: Path) -> None:
+async def test_a_nested_call_is_asked_about_with_its_path_its_arguments_and_what_policies_ask(
+    tmp_path: Path, wording: Wording
+) -> None:
     """By the same person, in one question; the rules of the project hold for it by its path."""
     kinds, person, session = Kinds(), Person(), Session()
 
@@ -219,7 +222,7 @@ async def test_a_nested_call_is_asked_about_with_its_path_its_arguments_and_what
     ]
     (outer,) = [event for event in session[ToolInvoked] if event.name == "research"]
     assert [call.session_id for call in person.asked] == [f"{session.session_id}/{outer.ref}"] * 2
-    assert [call.origin for call in person.asked] == ["tool measure (program)", "toolset section (program)"]
+    assert [call.origin for call in person.asked] == [wording, wording]
 
 
 def own_executor(kinds: Kinds) -> HandrailToolset:
@@ -230,13 +233,14 @@ def own_executor(kinds: Kinds) -> HandrailToolset:
 
 
 @pytest.mark.parametrize("tools", ["none", "one of the same id"])
-async def test_a_toolset_with_an_executor_of_its_own_is_refused(tmp_path: Path, tools: str) -> None:
+async def test_a_toolset_with_an_executor_of_its_own_is_refused(tmp_path: Path, tools: str, wording: Wording) -> None:
     """Its calls would take another pipeline, where nobody asks; the model is not even asked."""
     kinds = Kinds()
     mine = [] if tools == "none" else [HandrailTool[None, None](name="own", description="Own.")]
     loaded = desk(tmp_path, tools=mine, toolsets={"own": own_executor(kinds).prefixed("p")})
-    with pytest.raises(AgentError, match=r"toolset own \(program\) brings the tool p_own with an executor of its own"):
+    with pytest.raises(AgentError) as raised:
         await play(loaded, called(Call("p_own", {"text": "x"})))
+    assert str(raised.value) == wording
     with pytest.raises(AgentError, match="p_own"):
         await loaded.inspect()
     assert kinds.ran == []

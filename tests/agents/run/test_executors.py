@@ -25,6 +25,7 @@ from handrail.session.call_ref import CallRef
 from handrail.testing import Call, Outcome
 from tests.agents.desks import DONE, Heard, called, desk, outcomes, play
 from tests.agents.folders import agent, write
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +75,9 @@ async def test_toolsets_of_one_id_are_kept_apart(tmp_path: Path) -> None:
     await play(loaded, called(Call("one"), Call("two"), c1=Outcome.ok("one"), c2=Outcome.ok("two")))
 
 
-async def test_folders_that_lie_in_each_other_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_folders_that_lie_in_each_other_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     """Whichever is opened first; the same folder is the same filesystem."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "root" / "below").mkdir(parents=True)
@@ -88,19 +91,21 @@ async def test_folders_that_lie_in_each_other_are_refused(tmp_path: Path, monkey
 
     loaded = desk(tmp_path / "project", toolsets={"make": make})
     for order in (1, -1):
-        with pytest.raises(AgentError, match="lie one inside the other"):
+        with pytest.raises(AgentError) as raised:
             await play(loaded, [DONE], root=tmp_path / "root", deps=order)
+        assert str(raised.value) == wording
 
 
-async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_path: Path) -> None:
+async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_path: Path, wording: Wording) -> None:
     """Nothing is asked while somebody only looks."""
 
     async def make(ctx: RunContext[Any]) -> AbstractToolset[Any] | None:
         await Agent(cast("Model[Any]", ctx.model)).run("Which tools?")
         return None
 
-    with pytest.raises(AgentError, match="no model is asked here"):
+    with pytest.raises(AgentError) as raised:
         await desk(tmp_path, toolsets={"make": make}).inspect()
+    assert str(raised.value) == wording
 
 
 async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path) -> None:
@@ -116,7 +121,7 @@ async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path) -> No
 
 
 async def test_a_shell_that_only_looks_is_allowed_and_one_that_does_more_is_asked_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     """Where no rule speaks."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -124,12 +129,14 @@ async def test_a_shell_that_only_looks_is_allowed_and_one_that_does_more_is_aske
     loaded = desk(tmp_path / "project", toolsets={"more": more}, also=["shell"])
     reports = await loaded.inspect(RunOptions(root=tmp_path / "project"))
     assert [(report.source, report.approval.verdict) for report in reports] == [
-        ("toolset more (program)", "ask"),
-        ("toolset shell (built-in)", "allow"),
+        (wording, "ask"),
+        (wording, "allow"),
     ]
 
 
-def test_a_file_that_its_project_leaves_out_for_another_of_its_name_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_its_project_leaves_out_for_another_of_its_name_is_refused(
+    tmp_path: Path, wording: Wording
+) -> None:
     """It is not clear which of the two is meant."""
     files = {
         "desk.agent": agent("desk"),
@@ -137,5 +144,6 @@ def test_a_file_that_its_project_leaves_out_for_another_of_its_name_is_refused(t
         "pyproject.toml": '[tool.handrail]\nagents = ["in/*.agent"]\n',
     }
     write(tmp_path, files)
-    with pytest.raises(AgentError, match="the project has another agent called 'desk'"):
+    with pytest.raises(AgentError) as raised:
         load_agent(tmp_path / "desk.agent")
+    assert str(raised.value) == wording

@@ -16,6 +16,7 @@ from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import DONE, called, desk, play, returns
 from tests.agents.folders import agent
 from tests.agents.toolsets.traced import named
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,9 @@ async def conflict(loaded: LoadedAgent, *before: Reply, **options: Any) -> ToolC
 
 
 @pytest.mark.requirement("A-34")
-async def test_all_names_that_are_certainly_taken_twice_are_told_with_every_origin(tmp_path: Path) -> None:
+async def test_all_names_that_are_certainly_taken_twice_are_told_with_every_origin(
+    tmp_path: Path, wording: Wording
+) -> None:
     """A tool and a static toolset, and an agent and a tool, in one message, before anything is made."""
     loaded = desk(
         tmp_path,
@@ -55,32 +58,34 @@ async def test_all_names_that_are_certainly_taken_twice_are_told_with_every_orig
     )
     error = await conflict(loaded)
     assert error.tools == ("ping", "child")
-    assert "  ping: tool ping (program), toolset static (program)\n" in str(error)
-    assert "  child: toolset static (program), toolset child (child.agent)\n" in str(error)
+    assert str(error) == wording
 
 
 @pytest.mark.requirement("A-34")
-async def test_all_names_that_factories_take_twice_are_told_with_every_origin(tmp_path: Path, root: Path) -> None:
+async def test_all_names_that_factories_take_twice_are_told_with_every_origin(
+    tmp_path: Path, root: Path, wording: Wording
+) -> None:
     """Two toolsets that are built in, and a tool beside them."""
     loaded = desk(tmp_path / "project", tools=[named("list_files")], also=["files", "files_ro"])
     error = await conflict(loaded, root=root)
     assert {"list_files", "read_file"} <= set(error.tools)
     told = str(error)
-    assert "  list_files: tool list_files (program), toolset files (built-in), toolset files_ro (built-in)\n" in told
-    assert "  read_file: toolset files (built-in), toolset files_ro (built-in)\n" in told
+    assert told == wording
 
 
 @pytest.mark.requirement("A-34")
-async def test_a_tool_may_not_be_called_as_the_tool_of_the_answer(tmp_path: Path) -> None:
+async def test_a_tool_may_not_be_called_as_the_tool_of_the_answer(tmp_path: Path, wording: Wording) -> None:
     """PydanticAI takes structured answers as calls of a tool."""
     loaded = desk(tmp_path, tools=[named("final_result")])
     error = await conflict(loaded, output_type=Note)
-    assert "  final_result: the agent's output, tool final_result (program)\n" in str(error)
+    assert str(error) == wording
     await play(loaded, called(Call("final_result"), c1=Outcome.ok("final_result")))
 
 
 @pytest.mark.requirement("A-34")
-async def test_a_factory_for_each_step_that_collides_at_the_second_is_told_then(tmp_path: Path) -> None:
+async def test_a_factory_for_each_step_that_collides_at_the_second_is_told_then(
+    tmp_path: Path, wording: Wording
+) -> None:
     """What the first step has called was carried out."""
 
     def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
@@ -88,15 +93,16 @@ async def test_a_factory_for_each_step_that_collides_at_the_second_is_told_then(
 
     loaded = desk(tmp_path, tools=[named("ping")], toolsets={"steps": toolset_factory(make, per_run_step=True)})
     error = await conflict(loaded, Reply(calls=[Call("ping")]))
-    assert "  ping: tool ping (program), toolset steps (program)\n" in str(error)
+    assert str(error) == wording
 
 
 @pytest.mark.requirement("A-35")
-async def test_without_our_check_that_of_pydantic_ai_ends_the_run(tmp_path: Path) -> None:
+async def test_without_our_check_that_of_pydantic_ai_ends_the_run(tmp_path: Path, wording: Wording) -> None:
     """It tells one name, and where it is."""
     loaded = desk(tmp_path, tools=[named("ping")], toolsets={"static": FunctionToolset([named("ping")])})
-    with pytest.raises(UserError, match="defines a tool whose name conflicts with existing tool from"):
+    with pytest.raises(UserError) as raised:
         await play(loaded, [DONE], check_names=False)
+    assert str(raised.value) == wording
 
 
 @pytest.mark.requirement("A-35")

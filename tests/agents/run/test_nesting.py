@@ -17,6 +17,7 @@ from handrail.session import Session
 from handrail.testing import Call, FakeClock, Outcome, Reply
 from tests.agents.desks import Heard, called, desk, events, inside, outcomes, play
 from tests.agents.folders import agent
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +39,7 @@ async def test_an_agent_that_would_be_too_deep_is_a_failed_call_of_its_caller(tm
     await play(loaded, called(Call("desk", GO), c1=Outcome.failed("limit is 1")), max_depth=1)
 
 
-async def test_what_a_model_asks_of_an_agent_is_held_to_its_schema(tmp_path: Path) -> None:
+async def test_what_a_model_asks_of_an_agent_is_held_to_its_schema(tmp_path: Path, wording: Wording) -> None:
     """Missing, blank and further arguments are told, recorded, and start no agent."""
     session, heard = Session(), Heard()
     loaded = desk(tmp_path, also=["child"], others=CHILD)
@@ -52,7 +53,7 @@ async def test_what_a_model_asks_of_an_agent_is_held_to_its_schema(tmp_path: Pat
     came = {call.id: Outcome.failed("input" if call.id != "more" else "more") for call in calls}
     await play(loaded, called(*calls, **came), session=session, listener=heard)
     assert outcomes(session) == [(call.id, False) for call in calls]
-    assert "desk/child RunStarted" not in heard.story
+    assert heard.story == wording
 
 
 def split_model(
@@ -84,7 +85,9 @@ async def run_split(
     return await loaded.run_async("Go.", options)
 
 
-async def test_a_model_that_fails_in_a_nested_agent_is_a_failed_call_of_its_caller(tmp_path: Path) -> None:
+async def test_a_model_that_fails_in_a_nested_agent_is_a_failed_call_of_its_caller(
+    tmp_path: Path, wording: Wording
+) -> None:
     """The caller's model reads what went wrong, and the run goes on."""
 
     def fail() -> ModelResponse:
@@ -92,21 +95,25 @@ async def test_a_model_that_fails_in_a_nested_agent_is_a_failed_call_of_its_call
 
     session, requests = Session(), list[str]()
     result = await run_split(tmp_path, fail, requests, session)
-    assert "the evaluation of child stopped" in result.output
+    assert result.output == wording
     assert "503" in result.output
     assert outcomes(session) == [("c1", False)]
     assert requests == ["desk", "child", "desk"]
 
 
-async def test_a_reply_of_no_use_in_a_nested_agent_is_a_failed_call_of_its_caller(tmp_path: Path) -> None:
+async def test_a_reply_of_no_use_in_a_nested_agent_is_a_failed_call_of_its_caller(
+    tmp_path: Path, wording: Wording
+) -> None:
     """As a failed request is."""
     session, requests = Session(), list[str]()
     result = await run_split(tmp_path, lambda: ModelResponse([]), requests, session)
-    assert "the evaluation of child stopped" in result.output
+    assert result.output == wording
     assert outcomes(session) == [("c1", False)]
 
 
-async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(tmp_path: Path) -> None:
+async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(
+    tmp_path: Path, wording: Wording
+) -> None:
     """It is no failed call: nobody is left to make another request."""
     session, requests = Session(), list[str]()
     with pytest.raises(PromptEvaluationError) as caught:
@@ -116,8 +123,9 @@ async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(
     assert outcomes(session) == [("c1", False)]
     result = await run_split(tmp_path, lambda: ModelResponse([TextPart("found")]), requests, Session(), limit=3)
     assert result.output == "found"
-    with pytest.raises(PromptEvaluationError, match="request_limit of 2"):
+    with pytest.raises(PromptEvaluationError) as raised:
         await run_split(tmp_path, lambda: ModelResponse([TextPart("found")]), requests, Session(), limit=2)
+    assert str(raised.value) == wording
 
 
 async def test_the_deadline_holds_in_nested_agents(tmp_path: Path) -> None:
@@ -164,7 +172,7 @@ async def test_two_agents_of_one_reply_run_side_by_side_on_sessions_of_their_own
     assert [event.result.value for event in events(session)] == ["one", "one"]
 
 
-async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: Path) -> None:
+async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: Path, wording: Wording) -> None:
     """By their description, else by their instructions, which are cut where providers would refuse them."""
     long = f"---\nname: long\n---\n{'word ' * 400}\n"
     described = "---\nname: described\ndescription: Finds things.\n---\nWork.\n"
@@ -172,4 +180,4 @@ async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: 
     reports = await desk(tmp_path, also=["long", "described"], others=others).inspect()
     assert [len(report.description) for report in reports] == [1000, len("Finds things.")]
     assert reports[0].description.endswith("…")
-    assert reports[1].source == "toolset described (described.agent)"
+    assert reports[1].source == wording

@@ -22,6 +22,7 @@ from tests.agents.folders import write
 from tests.agents.run.test_exclude import loaded
 from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where, under
 from tests.filesystem.stores import tree_of
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -204,14 +205,14 @@ async def test_what_is_asked_about_is_not_moved_or_removed_with_the_folder_above
     assert (tmp_path / "work/q.txt").read_text() == "milk\n"
 
 
-async def test_removing_a_folder_says_how_much_it_held(tmp_path: Path) -> None:
+async def test_removing_a_folder_says_how_much_it_held(tmp_path: Path, wording: Wording) -> None:
     """What is left out of lists counts as well."""
     write(tmp_path / "work", {"z/ask/q.txt": "Q\n", "z/ask/r.txt": "R\n"})
     agent = desk(tmp_path / "project", also=["files"])
     rules = ruled('ask: [{tool: "*", arguments: {path: "z/ask/**"}}]')
     remove = Call("remove_file", {"path": "z/ask", "recursive": True})
     (told,) = await answers(agent, remove, root=tmp_path / "work", rules=rules, mode="ask", asker=Person())
-    assert told == "Removed the folder z/ask with 2 entries in it."
+    assert told == wording
 
 
 NO_SEARCH = {
@@ -338,7 +339,7 @@ def repository(root: Path) -> None:
         subprocess.run(["git", *who, *arguments], cwd=root, env=environment, check=True, capture_output=True)
 
 
-async def test_programs_read_the_files_that_are_named_to_them(tmp_path: Path) -> None:
+async def test_programs_read_the_files_that_are_named_to_them(tmp_path: Path, wording: Wording) -> None:
     """And look for what they like where nothing is kept back but `.git`."""
     write(tmp_path / "work", {**PLAIN, **SECRET})
     agent = desk(tmp_path / "project", also=["shell"])
@@ -350,7 +351,7 @@ async def test_programs_read_the_files_that_are_named_to_them(tmp_path: Path) ->
     calls = [Call("shell_run", {"command": command}) for command in free]
     told = await answers(agent, *calls, root=tmp_path / "work")
     assert told[:2] == ["x = 1\n", "a.py\nsite.key\n"]
-    assert told[2] == ("$.command[1]: '.git/config' is out of reach here, because of the exclude pattern '.git'.")
+    assert told[2] == wording
 
 
 async def test_an_excluded_git_folder_is_kept_from_programs_that_find_it_by_themselves(tmp_path: Path) -> None:
@@ -379,7 +380,7 @@ async def test_rules_that_only_keep_files_from_changes_let_programs_look(tmp_pat
     assert ["out of reach here" in text for text in told[1:]] == [True, True]
 
 
-async def test_a_rule_of_the_shell_may_read_everything(tmp_path: Path) -> None:
+async def test_a_rule_of_the_shell_may_read_everything(tmp_path: Path, wording: Wording) -> None:
     """Whoever writes it has looked at the program; arguments that name a path are refused all the same."""
     write(tmp_path / "work", {**PLAIN, ".env": "hunter2\n"})
     rule = ShellRule(("grep",), reads=True, reads_everything=True)
@@ -390,7 +391,7 @@ async def test_a_rule_of_the_shell_may_read_everything(tmp_path: Path) -> None:
     ]
     told = await answers(agent, *calls, rules=ruled(BY_TOOL))
     assert told[0] == "buy milk\n"
-    assert "out of reach here" in told[1]
+    assert told[1] == wording
 
 
 async def test_an_approval_rule_may_let_its_calls_read_everything(tmp_path: Path) -> None:

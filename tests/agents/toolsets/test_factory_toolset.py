@@ -17,6 +17,7 @@ from handrail.errors import AgentError, FactoryError
 from handrail.prompt import MarkdownSection
 from tests.adapters.notes import ADD_NOTE, READ_NOTES
 from tests.agents.toolsets.traced import CONTEXT, FakeRun, Trace, Traced, made, run
+from tests.wording import Wording
 
 
 def returning(value: object) -> FactoryFunction:
@@ -39,7 +40,7 @@ def returning_later(value: object) -> FactoryFunction:
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-19")
-async def test_a_bare_factory_is_called_once_for_each_run() -> None:
+async def test_a_bare_factory_is_called_once_for_each_run(wording: Wording) -> None:
     """Three steps make one call, before anything is entered."""
     trace = Trace()
 
@@ -48,14 +49,14 @@ async def test_a_bare_factory_is_called_once_for_each_run() -> None:
         return Traced("ping", trace)
 
     caller = await run(made(make), "ping", "ping")
-    assert trace.log == ["made at step 0", "enter ping", "call ping", "call ping", "exit ping"]
+    assert trace.log == [wording, "enter ping", "call ping", "call ping", "exit ping"]
     assert caller.seen == [["ping"]] * 3
     assert caller.told == ["ping", "ping"]
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-19")
-async def test_a_factory_for_each_step_has_the_old_toolset_left_before_the_new_one_is_entered() -> None:
+async def test_a_factory_for_each_step_has_the_old_toolset_left_before_the_new_one_is_entered(wording: Wording) -> None:
     """It is called at every step, and never are two of its toolsets entered."""
     trace = Trace()
 
@@ -65,9 +66,9 @@ async def test_a_factory_for_each_step_has_the_old_toolset_left_before_the_new_o
 
     caller = await run(made(make, per_run_step=True), "ping1", "ping2")
     assert trace.log == [
-        *("made at step 1", "enter ping1", "call ping1"),
-        *("made at step 2", "exit ping1", "enter ping2", "call ping2"),
-        *("made at step 3", "exit ping2", "enter ping3", "exit ping3"),
+        *(wording, "enter ping1", "call ping1"),
+        *(wording, "exit ping1", "enter ping2", "call ping2"),
+        *(wording, "exit ping2", "enter ping3", "exit ping3"),
     ]
     assert caller.seen == [["ping1"], ["ping2"], ["ping3"]]
 
@@ -151,7 +152,7 @@ async def test_what_is_no_toolset_is_refused_by_name(
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-21")
-async def test_a_coroutine_that_the_factory_did_not_await_is_refused_and_closed() -> None:
+async def test_a_coroutine_that_the_factory_did_not_await_is_refused_and_closed(wording: Wording) -> None:
     """Closed, so that no warning of Python follows at some other place."""
     inner: list[Coroutine[Any, Any, FactoryProduct]] = []
 
@@ -162,28 +163,30 @@ async def test_a_coroutine_that_the_factory_did_not_await_is_refused_and_closed(
         inner.append(later())
         return inner[0]
 
-    with pytest.raises(FactoryError, match="returned a coroutine that it did not await; await it in the factory"):
+    with pytest.raises(FactoryError) as raised:
         await run(made(make))
+    assert str(raised.value) == wording
     assert inner[0].cr_frame is None  # type: ignore[attr-defined] # only closed coroutines have no frame
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-21")
-async def test_a_wrong_product_at_a_later_step_leaves_the_old_one_to_be_left_once() -> None:
+async def test_a_wrong_product_at_a_later_step_leaves_the_old_one_to_be_left_once(wording: Wording) -> None:
     """The old toolset stays until the run ends."""
     ping = Traced("ping")
 
     def make(ctx: RunContext[Any]) -> FactoryProduct:
         return ping if ctx.run_step == 1 else cast("FactoryProduct", "nothing")  # wrong on purpose
 
-    with pytest.raises(FactoryError, match="of type str"):
+    with pytest.raises(FactoryError) as raised:
         await run(made(make, per_run_step=True), "ping")
+    assert str(raised.value) == wording
     assert (ping.entries, ping.depth) == (1, 0)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("per_run_step", [False, True])
-async def test_what_a_factory_raises_passes_with_a_note(*, per_run_step: bool) -> None:
+async def test_what_a_factory_raises_passes_with_a_note(wording: Wording, *, per_run_step: bool) -> None:
     """The very exception reaches the caller; the note names toolset, origin and factory."""
     error = LookupError("no such desk")
 
@@ -194,11 +197,11 @@ async def test_what_a_factory_raises_passes_with_a_note(*, per_run_step: bool) -
         await run(made(make, per_run_step=per_run_step))
     assert caught.value is error
     (note,) = caught.value.__notes__
-    assert note.startswith("toolset desk (tools.py) was being made by the factory test_what_a_factory_raises")
+    assert note == wording
 
 
 @pytest.mark.anyio
-async def test_what_a_product_raises_when_it_gets_ready_for_the_run_has_the_note_too() -> None:
+async def test_what_a_product_raises_when_it_gets_ready_for_the_run_has_the_note_too(wording: Wording) -> None:
     """A factory may return a dynamic toolset, whose own factory fails."""
 
     def fails(ctx: RunContext[Any]) -> Any:
@@ -206,19 +209,20 @@ async def test_what_a_product_raises_when_it_gets_ready_for_the_run_has_the_note
 
     with pytest.raises(LookupError) as caught:
         await run(made(returning(DynamicToolset(fails, per_run_step=False))))
-    assert "toolset desk (tools.py) was being made" in caught.value.__notes__[0]
+    assert caught.value.__notes__[0] == wording
 
 
 @pytest.mark.anyio
-async def test_a_callable_object_is_named_by_its_class() -> None:
+async def test_a_callable_object_is_named_by_its_class(wording: Wording) -> None:
     """It has no name of its own."""
 
     class Maker:
         def __call__(self, ctx: RunContext[Any]) -> Any:
             return 7
 
-    with pytest.raises(FactoryError, match=r"the factory .*Maker returned an object of type int"):
+    with pytest.raises(FactoryError) as raised:
         await run(made(Maker()))
+    assert str(raised.value) == wording
 
 
 def _dynamic(inner_per_step: bool) -> AbstractToolset[Any]:
@@ -260,7 +264,7 @@ async def test_dynamic_toolsets_that_a_factory_returns_show_their_tools(
 
 
 @pytest.mark.anyio
-async def test_a_section_becomes_a_toolset_of_the_current_run() -> None:
+async def test_a_section_becomes_a_toolset_of_the_current_run(wording: Wording) -> None:
     """With its guidance, on the session of the run, under the registered name."""
     section = MarkdownSection(title="Desk", template="Keep notes.", tools=[ADD_NOTE, READ_NOTES])
     here = FakeRun()
@@ -268,15 +272,16 @@ async def test_a_section_becomes_a_toolset_of_the_current_run() -> None:
         caller = await run(made(returning(section)), "read_notes")
     assert caller.seen == [["add_note", "read_notes"]] * 2
     assert caller.told == ["no notes"]
-    assert caller.instructions[0] == "## 1. Desk\n\nKeep notes."
+    assert caller.instructions[0] == wording
 
 
 @pytest.mark.anyio
-async def test_a_section_without_a_run_is_told() -> None:
+async def test_a_section_without_a_run_is_told(wording: Wording) -> None:
     """Only the run of an agent file has a session for it."""
     section = MarkdownSection(title="Desk", template="Keep notes.")
-    with pytest.raises(AgentError, match="no agent is running here"):
+    with pytest.raises(AgentError) as raised:
         await run(made(returning(section)))
+    assert str(raised.value) == wording
 
 
 @pytest.mark.anyio
@@ -299,13 +304,13 @@ async def test_runs_side_by_side_have_toolsets_of_their_own() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_made_toolset_is_known_by_its_registered_name() -> None:
+async def test_a_made_toolset_is_known_by_its_registered_name(wording: Wording) -> None:
     """Its id is the name; its label has the origin, too; a tool that is made says that it is a tool."""
     toolset = made(returning(None))
     assert (toolset.id, toolset.label) == ("desk", "toolset desk (tools.py)")
     tool = FactoryToolset(ToolsetFactory(returning(None)), name="ping", origin=Origin("built-in"), kind="tool")
     of_run = await tool.for_run(CONTEXT)
-    assert (of_run.id, of_run.label) == ("ping", "tool ping (built-in)")
+    assert (of_run.id, of_run.label) == ("ping", wording)
 
 
 @pytest.mark.anyio
@@ -329,11 +334,12 @@ async def test_everything_is_passed_on_to_what_was_made() -> None:
 
 
 @pytest.mark.anyio
-async def test_where_nothing_was_made_there_is_nothing_to_call() -> None:
+async def test_where_nothing_was_made_there_is_nothing_to_call(wording: Wording) -> None:
     """A definition is not found, and a call is told."""
     tool = (await Traced("ping").get_tools(CONTEXT))["ping"]
     nothing = await made(returning(None)).for_run(CONTEXT)
     with pytest.raises(KeyError, match="ping"):
         await nothing.get_tool_for_tool_def(tool.tool_def, CONTEXT)
-    with pytest.raises(AgentError, match=r"toolset desk \(tools\.py\) has no tools at this step, so ping cannot"):
+    with pytest.raises(AgentError) as raised:
         await nothing.call_tool("ping", {}, CONTEXT, tool)
+    assert str(raised.value) == wording

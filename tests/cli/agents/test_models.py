@@ -13,6 +13,7 @@ from pydantic_ai.models.test import TestModel
 from handrail.cli.agents.models import NamedModel, check_name, check_played, chosen_model, opened_model
 from handrail.errors import ScriptError
 from handrail.testing import ScriptedModel
+from tests.wording import Wording
 
 TYPED = "--model"
 
@@ -54,12 +55,14 @@ def test_without_a_model_all_places_for_one_are_named() -> None:
         ("groq:llama", "Please install"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_told(name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_used_is_told(
+    name: str, told: str, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     """A key, a package or the model may be missing; nothing has been asked yet."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(CycloptsError) as caught:
         opened_model(NamedModel(name, "the agent file"))
-    assert str(caught.value).startswith(f"the model {name} (the agent file) cannot be used: {told}")
+    assert str(caught.value) == wording
 
 
 def test_a_model_is_opened_by_its_name() -> None:
@@ -67,7 +70,7 @@ def test_a_model_is_opened_by_its_name() -> None:
     assert isinstance(opened_model(NamedModel("test", TYPED)), TestModel)
 
 
-def test_a_script_plays_a_model(tmp_path: Path) -> None:
+def test_a_script_plays_a_model(tmp_path: Path, wording: Wording) -> None:
     """It counts for every agent of the run, as a model that is typed does."""
     script = tmp_path / "script.yaml"
     script.write_text("replies: [{text: Hello.}]")
@@ -76,10 +79,12 @@ def test_a_script_plays_a_model(tmp_path: Path) -> None:
     assert named.typed
     assert NamedModel(f"script:{script}", "HANDRAIL_MODEL").typed
     assert not NamedModel("test", "HANDRAIL_MODEL").typed
-    with pytest.raises(CycloptsError, match="can be given only by --model or HANDRAIL_MODEL"):
+    with pytest.raises(CycloptsError) as raised:
         opened_model(NamedModel(f"script:{script}", "the agent file"))
-    with pytest.raises(CycloptsError, match="no file is named; write script:FILE"):
+    assert str(raised.value) == wording
+    with pytest.raises(CycloptsError) as raised:
         opened_model(NamedModel("script: ", TYPED))
+    assert str(raised.value) == wording
 
 
 def test_a_script_must_be_played_to_its_end(tmp_path: Path) -> None:
@@ -93,11 +98,14 @@ def test_a_script_must_be_played_to_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "n" * 300])
-def test_a_script_that_cannot_be_read_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_cannot_be_read_is_told(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     """With the name that was typed."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CycloptsError, match=r"the script .* \(--model\) cannot be read: "):
+    with pytest.raises(CycloptsError) as raised:
         opened_model(NamedModel(f"script:{name}", TYPED))
+    assert str(raised.value) == wording
 
 
 def test_a_file_that_is_no_script_is_told(tmp_path: Path) -> None:
@@ -115,10 +123,11 @@ def test_the_name_of_a_model_is_checked_without_key_and_package(name: str) -> No
     check_name(None)
 
 
-def test_a_missing_package_of_an_extra_is_told_by_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_of_an_extra_is_told_by_the_extra(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """What is installed is Handrail's extra, not another package's."""
     for module in [name for name in sys.modules if name.startswith("pydantic_ai.") and name.endswith(".openai")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(CycloptsError, match=r'pip install "handrail\[openai\]"'):
+    with pytest.raises(CycloptsError) as raised:
         opened_model(NamedModel("openai:gpt-5.2", TYPED))
+    assert str(raised.value) == wording

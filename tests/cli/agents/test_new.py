@@ -8,6 +8,7 @@ import pytest
 
 from handrail.cli.agents.new import write_agent_folder
 from handrail.errors import AgentError
+from tests.wording import Wording
 
 
 def test_a_folder_is_written_whole(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_a_folder_is_written_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, kind: str, wording: Wording) -> None:
     """Not even an empty folder, or a link to nothing."""
     there = tmp_path / "desk"
     if kind == "file":
@@ -36,14 +37,16 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
         there.mkdir()
     else:
         there.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(AgentError, match="desk already exists; unchanged"):
+    with pytest.raises(AgentError) as raised:
         write_agent_folder("desk", tmp_path)
+    assert str(raised.value) == wording
     assert list(tmp_path.iterdir()) == [there]
 
 
-def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, wording: Wording) -> None:
     """A file where a folder should be, say."""
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(AgentError, match="desk cannot be written: "):
+    with pytest.raises(AgentError) as raised:
         write_agent_folder("desk", tmp_path / "file")
+    assert str(raised.value) == wording
     assert (tmp_path / "file").read_text() == "mine"

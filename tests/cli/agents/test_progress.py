@@ -30,6 +30,7 @@ from handrail.runtime import EffectAwaited
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.cli.agents.test_questions import call_of
+from tests.wording import Wording
 
 DESK = ("desk",)
 CHILD = ("desk", "research")
@@ -80,7 +81,7 @@ def ended(content: str = "fine", *, success: bool = True, replayed: bool = False
 DONE = RunEnded(DESK, "done", "All done.", TokenUsage(1200, 34))
 
 
-def test_in_a_pipe_there_is_the_answer_and_nothing_else() -> None:
+def test_in_a_pipe_there_is_the_answer_and_nothing_else(wording: Wording) -> None:
     """What the agent does goes to standard error, a line each; also what it says before a call."""
     streams = told(
         RunStarted(DESK, "scripted", "s"),
@@ -95,15 +96,15 @@ def test_in_a_pipe_there_is_the_answer_and_nothing_else() -> None:
     )
     assert streams.out == "All \x1b[1mdone.\n"
     assert streams.err == [
-        "desk: started on scripted",
-        "desk: I shall look.",
-        'desk: look(path="a.md", depth=2)',
+        wording,
+        wording,
+        wording,
         "desk: look ok, 0.2 s",
-        "desk: done, 1,200 tokens in, 34 out",
+        wording,
     ]
 
 
-def test_on_a_terminal_the_text_streams() -> None:
+def test_on_a_terminal_the_text_streams(wording: Wording) -> None:
     """Each piece at once, each remark on a line of its own; the answer is not printed twice."""
     streams = told(
         TextDelta(DESK, "I shall "),
@@ -115,7 +116,7 @@ def test_on_a_terminal_the_text_streams() -> None:
         terminal=True,
         answer="All\tdone.\x1b[2J",
     )
-    assert streams.out == "I shall look.\nAll\tdone.\\x1b[2J\n"
+    assert streams.out == wording
 
 
 def test_a_question_begins_on_a_line_of_its_own() -> None:
@@ -130,7 +131,7 @@ def test_an_answer_that_was_not_streamed_is_printed(answer: str, printed: str) -
     assert streams.out == f"Well\n{printed}"
 
 
-def test_nested_agents_say_what_they_say_on_standard_error() -> None:
+def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> None:
     """Their answer is the result of a call, so it is not told twice."""
     streams = told(
         TextDelta(CHILD, "Let me see"),
@@ -141,9 +142,9 @@ def test_nested_agents_say_what_they_say_on_standard_error() -> None:
     )
     assert streams.out == ""
     assert streams.err == [
-        "desk/research: Let me see",
-        "desk/research: look()",
-        "desk/research: done, 0 tokens in, 0 out",
+        wording,
+        wording,
+        wording,
     ]
 
 
@@ -229,13 +230,12 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
     assert streams.err == []
 
 
-def test_a_wait_is_told_with_its_owner_and_its_end() -> None:
+def test_a_wait_is_told_with_its_owner_and_its_end(wording: Wording) -> None:
     """In one line, before it begins, so that a run does not stand still without a word."""
     owner = ClaimOwner("night", "resp_1", "call_0", "desk-host - 4711 0")
     event = CallWaits.of(DESK, EffectAwaited("night", "resp_2", "call_0", "pay", "shop:pay:7", owner, NOON))
     (line,) = told(event, terminal=False).err
-    assert line.startswith("desk: pay waits for night/resp_1/call_0, process 4711 on desk-host, which has claimed")
-    assert "shop:pay:7; at most until 2026-01-05 12:00:00 UTC" in line
+    assert line == wording
     streams = Streams(terminal=False)
     JsonProgress(streams.screen, clock=FakeClock(NOON))(event)
     assert json.loads(streams.out) == {

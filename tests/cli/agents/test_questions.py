@@ -13,6 +13,7 @@ from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.cli.agents.questions import TerminalAsker, argument_lines, question_fields, shown_value
 from handrail.cli.screen import Screen
 from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
+from tests.wording import Wording
 
 
 def call_of(arguments: dict[str, Any] | None = None, **changed: Any) -> GatedCall:
@@ -71,10 +72,10 @@ def test_each_answer_has_its_key(ask: Ask, answers: list[str], answer: Answer) -
     assert ask(answers)[0] == answer
 
 
-def test_the_end_of_the_input_is_a_no(ask: Ask) -> None:
+def test_the_end_of_the_input_is_a_no(ask: Ask, wording: Wording) -> None:
     """Nobody has said yes."""
     answer, dialogue = ask([ENDS_INPUT])
-    assert answer == Answer("no", reason="the input ended before the question was answered")
+    assert answer == Answer("no", reason=wording)
     assert dialogue.screen.endswith("\n")
 
 
@@ -97,17 +98,17 @@ def test_a_question_can_wait_if_the_session_is_kept(ask: Ask, can_wait: bool, ve
     assert ("give --store" in dialogue.screen) != can_wait
 
 
-def test_a_question_shows_all_that_a_person_must_know(ask: Ask) -> None:
+def test_a_question_shows_all_that_a_person_must_know(ask: Ask, wording: Wording) -> None:
     """Who calls, what, from where, with what, and what policies want to have asked."""
     _, dialogue = ask(["y\n"], call_of({"path": "a.md", "size": 3}, asks=("is this order paid?",)))
     assert dialogue.lines == [
-        "approve?   desk/research wants to call write_file",
+        wording,
         "effect     state",
-        "origin     toolset files (built-in)",
-        "asked by   is this order paid?",
-        'arguments  path = "a.md"',
+        wording,
+        wording,
+        wording,
         "           size = 3",
-        "May it run? [y = yes, n = no, a = always with these arguments, r = always this tool]",
+        wording,
     ]
 
 
@@ -152,9 +153,9 @@ def test_values_are_shown_as_json_without_what_a_terminal_obeys(value: object, s
     assert shown_value(value) == shown
 
 
-def test_a_name_of_an_argument_cannot_forge_a_line() -> None:
+def test_a_name_of_an_argument_cannot_forge_a_line(wording: Wording) -> None:
     """Servers of tools choose names too."""
-    assert argument_lines({"path\neffect read": 1}) == ["path\\neffect read = 1"]
+    assert argument_lines({wording: 1}) == [wording]
     fields = question_fields(call_of({}, tool="rm\neffect", origin="x\ny", asks=("p\nq",)))
     assert [value for _, value in fields if "\n" in value] == []
     assert dict(fields)["arguments"] == "none"
@@ -165,7 +166,7 @@ def test_what_is_not_known_is_not_shown() -> None:
     assert [name for name, _ in question_fields(call_of(origin=""))] == ["approve?", "effect", "arguments"]
 
 
-def test_a_path_is_shown_with_what_it_leads_to() -> None:
+def test_a_path_is_shown_with_what_it_leads_to(wording: Wording) -> None:
     """Cut like other values, and without what a terminal obeys."""
     call = call_of({"path": "l", "limit": 3}, reached={"path": "x/\x1b[2Jask.txt"})
-    assert question_fields(call)[-1] == ("arguments", 'path = "l" -> "x/\\u001b[2Jask.txt"\nlimit = 3')
+    assert question_fields(call)[-1] == ("arguments", wording)

@@ -18,6 +18,7 @@ from cyclopts import App
 from handrail.cli import application, main, sessions
 from handrail.store import Store
 from tests.cli.desk import ENTRY, SESSION, Command, effect
+from tests.wording import Wording
 
 
 def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
@@ -180,13 +181,13 @@ def test_a_reader_that_has_gone_is_noticed_in_this_process(
 
 
 def test_output_that_cannot_be_written_is_told(
-    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wording: Wording
 ) -> None:
     """A full disk behind `>` must not look like success."""
     with open("/dev/full", "w") as stream:  # noqa: PTH123 - a device
         monkeypatch.setattr(sys, "stdout", stream)
         assert main(["sessions", "list", "--store", url]) == 1
-    assert "the output cannot be written: " in capsys.readouterr().err
+    assert capsys.readouterr().err == wording
 
 
 def test_the_command_runs_as_a_process(url: str) -> None:

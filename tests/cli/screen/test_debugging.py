@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from handrail.cli.screen import is_set, without_option
 from tests.cli.agent_folders import noting, write
-from tests.cli.desk import Command, Ran
-
-Run = Callable[..., Ran]
+from tests.cli.desk import Command, Run
 
 TRACEBACK = "Traceback (most recent call last):"
 

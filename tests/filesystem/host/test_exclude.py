@@ -11,6 +11,7 @@ from handrail.errors import PathConflictError, PathEscapeError, PathNotFoundErro
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded
 from tests.filesystem.disks import picture
+from tests.wording import Wording
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def fs(tmp_path: Path) -> Generator[HostFilesystem]:
         yield filesystem
 
 
-def test_hidden_files_are_neither_listed_nor_read(fs: HostFilesystem) -> None:
+def test_hidden_files_are_neither_listed_nor_read(fs: HostFilesystem, wording: Wording) -> None:
     """They are as if they were not there, also through a link."""
     assert [stat.path for stat in fs.list()] == ["docs", "kept", "only", "src", "to key"]
     assert not [stat.path for stat in fs.glob("**") if "key" in stat.path.partition("/")[2] or ".git" in stat.path]
@@ -75,8 +76,9 @@ def test_hidden_files_are_neither_listed_nor_read(fs: HostFilesystem) -> None:
     for path in ("docs/secret.key", ".git/config", "to key"):
         with pytest.raises(PathNotFoundError):
             fs.read_text(path)
-    with pytest.raises(PathNotFoundError, match=r"The folder '\.' exists"):
+    with pytest.raises(PathNotFoundError) as raised:
         fs.stat(".git/hooks/x")
+    assert str(raised.value) == wording
 
 
 HIDDEN: dict[str, Callable[[HostFilesystem], object]] = {
@@ -93,21 +95,23 @@ HIDDEN: dict[str, Callable[[HostFilesystem], object]] = {
 
 @pytest.mark.parametrize("change", HIDDEN.values(), ids=HIDDEN)
 def test_hidden_files_are_not_changed(
-    fs: HostFilesystem, tmp_path: Path, change: Callable[[HostFilesystem], object]
+    fs: HostFilesystem, tmp_path: Path, change: Callable[[HostFilesystem], object], wording: Wording
 ) -> None:
     """The refusal names the pattern, and nothing changes."""
     before = picture(tmp_path / "root")
-    with pytest.raises(PathConflictError, match=r"because of the exclude pattern '(\.git|\*\.key)'"):
+    with pytest.raises(PathConflictError) as raised:
         change(fs)
+    assert str(raised.value) == wording
     assert picture(tmp_path / "root") == before
 
 
-def test_what_is_not_included_is_refused_with_the_patterns(tmp_path: Path) -> None:
+def test_what_is_not_included_is_refused_with_the_patterns(tmp_path: Path, wording: Wording) -> None:
     """The message says where to write instead."""
     root = tmp_path / "root"
     root.mkdir()
     with HostFilesystem(root, journal=tmp_path / "journal", include=["docs/**"]) as fs:
         fs.write_text("docs/a.md", "x")
-        with pytest.raises(PathConflictError, match=r"because of the include patterns 'docs/\*\*'"):
+        with pytest.raises(PathConflictError) as raised:
             fs.write_text("src/a.md", "x")
+        assert str(raised.value) == wording
         assert [stat.path for stat in fs.glob("**")] == ["docs", "docs/a.md"]

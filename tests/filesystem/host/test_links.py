@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from handrail.errors import FilesystemError, PathConflictError, PathEscapeError
 from handrail.filesystem import FileStat, HostFilesystem, PathFilter, excluding
 from handrail.filesystem.path_filters import ExcludedPaths
 from tests.filesystem.disks import Nth, WatchedDisk, picture, quiet
+from tests.wording import Wording
 
 
 @pytest.fixture
@@ -42,13 +43,6 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def fs(root: Path, tmp_path: Path) -> Generator[HostFilesystem]:
-    """The tree, opened."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
-        yield filesystem
-
-
 @pytest.mark.parametrize(
     "path",
     ["to file", "to link", "to folder/a.md", "docs/up", "docs/deep/over", "absolute/a.md", "to root/to folder/a.md"],
@@ -62,7 +56,7 @@ def test_link_that_stays_inside_is_followed(fs: HostFilesystem, root: Path, path
 
 
 @pytest.mark.parametrize("path", ["out/secret", "out absolute/secret", "out file", "out by folder/secret", "out/new"])
-def test_link_that_leaves_the_root_is_refused(fs: HostFilesystem, tmp_path: Path, path: str) -> None:
+def test_link_that_leaves_the_root_is_refused(fs: HostFilesystem, tmp_path: Path, path: str, wording: Wording) -> None:
     """Whatever is asked; and the message does not say where it leads."""
     before = picture(tmp_path / "outside")
     operations: tuple[Callable[[], object], ...] = (
@@ -72,8 +66,9 @@ def test_link_that_leaves_the_root_is_refused(fs: HostFilesystem, tmp_path: Path
         lambda: fs.make_folder(path),
     )
     for operation in operations:
-        with pytest.raises(PathEscapeError, match="leads out of the root") as caught:
+        with pytest.raises(PathEscapeError) as caught:
             operation()
+        assert str(caught.value) == wording
         assert "outside" not in str(caught.value)
     assert picture(tmp_path / "outside") == before
 
@@ -84,12 +79,12 @@ def test_links_in_a_circle_are_told(fs: HostFilesystem) -> None:
         fs.read_text("circle")
 
 
-def test_listing_tells_of_links_and_glob_does_not_follow_them(fs: HostFilesystem) -> None:
+def test_listing_tells_of_links_and_glob_does_not_follow_them(fs: HostFilesystem, wording: Wording) -> None:
     """A linked folder can be listed under its own path."""
     assert fs.list("to folder") == (
         FileStat("to folder/a.md", "file", 1),
         FileStat("to folder/deep", "folder", 0),
-        FileStat("to folder/up", "symlink", 0),
+        FileStat(wording, "symlink", 0),
     )
     assert not fs.glob("to folder/**")
     assert fs.exists("out")
@@ -113,10 +108,11 @@ def test_writing_to_a_link_that_leads_nowhere_makes_its_target(fs: HostFilesyste
     assert (root / "dangling").is_symlink()
 
 
-def test_folder_is_not_moved_into_itself_by_a_link(fs: HostFilesystem) -> None:
+def test_folder_is_not_moved_into_itself_by_a_link(fs: HostFilesystem, wording: Wording) -> None:
     """What counts is where the link leads."""
-    with pytest.raises(PathConflictError, match="cannot be moved into itself"):
+    with pytest.raises(PathConflictError) as raised:
         fs.move("docs", "to folder/deep/docs")
+    assert str(raised.value) == wording
 
 
 OPERATIONS: dict[str, Callable[[HostFilesystem], object]] = {
@@ -221,11 +217,11 @@ def test_link_resolves_to_what_it_leads_to(fs: HostFilesystem, path: str, follow
         assert (each.resolve(path), each.resolve(path, follow=False)) == (followed, itself)
 
 
-def test_link_is_left_out_of_searches_with_what_it_leads_to(fs: HostFilesystem) -> None:
+def test_link_is_left_out_of_searches_with_what_it_leads_to(fs: HostFilesystem, wording: Wording) -> None:
     """And by its own name."""
     for pattern in ("docs/a.md", "to link"):
         path_filter = PathFilter(searching=(ExcludedPaths((pattern,)),))
-        assert fs.filtered(path_filter).unsearched("to link") == f"the exclude pattern {pattern!r}"
+        assert fs.filtered(path_filter).unsearched("to link") == wording
 
 
 @pytest.mark.parametrize("path, error", [("out/x", PathEscapeError), ("circle", PathConflictError)])

@@ -15,6 +15,7 @@ from handrail.filesystem import FileStart, FileStat, Filesystem
 from handrail.transaction import Snapshotable
 from handrail.turns import HasTurn
 from tests.filesystem.stores import tree_of
+from tests.wording import Wording
 
 Make = Callable[..., Filesystem]
 FILES: Mapping[str, str | bytes] = {"notes/plan.md": "1. look\n", "notes/old/a.md": "a", "data.bin": b"\xff\x00"}
@@ -121,12 +122,15 @@ def test_no_operation_leaves_the_root(make: Make, operation: Callable[[Filesyste
 
 @pytest.mark.parametrize("operation", [*READING, "stat", "list", "remove", "move from"])
 @pytest.mark.parametrize("path", ["absent.md", "notes/absent/deep.md", "data.bin/below"])
-def test_what_does_not_exist_is_named_with_the_nearest_that_does(make: Make, operation: str, path: str) -> None:
+def test_what_does_not_exist_is_named_with_the_nearest_that_does(
+    make: Make, operation: str, path: str, wording: Wording
+) -> None:
     """The error is a `FileNotFoundError` too, and says where to look."""
     fs = make(FILES)
     before = tree_of(fs)
-    with pytest.raises(PathNotFoundError, match="there is no file or folder") as caught:
+    with pytest.raises(PathNotFoundError) as caught:
         OPERATIONS[operation](fs, path)
+    assert str(caught.value) == wording
     assert isinstance(caught.value, FileNotFoundError)
     assert caught.value.path == path
     told = {"absent.md": "'.'", "notes/absent/deep.md": "'notes'", "data.bin/below": "'data.bin' is a file"}
@@ -167,30 +171,32 @@ def test_operation_in_the_way_of_another_entry_is_refused(make: Make, operation:
     assert tree_of(fs) == before
 
 
-def test_bytes_that_are_no_text_are_not_read_as_text(make: Make) -> None:
+def test_bytes_that_are_no_text_are_not_read_as_text(make: Make, wording: Wording) -> None:
     """The error names the byte and the way to read it."""
-    with pytest.raises(
-        FilesystemError, match=r"'data.bin' is not UTF-8 text \(byte 0xff at 0\). Read it with read_bytes"
-    ):
+    with pytest.raises(FilesystemError) as raised:
         make(FILES).read_text("data.bin")
+    assert str(raised.value) == wording
 
 
-def test_lone_surrogate_is_not_written(make: Make) -> None:
+def test_lone_surrogate_is_not_written(make: Make, wording: Wording) -> None:
     """UTF-8 has no bytes for half a character; the file stays as it was."""
     fs = make({"a.md": "kept"})
-    with pytest.raises(FilesystemError, match=r"lone surrogate \(U\+D800 at character 3\)"):
+    with pytest.raises(FilesystemError) as raised:
         fs.write_text("a.md", "abc\ud800")
+    assert str(raised.value) == wording
     assert fs.read_text("a.md") == "kept"
 
 
-def test_text_and_bytes_are_not_taken_for_each_other(make: Make) -> None:
+def test_text_and_bytes_are_not_taken_for_each_other(make: Make, wording: Wording) -> None:
     """The error names the other method; a number is no data at all."""
     fs = make()
     anything = cast("Any", fs)
-    with pytest.raises(TypeError, match="write_bytes takes bytes"):
+    with pytest.raises(TypeError) as raised:
         anything.write_text("a", b"bytes")
-    with pytest.raises(TypeError, match="write_text takes a string"):
+    assert str(raised.value) == wording
+    with pytest.raises(TypeError) as raised:
         anything.write_bytes("a", "text")
+    assert str(raised.value) == wording
     with pytest.raises(TypeError, match="not int"):
         anything.write_bytes("a", 5)
     assert fs.list() == ()
@@ -247,22 +253,24 @@ def test_moving_a_folder_takes_everything_in_it_along(make: Make) -> None:
     assert set(tree_of(fs)) == moved | {"archive/notes/empty", "data.bin"}
 
 
-def test_folder_is_not_moved_into_itself(make: Make) -> None:
+def test_folder_is_not_moved_into_itself(make: Make, wording: Wording) -> None:
     """It would hold itself; nothing changes."""
     fs = make(FILES)
     before = tree_of(fs)
-    with pytest.raises(PathConflictError, match="'notes/inner' lies inside 'notes'"):
+    with pytest.raises(PathConflictError) as raised:
         fs.move("notes", "notes/inner")
+    assert str(raised.value) == wording
     assert tree_of(fs) == before
 
 
-def test_folder_is_not_moved_where_its_paths_would_be_too_long(make: Make) -> None:
+def test_folder_is_not_moved_where_its_paths_would_be_too_long(make: Make, wording: Wording) -> None:
     """All new paths are judged before anything moves."""
     deep = "/".join(["d" * 200] * 15)
     fs = make({f"a/{deep}/file": "x"})
     before = tree_of(fs)
-    with pytest.raises(PathEscapeError, match="longer than 4095 bytes"):
+    with pytest.raises(PathEscapeError) as raised:
         fs.move("a", "/".join(["e" * 200] * 10))
+    assert str(raised.value) == wording
     assert tree_of(fs) == before
 
 

@@ -19,6 +19,7 @@ from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, UNREAD, TreeScan, scan_tree, statuses
 from tests.filesystem.shadow.test_git import script
 from tests.filesystem.shadow_trees import fill, picture
+from tests.wording import Wording
 
 
 @pytest.fixture
@@ -68,11 +69,12 @@ def test_what_cannot_be_read_is_named(name: str, root: Path, shadow: ShadowRepos
     shadow.snapshot()
 
 
-def test_a_root_that_cannot_be_read_is_named(root: Path, shadow: ShadowRepository) -> None:
+def test_a_root_that_cannot_be_read_is_named(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
     """It is opened up by a restore alone."""
     root.chmod(0)
-    with pytest.raises(FilesystemError, match=r"cannot open '\.': Permission denied"):
+    with pytest.raises(FilesystemError) as raised:
         shadow.snapshot()
+    assert str(raised.value) == wording
     root.chmod(0o755)
 
 
@@ -108,7 +110,9 @@ def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path
     assert picture(root) == before
 
 
-def test_a_full_disk_is_named_and_the_restore_goes_on_later(root: Path, shadow: ShadowRepository) -> None:
+def test_a_full_disk_is_named_and_the_restore_goes_on_later(
+    root: Path, shadow: ShadowRepository, wording: Wording
+) -> None:
     """The tree is between two states, which the message says; to restore again finishes."""
     (root / "big").write_bytes(os.urandom(300_000))
     before = picture(root)
@@ -118,8 +122,9 @@ def test_a_full_disk_is_named_and_the_restore_goes_on_later(root: Path, shadow: 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(FilesystemError, match="cannot restore 'big': File too large"):
+        with pytest.raises(FilesystemError) as raised:
             shadow.restore(snapshot)
+        assert str(raised.value) == wording
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     shadow.restore(snapshot)
@@ -144,24 +149,26 @@ def test_a_file_that_changes_once_is_read_again(root: Path, scratch: Path) -> No
     assert (root / "secret").read_text() == "changed more\n"
 
 
-def test_a_file_that_keeps_changing_is_named(root: Path, scratch: Path) -> None:
+def test_a_file_that_keeps_changing_is_named(root: Path, scratch: Path, wording: Wording) -> None:
     """After a few attempts; no snapshot is taken."""
     change = f"echo more >> {root}/secret"
     shadow = ShadowRepository(root, scratch / "shadow.git", git=script(scratch, "hash-object", change))
     shadow.snapshot()
     (root / "secret").write_text("changed ")
-    with pytest.raises(FilesystemError, match="'secret' keeps changing while it is read; stop what writes to it"):
+    with pytest.raises(FilesystemError) as raised:
         shadow.snapshot()
+    assert str(raised.value) == wording
 
 
-def test_folders_nested_too_deep_are_refused(root: Path, shadow: ShadowRepository) -> None:
+def test_folders_nested_too_deep_are_refused(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
     """Before descriptors and stack are used up."""
     inner = root
     for _ in range(MAX_TREE_DEPTH + 1):
         inner /= "d"
     inner.mkdir(parents=True)
-    with pytest.raises(FilesystemError, match=f"nested more than {MAX_TREE_DEPTH} deep, beginning with 'd/d/"):
+    with pytest.raises(FilesystemError) as raised:
         shadow.snapshot()
+    assert str(raised.value) == wording
 
 
 @contextmanager
@@ -240,14 +247,15 @@ def test_what_goes_away_while_a_folder_is_listed_is_passed_over(scratch: Path) -
         assert [first, *(name for name, _ in listing)] == [first]
 
 
-def test_what_is_no_folder_cannot_be_listed(scratch: Path) -> None:
+def test_what_is_no_folder_cannot_be_listed(scratch: Path, wording: Wording) -> None:
     """The error names the path, as for all that cannot be read."""
     (scratch / "file").touch()
-    with open_root(scratch / "file") as disk, pytest.raises(FilesystemError, match="cannot read 'file': Not a dir"):
+    with open_root(scratch / "file") as disk, pytest.raises(FilesystemError) as raised:
         list(statuses(disk.root, "file"))
+    assert str(raised.value) == wording
 
 
-def test_a_git_that_dies_while_it_is_read_is_named(root: Path, scratch: Path) -> None:
+def test_a_git_that_dies_while_it_is_read_is_named(root: Path, scratch: Path, wording: Wording) -> None:
     """The tree is between two states, which the message says; to restore again finishes."""
     (root / "big").write_bytes(os.urandom(3_000_000))
     before = picture(root)
@@ -255,13 +263,16 @@ def test_a_git_that_dies_while_it_is_read_is_named(root: Path, scratch: Path) ->
     snapshot = shadow.snapshot()
     (root / "big").unlink()
     dying = script(scratch, "--batch", 'git "$@" | dd bs=65536 count=20 2>/dev/null; exit 0')
-    with pytest.raises(FilesystemError, match="cannot restore 'big': git ended before its work was done"):
+    with pytest.raises(FilesystemError) as raised:
         ShadowRepository(root, shadow.git_dir, git=dying).restore(snapshot)
+    assert str(raised.value) == wording
     shadow.restore(snapshot)
     assert picture(root) == before
 
 
-def test_a_root_that_was_opened_up_for_nothing_is_closed_again(root: Path, shadow: ShadowRepository) -> None:
+def test_a_root_that_was_opened_up_for_nothing_is_closed_again(
+    root: Path, shadow: ShadowRepository, wording: Wording
+) -> None:
     """A restore that finds something lost gives back the modes that it had to change."""
     snapshot = shadow.snapshot()
     (root / "secret").unlink()
@@ -269,7 +280,8 @@ def test_a_root_that_was_opened_up_for_nothing_is_closed_again(root: Path, shado
         if path.parent.name + path.name != snapshot:
             path.unlink()
     root.chmod(0o500)
-    with pytest.raises(FilesystemError, match="has lost what the snapshot needs"):
+    with pytest.raises(FilesystemError) as raised:
         shadow.restore(snapshot)
+    assert str(raised.value) == wording
     assert stat.S_IMODE(root.stat().st_mode) == 0o500
     root.chmod(0o755)

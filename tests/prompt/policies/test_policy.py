@@ -10,6 +10,7 @@ from inline_snapshot import snapshot
 from handrail.errors import PromptValidationError
 from handrail.prompt import PolicyDecision, ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
 from handrail.prompt.policies.policy import check_policy
+from tests.wording import Wording
 
 
 class Always:
@@ -51,12 +52,14 @@ def test_a_decision_is_one_of_three() -> None:
     assert [decision.allowed for decision in decisions] == [True, False, False]
 
 
-def test_a_refusal_needs_its_reason_and_a_question_its_words() -> None:
+def test_a_refusal_needs_its_reason_and_a_question_its_words(wording: Wording) -> None:
     """The model, or a person, must have something to read."""
-    with pytest.raises(ValueError, match="deny needs a reason"):
+    with pytest.raises(ValueError) as raised:
         PolicyDecision.deny(" ")
-    with pytest.raises(ValueError, match="ask needs the question"):
+    assert str(raised.value) == wording
+    with pytest.raises(ValueError) as raised:
         PolicyDecision.ask("")
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("policy", [Always(), ReadBeforeWritePolicy()])

@@ -12,6 +12,7 @@ from inline_snapshot import snapshot
 from handrail.errors import DumpError, PromptValidationError, SchemaError
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolExample, ToolResult
 from tests.prompt.samples import Found, Lookup, look_up, lookup_tool
+from tests.wording import Wording
 
 UNCHECKED: Any = Tool
 
@@ -88,9 +89,9 @@ def test_names_that_every_provider_takes_are_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Lookup", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5])
-def test_other_names_are_refused(name: object) -> None:
+def test_other_names_are_refused(name: object, wording: Wording) -> None:
     """A name that breaks the rule is refused, with the rule."""
-    assert "is not 1 to 64 lower-case letters, digits, '_' and '-'" in str(refused(name=name))
+    assert str(refused(name=name)) == wording
 
 
 def test_a_refused_name_comes_with_one_that_is_right() -> None:
@@ -258,10 +259,11 @@ def test_examples_fit_the_schema() -> None:
     assert isinstance(error.__cause__, DumpError)
 
 
-def test_examples_of_a_tool_without_types_say_none() -> None:
+def test_examples_of_a_tool_without_types_say_none(wording: Wording) -> None:
     """Where there are no parameters and no value, the example has none either."""
     nothing = ToolExample(description="Just so", input=None, output=None)
     tool = Tool[None, None](name="ping", description="Pings.", examples=(nothing,))
     assert tool.examples == (nothing,)
-    with pytest.raises(PromptValidationError, match="the input of example 1 is 5; it must be None"):
+    with pytest.raises(PromptValidationError) as raised:
         UNCHECKED[None, None](name="ping", description="Pings.", examples=(example(input=5, output=None),))
+    assert str(raised.value) == wording

@@ -28,6 +28,7 @@ from handrail.testing import FakeClock
 from tests.runtime.bench import ASKS, Decides, Kept, Note, call, events, executor, tool
 from tests.runtime.worlds import EFFECTS, World
 from tests.store.stores import STORES
+from tests.wording import Wording
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -94,14 +95,14 @@ def test_an_id_without_a_reply_is_used_once_in_a_stored_session(world: World, na
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_an_empty_id_without_a_reply_names_nothing(world: World, *, is_stored: bool) -> None:
+def test_an_empty_id_without_a_reply_names_nothing(world: World, wording: Wording, *, is_stored: bool) -> None:
     """Such a call is not known again, so it runs each time; one that acts outside is refused, unless it has a key."""
     with world.session() if is_stored else Session(session_id="s") as session:
         door = world.executor(session)
         for name in ("look", "change", "pay"):
             assert [door.execute(call(name, name, id="")).replayed for _ in range(2)] == [False, name == "pay"]
         for _ in range(2):
-            assert "no id that would identify a repeat" in door.execute(call("send", id="")).content
+            assert door.execute(call("send", id="")).content == wording
     assert world.done == ["look", "look", "change", "change", "pay"]
 
 
@@ -262,7 +263,7 @@ def test_calls_made_inside_others_are_named_by_these(world: World) -> None:
     assert world.done == ["a", "b"]
 
 
-def test_no_reply_that_a_program_states_names_the_calls_inside_another(world: World) -> None:
+def test_no_reply_that_a_program_states_names_the_calls_inside_another(world: World, wording: Wording) -> None:
     """Whatever its characters, a top-level call is not answered by a nested one; the mark of those is refused."""
 
     def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -277,8 +278,9 @@ def test_no_reply_that_a_program_states_names_the_calls_inside_another(world: Wo
             message = door.execute(call("send", text, id="inside"), reply=reply)
             assert (message.success, message.replayed) == (True, False)
         for reply in ("@day-1/7", "@8", "@"):
-            with pytest.raises(ValueError, match="does not begin with '@'"):
+            with pytest.raises(ValueError) as raised:
                 door.execute(call("send", "a", id="inside"), reply=reply)
+            assert str(raised.value) == wording
     assert world.done == ["a", "b", "a", "b"]
 
 
@@ -315,12 +317,13 @@ def test_a_postponed_call_is_not_recorded_and_runs_when_it_is_made_again(world: 
 
 
 @pytest.mark.parametrize("reply", ["", "a\0b", "\ud800", "x" * 501, 7])
-def test_a_reply_that_names_nothing_is_refused(world: World, reply: Any) -> None:
+def test_a_reply_that_names_nothing_is_refused(world: World, reply: Any, wording: Wording) -> None:
     """It could not be looked up."""
     with world.session() as session:
         door = world.executor(session)
-        with pytest.raises(ValueError, match="names a reply of the model"):
+        with pytest.raises(ValueError) as raised:
             door.execute(call("change", "a"), reply=reply)
+        assert str(raised.value) == wording
         assert len(session[ToolInvoked]) == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -13,14 +12,13 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectUncertain, LeaseLostError, ToolValidationError
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Append, SliceView
 from handrail.testing import FakeClock
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, soon, tool
+from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, soon, tool
+from tests.wording import Wording
 
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
-Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text.split()[0])
 """The first word is the key, so that calls with other arguments can have the same."""
 
@@ -48,14 +46,14 @@ def door_of(service: Any, ledger: EffectLedger | None = None, **options: Any) ->
 
 @both_ways
 @pytest.mark.requirement("S-07c")
-def test_a_key_with_other_arguments_is_a_conflict_and_never_a_replay(way: Run) -> None:
+def test_a_key_with_other_arguments_is_a_conflict_and_never_a_replay(way: Run, wording: Wording) -> None:
     """The same key stands for one set of arguments."""
     service = Service()
     door = door_of(service)
     assert way(door, call("pay", "A 10")).success
     message = way(door, call("pay", "A 20"))
     assert not message.success
-    assert "already belongs to a call of pay with other arguments" in message.content
+    assert message.content == wording
     assert service.done == ["A 10"]
 
 
@@ -71,7 +69,7 @@ def test_a_failed_effect_leaves_its_key_free_for_mended_arguments(way: Run) -> N
 
 
 @pytest.mark.requirement("S-07b")
-def test_a_busy_effect_is_told_where_the_tool_does_not_wait() -> None:
+def test_a_busy_effect_is_told_where_the_tool_does_not_wait(wording: Wording) -> None:
     """`on_busy="reject"`: the other call goes on, this one is not run."""
     started, release = threading.Event(), threading.Event()
 
@@ -91,7 +89,7 @@ def test_a_busy_effect_is_told_where_the_tool_does_not_wait() -> None:
         release.set()
         assert paying.result().success
     assert not message.success
-    assert "is already running in another call" in message.content
+    assert message.content == wording
 
 
 @both_ways
@@ -119,14 +117,14 @@ def test_a_busy_effect_is_told_when_the_deadline_passes(way: Run) -> None:
 
 @both_ways
 @pytest.mark.requirement("S-07d")
-def test_an_uncertain_effect_is_not_run_again(way: Run) -> None:
+def test_an_uncertain_effect_is_not_run_again(way: Run, wording: Wording) -> None:
     """The handler cannot tell, so nobody may repeat it by accident."""
     service = Service(error=EffectUncertain("the line went dead"))
     door = door_of(service)
     first = way(door, call("pay", "A"))
-    assert first.content.startswith("the line went dead. Whether pay took effect is unknown, so it is not run again.")
+    assert first.content == wording
     message = way(door, call("pay", "A"))
-    assert "it is not known whether it took effect (the line went dead)" in message.content
+    assert message.content == wording
     assert service.done == ["A"]
 
 
@@ -214,7 +212,7 @@ def test_an_empty_result_is_replayed_as_it_was(text: str) -> None:
     assert (second.replayed, second.result) == (True, first.result)
 
 
-def test_a_result_that_cannot_be_kept_says_so_when_it_is_replayed() -> None:
+def test_a_result_that_cannot_be_kept_says_so_when_it_is_replayed(wording: Wording) -> None:
     """The effect has happened, so the key is never freed; only the value is gone."""
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -224,10 +222,10 @@ def test_a_result_that_cannot_be_kept_says_so_when_it_is_replayed() -> None:
     assert door.execute(call("pay", "A", id="1")).success
     again = door.execute(call("pay", "A", id="2"))
     assert again.replayed
-    assert again.content == "paid (This was done before, and is not done again. Its value could not be stored.)"
+    assert again.content == wording
 
 
-def test_a_result_of_the_wrong_type_is_done_all_the_same() -> None:
+def test_a_result_of_the_wrong_type_is_done_all_the_same(wording: Wording) -> None:
     """The handler has run: its effect is not repeated because it answered badly."""
     runs: list[str] = []
 
@@ -237,7 +235,7 @@ def test_a_result_of_the_wrong_type_is_done_all_the_same() -> None:
 
     door = door_of(pay)
     assert not door.execute(call("pay", "A", id="1")).success
-    assert "pay was done, but its handler returned no result" in door.execute(call("pay", "A", id="2")).content
+    assert door.execute(call("pay", "A", id="2")).content == wording
     assert runs == ["A"]
 
 
@@ -262,7 +260,7 @@ def test_strategy_none_always_runs() -> None:
     assert events(door)[0].effect_key is None
 
 
-def test_a_handler_that_lost_its_lease_is_told_and_undone() -> None:
+def test_a_handler_that_lost_its_lease_is_told_and_undone(wording: Wording) -> None:
     """The effect has passed to another owner: its beat says so, and what it did to state is undone."""
     clock = FakeClock()
     ledger = EffectLedger(clock=clock)
@@ -280,7 +278,7 @@ def test_a_handler_that_lost_its_lease_is_told_and_undone() -> None:
 
     door = door_of(pay, ledger, session=Session(session_id="s"), clock=clock)
     message = door.execute(call("pay", "A"))
-    assert "has been lost" in message.content
+    assert message.content == wording
     assert door.environment.session[Kept].all() == ()
     assert door.execute(call("pay", "A", id="2")).replayed
 

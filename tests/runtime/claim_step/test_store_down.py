@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolMessage
+from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import EffectRow
-from tests.runtime.bench import BOTH_WAYS, Note, call, executor, tool
-
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
-Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
+from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
+from tests.wording import Wording
 
 
 def door_of(done: list[str], store: MemoryStore) -> ToolExecutor:
@@ -59,13 +53,13 @@ def test_a_store_that_is_down_before_the_handler_keeps_it_from_running(way: Run)
 
 
 @both_ways
-def test_a_store_that_is_down_after_the_handler_says_that_it_was_done(way: Run) -> None:
+def test_a_store_that_is_down_after_the_handler_says_that_it_was_done(way: Run, wording: Wording) -> None:
     """The effect has happened and is not asked for again; the state is undone."""
     store, done = FailingStore(), list[str]()
     door = door_of(done, store)
     store.down = {"replace"}
     message = way(door, call("pay", "A"))
-    assert message.content.startswith("pay was done, but that could not be recorded (OSError).")
+    assert message.content == wording
     assert door.environment.session[Note].all() == ()
     row = door.environment.effect_ledger.row("session:A", partition="s")
     assert row is not None

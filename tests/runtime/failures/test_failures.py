@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,11 +19,8 @@ from handrail.errors import (
     VisibilityExpansionRequired,
 )
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import ToolCall, ToolMessage
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, scribble, soon, tool
-
-both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
-Run = Callable[[Any, ToolCall], ToolMessage]
+from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, scribble, soon, tool
+from tests.wording import Wording
 
 
 def raising(error: BaseException) -> Any:
@@ -52,7 +48,7 @@ def _takes_one(params: Note) -> Note:
 
 @both_ways
 @pytest.mark.requirement("E-02")
-def test_calling_the_handler_wrongly_says_what_it_must_accept(way: Run) -> None:
+def test_calling_the_handler_wrongly_says_what_it_must_accept(way: Run, wording: Wording) -> None:
     """A signature can change after the tool was made; the call says what is due."""
 
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -62,19 +58,18 @@ def test_calling_the_handler_wrongly_says_what_it_must_accept(way: Run) -> None:
     handler.__code__ = _takes_one.__code__
     handler.__kwdefaults__ = None
     message = way(door, call("changed"))
-    assert message.content.startswith("changed could not be called: ")
-    assert message.content.endswith("Its handler must accept (params: Note, *, context: ToolContext).")
+    assert message.content == wording
 
 
 @both_ways
 @pytest.mark.requirement("E-07")
-def test_a_type_error_inside_the_handler_is_the_handlers_own(way: Run) -> None:
+def test_a_type_error_inside_the_handler_is_the_handlers_own(way: Run, wording: Wording) -> None:
     """Only the calling of the handler is judged by its signature."""
 
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         raise TypeError("text is no number")
 
-    assert way(executor(tool("add", handler)), call("add")).content == "add failed: TypeError: text is no number"
+    assert way(executor(tool("add", handler)), call("add")).content == wording
 
 
 @both_ways
@@ -114,11 +109,12 @@ def test_a_postponed_call_is_undone_and_raised_and_not_recorded(way: Run) -> Non
 
 @both_ways
 @pytest.mark.requirement("E-04")
-def test_a_deadline_error_ends_the_run_as_an_evaluation_error(way: Run) -> None:
+def test_a_deadline_error_ends_the_run_as_an_evaluation_error(way: Run, wording: Wording) -> None:
     """Whoever notices the deadline, the caller sees one exception."""
     door = executor(tool("late", raising(DeadlineExceededError("too late"))))
-    with pytest.raises(PromptEvaluationError, match="late: too late") as caught:
+    with pytest.raises(PromptEvaluationError) as caught:
         way(door, call("late"))
+    assert str(caught.value) == wording
     assert (caught.value.phase, caught.value.tool) == ("tool", "late")
     assert isinstance(caught.value.__cause__, DeadlineExceededError)
     assert len(events(door)) == 1
@@ -177,7 +173,7 @@ async def test_a_cancelled_call_is_undone_and_recorded() -> None:
 
 @both_ways
 @pytest.mark.requirement("E-06", "M-03e")
-def test_a_timeout_undoes_the_call_and_tells_the_model(way: Run) -> None:
+def test_a_timeout_undoes_the_call_and_tells_the_model(way: Run, wording: Wording) -> None:
     """The handler is left behind, and the model reads that its changes were undone."""
     release = threading.Event()
 
@@ -189,14 +185,14 @@ def test_a_timeout_undoes_the_call_and_tells_the_model(way: Run) -> None:
     door = executor(tool("slow", handler, timeout=timedelta(milliseconds=20)))
     message = way(door, call("slow"))
     release.set()
-    assert message.content == "slow was stopped after its timeout of 0.02 s, and its changes were undone."
+    assert message.content == wording
     assert door.environment.session[Kept].all() == ()
     assert [event.success for event in events(door)] == [False]
 
 
 @both_ways
 @pytest.mark.requirement("E-06", "S-07d")
-def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run) -> None:
+def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run, wording: Wording) -> None:
     """Nobody knows whether it took effect; the next call is told so instead of repeating it."""
     starts: list[str] = []
     release = threading.Event()
@@ -209,15 +205,15 @@ def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run) -> N
     door = executor(tool("charge", handler, effect="external", timeout=timedelta(milliseconds=20)))
     first, again = way(door, call("charge")), way(door, call("charge"))
     release.set()
-    assert "Whether charge took effect is unknown" in first.content
-    assert "it is not known whether it took effect" in again.content
+    assert first.content == wording
+    assert again.content == wording
     assert not again.success
     assert starts == ["hello"]
 
 
 @both_ways
 @pytest.mark.requirement("S-09", "E-04")
-def test_the_deadline_bounds_a_running_handler(way: Run) -> None:
+def test_the_deadline_bounds_a_running_handler(way: Run, wording: Wording) -> None:
     """A handler that hangs does not hold up the end of the run."""
     release = threading.Event()
 
@@ -226,19 +222,22 @@ def test_the_deadline_bounds_a_running_handler(way: Run) -> None:
         return ToolResult.ok(params)
 
     door = executor(tool("hang", handler), deadline=soon())
-    with pytest.raises(PromptEvaluationError, match="while the handler ran"):
+    with pytest.raises(PromptEvaluationError) as raised:
         way(door, call("hang"))
+    assert str(raised.value) == wording
     release.set()
     assert len(events(door)) == 1
 
 
 @both_ways
 @pytest.mark.requirement("E-07", "M-03b")
-def test_any_other_exception_is_logged_and_told_without_a_traceback(way: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_other_exception_is_logged_and_told_without_a_traceback(
+    way: Run, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """The developer finds the traceback in the log; the model reads type and message."""
     door = executor(tool("break", raising(LookupError("no such row"))))
     message = way(door, call("break"))
-    assert message.content == "break failed: LookupError: no such row"
+    assert message.content == wording
     assert "Traceback" not in message.content
     [logged] = [entry for entry in caplog.records if entry.name == "handrail.runtime"]
     assert logged.exc_info is not None
@@ -254,7 +253,7 @@ def test_an_endless_exception_message_is_cut() -> None:
 
 @both_ways
 @pytest.mark.requirement("M-06m", "M-03a")
-def test_a_result_of_the_wrong_type_fails_the_call(way: Run) -> None:
+def test_a_result_of_the_wrong_type_fails_the_call(way: Run, wording: Wording) -> None:
     """What the handler declares is what it must return; otherwise nothing of it stays."""
 
     def no_result(params: Note, *, context: ToolContext) -> Any:
@@ -266,7 +265,7 @@ def test_a_result_of_the_wrong_type_fails_the_call(way: Run) -> None:
         return ToolResult.ok(Kept("x"))
 
     door = executor(tool("bare", no_result), tool("wrong", wrong_value))
-    assert "returned a Note instead of a ToolResult" in way(door, call("bare")).content
+    assert way(door, call("bare")).content == wording
     assert "Note" in (content := way(door, call("wrong")).content)
     assert "Kept" in content
     assert door.environment.session[Kept].all() == ()
@@ -292,19 +291,21 @@ def test_an_async_handler_through_the_synchronous_entry_gets_a_loop() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_async_handler_through_the_synchronous_entry_on_a_loop_says_what_to_call() -> None:
+async def test_an_async_handler_through_the_synchronous_entry_on_a_loop_says_what_to_call(wording: Wording) -> None:
     """`execute` would stop the loop; the developer reads what to write instead."""
 
     async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         return ToolResult.ok(params)
 
-    with pytest.raises(PromptEvaluationError, match="await execute_async"):
+    with pytest.raises(PromptEvaluationError) as raised:
         executor(tool("free", handler)).execute(call("free"))
+    assert str(raised.value) == wording
 
 
-def test_the_handler_of_the_bench_scribbles() -> None:
+def test_the_handler_of_the_bench_scribbles(wording: Wording) -> None:
     """The test tools are what they claim to be: without files, scribble fails after it wrote to the session."""
     door = executor(tool("scribble", scribble))
-    with pytest.raises(UnboundResourceError, match="nothing is bound for Filesystem"):
+    with pytest.raises(UnboundResourceError) as raised:
         door.execute(call("scribble"))
+    assert str(raised.value) == wording
     assert door.environment.session[Kept].all() == ()

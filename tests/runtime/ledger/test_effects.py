@@ -11,6 +11,7 @@ import pytest
 
 from handrail.runtime.ledger.effects import Busy, Claimed, Conflict, EffectResult, Hit, JsonValue, ToolEffect, Unknown
 from handrail.store import ClaimOwner, EffectRow
+from tests.wording import Wording
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = EffectRow("s1", "session:pay:1", "0" * 31 + "7", "pay", "a" * 64, ClaimOwner(), "done", 3, NOW, completed_at=NOW)
@@ -49,13 +50,13 @@ def test_effect_has_the_fields_of_the_documents() -> None:
         effect.result_message = "changed"  # type: ignore[misc]
 
 
-def test_value_that_was_lost_is_told() -> None:
+def test_value_that_was_lost_is_told(wording: Wording) -> None:
     """A value that could not be serialised is marked, and a replay says so."""
     lost = ROW._replace(message="paid", value=None, exclude_value_from_context=True)
     effect = ToolEffect.of(lost)
     assert (effect.result_value, effect.value_unavailable, effect.exclude_value_from_context) == (None, True, True)
     assert Hit(lost).result == EffectResult("paid", None, exclude_value_from_context=True)
-    assert "Its value could not be stored" in Hit(lost).caveat
+    assert Hit(lost).caveat == wording
     assert Hit(ROW._replace(value=b"null")).caveat == ""
 
 
@@ -79,12 +80,12 @@ def _never(_: EffectRow) -> Future[None]:
     return Future()
 
 
-def test_refusals_tell_the_model_what_to_do() -> None:
+def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:
     """Each names the tool and the key, says that nothing was run, and what would be right."""
     busy, conflict = Busy(ROW, _never).message, Conflict(ROW).message
     unknown = Unknown(ROW._replace(status="unknown", note="its owner (call 1) gave no sign in time")).message
     assert all("pay" in message and "session:pay:1" in message for message in (busy, conflict, unknown))
-    assert "not run again. Try later with the same arguments" in busy
-    assert "with other arguments, which is done. Nothing was run." in conflict
-    assert "not known whether it took effect (its owner (call 1) gave no sign in time). It was not run again" in unknown
-    assert "took effect. It was not run again" in Unknown(ROW).message
+    assert busy == wording
+    assert conflict == wording
+    assert unknown == wording
+    assert Unknown(ROW).message == wording

@@ -24,6 +24,7 @@ from handrail.testing import FakeClock
 from tests.runtime import payments
 from tests.runtime.bench import executor
 from tests.runtime.payments import Card
+from tests.wording import Wording
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def test_refused_repeat_is_looked_at_anew_under_another_id(kept: Store) -> None:
 
 
 @pytest.mark.parametrize("reopen", [False, True])
-def test_four_equal_calls_of_one_reply_charge_once(kept: Store, *, reopen: bool) -> None:
+def test_four_equal_calls_of_one_reply_charge_once(kept: Store, wording: Wording, *, reopen: bool) -> None:
     """The model asked for them before it could learn of the first; also where a new process goes on with the reply."""
     bank = Bank()
     paying = bank.tool(reconcile=bank.find)
@@ -129,7 +130,7 @@ def test_four_equal_calls_of_one_reply_charge_once(kept: Store, *, reopen: bool)
             told += [ask(executor(paying, session=session), f"r1/c{number}").content for number in (3, 4)]
     assert bank.charges == ["call:r1/c1"]
     assert len({*told[1:]}) == 1
-    assert "has taken effect" in told[1]
+    assert told[1] == wording
 
 
 def test_equal_calls_of_one_reply_that_were_all_answered_are_effects_of_their_own(kept: Store) -> None:
@@ -178,7 +179,7 @@ def test_what_was_recorded_while_the_reconciler_looked_counts(
     assert message.success is (charges == 2)
 
 
-def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: Store) -> None:
+def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: Store, wording: Wording) -> None:
     """Somebody recorded that it happened, removed that record, and began it anew."""
     bank = Bank(True, False)
 
@@ -194,7 +195,7 @@ def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: 
         ask(door, "r1/c1")
         message = ask(door, "r2/c2")
     assert len(bank.charges) == 1
-    assert "it is not known whether it took effect" in message.content
+    assert message.content == wording
 
 
 def test_what_was_removed_while_the_reconciler_looked_stands_in_nobodys_way(kept: Store) -> None:
@@ -323,7 +324,9 @@ def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
 
 
 @pytest.mark.anyio
-async def test_equal_calls_that_have_both_started_before_either_is_unknown_both_run(kept: Store) -> None:
+async def test_equal_calls_that_have_both_started_before_either_is_unknown_both_run(
+    kept: Store, wording: Wording
+) -> None:
     """Nothing was unknown when they started; the next one is refused."""
     charges: list[str] = []
     both = asyncio.Event()
@@ -343,7 +346,7 @@ async def test_equal_calls_that_have_both_started_before_either_is_unknown_both_
         assert sorted(charges) == ["c1", "c2"]
         assert all("took effect is unknown" in message.content for message in messages)
         refused = await door.execute_async(ToolCall("c3", "pay", {"to": "ann"}), reply="r1")
-    assert "it is not known whether it took effect" in refused.content
+    assert refused.content == wording
     assert sorted(charges) == ["c1", "c2"]
 
 
@@ -367,7 +370,9 @@ repeats.ask(door, "r1/c1")
 """A process that ends in the middle of a payment."""
 
 
-def test_what_a_dead_process_left_running_is_unknown_wherever_the_session_is_stored(tmp_path: Path) -> None:
+def test_what_a_dead_process_left_running_is_unknown_wherever_the_session_is_stored(
+    tmp_path: Path, wording: Wording
+) -> None:
     """Opening the session ends no lease in the ledger of another store: the claim asks whether the process is dead."""
     bank = Bank(False)
     with store.open(f"sqlite:///{tmp_path}/ledger.db") as shared:
@@ -377,7 +382,7 @@ def test_what_a_dead_process_left_running_is_unknown_wherever_the_session_is_sto
         assert died.returncode == 3
         message = ask(door, "r2/c2")
     assert not message.success
-    assert "it is not known whether it took effect" in message.content
+    assert message.content == wording
     assert bank.charges == []
 
 

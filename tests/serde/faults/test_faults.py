@@ -19,6 +19,7 @@ from handrail.serde import codec, parse
 from tests.serde.expected_faults import told
 from tests.serde.shapes import Drawing, Json, Plan, Step, Tree
 from tests.serde.slips import Wide
+from tests.wording import Wording
 
 Whole = TypeAliasType("Whole", int | list[int])
 
@@ -136,11 +137,11 @@ def test_members_of_unions_are_named_as_python_writes_them(kind: Any, data: Json
 
 
 @pytest.mark.parametrize("kind", [UUID, dt.date, int, bool, float])
-def test_a_wrong_key_is_told_apart_from_a_wrong_value(kind: Any) -> None:
+def test_a_wrong_key_is_told_apart_from_a_wrong_value(kind: Any, wording: Wording) -> None:
     """Also where the values are of several types."""
     box = make_dataclass("Box", [("field", dict[kind, Decimal])])
     fault = told(box, {"field": {"a-1": "1.50"}})[0]
-    assert fault.startswith('$.field["a-1"]: wrong key: ')
+    assert fault == wording
 
 
 @pytest.mark.parametrize("text", ["2026", "-5", "1.5"])
@@ -155,10 +156,11 @@ def test_a_number_in_the_place_of_a_date_is_not_taken_for_a_timestamp(text: str)
 
 
 @pytest.mark.parametrize("data", ["[1]", "3", "null", '"text"', '"{\\"objective\\": 1}"'])
-def test_what_is_no_object_is_told_so(data: str) -> None:
+def test_what_is_no_object_is_told_so(data: str, wording: Wording) -> None:
     """Also an object that was encoded twice."""
-    with pytest.raises(ParseError, match=r"^\$: expected an object with the fields \(objective, limit, steps, notes\)"):
+    with pytest.raises(ParseError) as raised:
         parse(Plan, data)
+    assert str(raised.value) == wording
 
 
 def test_an_object_encoded_twice_is_told_apart() -> None:
@@ -186,12 +188,12 @@ def test_keys_are_shown_shortened_and_printable() -> None:
     )
 
 
-def test_the_number_of_faults_told_is_bounded() -> None:
+def test_the_number_of_faults_told_is_bounded(wording: Wording) -> None:
     """A hundred are enough to mend; the last line says that there are more."""
     with pytest.raises(ParseError) as caught:
         parse(Plan, {"objective": "a", "notes": {str(number): number for number in range(1000)}})
     assert len(caught.value.faults) == 101
-    assert caught.value.faults[-1] == ("$", "900 more faults, not listed")
+    assert caught.value.faults[-1] == ("$", wording)
 
 
 def test_nothing_of_what_was_sent_is_repeated() -> None:
@@ -203,11 +205,12 @@ def test_nothing_of_what_was_sent_is_repeated() -> None:
     assert caught.value.__suppress_context__
 
 
-def test_unknown_fields_may_be_ignored() -> None:
+def test_unknown_fields_may_be_ignored(wording: Wording) -> None:
     """At every level; what is known is checked as ever."""
     ignoring = codec(Plan, extra="ignore")
     assert ignoring.parse('{"objective": "a", "more": 1, "steps": [{"title": "b", "more": {}}]}') == Plan(
         "a", steps=(Step("b"),)
     )
-    with pytest.raises(ParseError, match=r"^\$\.limit: expected an integer, got a string$"):
+    with pytest.raises(ParseError) as raised:
         ignoring.parse('{"objective": "a", "more": 1, "limit": "1"}')
+    assert str(raised.value) == wording

@@ -13,6 +13,7 @@ from inline_snapshot import snapshot
 from handrail.errors import ParseError
 from handrail.serde import codec, parse
 from tests.serde.shapes import Json, Loose, Plan, Tree
+from tests.wording import Wording
 
 
 def told(kind: type[object], data: Json, **options: Json) -> str:
@@ -64,10 +65,10 @@ def test_malformed_json_is_told_with_its_position(encoded: Json) -> None:
     ids=["unknown field", "recursive dataclass", "open brackets", "open braces"],
 )
 @pytest.mark.parametrize("extra", ["forbid", "ignore"])
-def test_deep_nesting_is_a_fault_and_no_crash(text: str, extra: Json) -> None:
+def test_deep_nesting_is_a_fault_and_no_crash(text: str, extra: Json, wording: Wording) -> None:
     """The parser stops at some two hundred levels, long before the stack does."""
-    assert told(Tree, text, extra=extra).startswith("$: nested too deeply at line 1 column ")
-    assert told(Loose, text, extra=extra).startswith("$: nested too deeply at line 1 column ")
+    assert told(Tree, text, extra=extra) == wording
+    assert told(Loose, text, extra=extra) == wording
 
 
 def test_a_recursive_value_within_the_limit_is_taken() -> None:
@@ -129,9 +130,9 @@ def test_not_a_number_is_refused_in_a_mapping_too() -> None:
     )
 
 
-def test_text_that_ends_too_early_is_told_so_first() -> None:
+def test_text_that_ends_too_early_is_told_so_first(wording: Wording) -> None:
     """Whatever numbers are in it."""
-    assert told(Loose, '{"anything": NaN') == "$: malformed JSON: EOF while parsing an object at line 1 column 16"
+    assert told(Loose, '{"anything": NaN') == wording
 
 
 def test_words_that_only_look_like_such_numbers_are_taken() -> None:
@@ -147,29 +148,29 @@ def test_a_number_with_too_many_digits_is_told() -> None:
     )
 
 
-def test_what_is_too_large_is_not_even_looked_into() -> None:
+def test_what_is_too_large_is_not_even_looked_into(wording: Wording) -> None:
     """The message has the size, the limit, and what to do."""
     text = json.dumps({"objective": "a" * 10_000_000})
     assert told(Plan, text, max_bytes=1_000_000) == snapshot(
         "$: too large: 10,000,017 bytes, and at most 1,000,000 are taken; send less, in several calls if need be"
     )
-    assert told(Plan, "[" * 2000, max_bytes=1000).startswith("$: too large: 2,000 bytes")
-    assert told(Plan, {"objective": "a" * 2000}, max_bytes=1000).startswith("$: too large: 2,016 bytes")
+    assert told(Plan, "[" * 2000, max_bytes=1000) == wording
+    assert told(Plan, {"objective": "a" * 2000}, max_bytes=1000) == wording
 
 
 @pytest.mark.parametrize("text", ['{"objective":"aaaa"}', '{"objective":"éé"}', '{"objective":"😀"}'])
 @pytest.mark.parametrize("encoded", [str, str.encode], ids=["str", "bytes"])
-def test_the_limit_counts_bytes_and_not_characters(text: str, encoded: Json) -> None:
+def test_the_limit_counts_bytes_and_not_characters(text: str, encoded: Json, wording: Wording) -> None:
     """Twenty bytes each: twenty are taken, nineteen are not enough."""
     assert len(text.encode()) == 20
     assert parse(Plan, encoded(text), max_bytes=20).objective
-    assert told(Plan, encoded(text), max_bytes=19).startswith("$: too large: 20 bytes, and at most 19 are taken")
+    assert told(Plan, encoded(text), max_bytes=19) == wording
     assert parse(Plan, encoded(text), max_bytes=10_000).objective
 
 
-def test_the_size_of_text_with_lone_surrogates_can_be_told() -> None:
+def test_the_size_of_text_with_lone_surrogates_can_be_told(wording: Wording) -> None:
     """It cannot be encoded as UTF-8, but counts as it would."""
-    assert told(Plan, '"\ud800"', max_bytes=4).startswith("$: too large: 5 bytes")
+    assert told(Plan, '"\ud800"', max_bytes=4) == wording
 
 
 REPEATED = [
@@ -203,13 +204,17 @@ class Nested:
 @pytest.mark.parametrize("encode", [str, str.encode])
 @pytest.mark.parametrize("cls", [Flat, Nested])
 @pytest.mark.parametrize("text", REPEATED)
-def test_a_key_that_is_given_twice_is_refused_at_its_place(cls: type[Any], text: str, encode: Any) -> None:
+def test_a_key_that_is_given_twice_is_refused_at_its_place(
+    cls: type[Any], text: str, encode: Any, wording: Wording
+) -> None:
     """Also where it is spelled with escapes, and whichever value comes last."""
-    with pytest.raises(ParseError, match=r"^\$\.(note|b): this key is given twice in one object; give it once$"):
+    with pytest.raises(ParseError) as raised:
         codec(cls).parse(encode(text))
+    assert str(raised.value) == wording
     rows = f'{{"rows":[{{"a":"b"}},{text}]}}'
-    with pytest.raises(ParseError, match=r"^\$\.rows\[1\]\.(note|b): this key"):
+    with pytest.raises(ParseError) as raised:
         codec(Nested).parse(encode(rows))
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("encode", [str, str.encode])

@@ -16,6 +16,7 @@ import pytest
 from handrail.errors import ParseError
 from handrail.serde import parse
 from tests.serde.shapes import Drawing, Json, Loose, Plan
+from tests.wording import Wording
 
 
 class Raw(enum.Enum):
@@ -68,10 +69,11 @@ def test_bytes_in_a_mapping_are_a_fault(data: Json, fault: str, extra: Json) -> 
         (PurePath("a"), r"\w+Path"),
     ],
 )
-def test_a_value_that_json_does_not_have_is_not_converted(value: object, name: str) -> None:
+def test_a_value_that_json_does_not_have_is_not_converted(value: object, name: str, wording: Wording) -> None:
     """Neither a moment nor a path arrives as a string that nobody has sent."""
-    with pytest.raises(ParseError, match=rf"^\$.objective: expected a string, got a {name}, which JSON does not have$"):
+    with pytest.raises(ParseError) as raised:
         parse(Plan, {"objective": value})
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize(
@@ -91,22 +93,22 @@ def test_bytes_inside_a_union_are_told_with_all_that_could_stand_there(data: Jso
     assert list(caught.value.faults) == expected
 
 
-def test_bytes_where_bytes_are_asked_for_come_as_base64() -> None:
+def test_bytes_where_bytes_are_asked_for_come_as_base64(wording: Wording) -> None:
     """A mapping says them as JSON does."""
     assert parse(Holder, {"raw": "AP8="}) == Holder(b"\x00\xff")
     with pytest.raises(ParseError) as caught:
         parse(Holder, {"raw": b"AP8="})
-    assert str(caught.value) == "$.raw: expected a base64url string, got bytes, which JSON does not have"
+    assert str(caught.value) == wording
 
 
-def test_bytes_where_anything_may_stand_are_a_fault() -> None:
+def test_bytes_where_anything_may_stand_are_a_fault(wording: Wording) -> None:
     """There is no telling there what base64 would mean."""
     with pytest.raises(ParseError) as caught:
         parse(Loose, {"anything": b"a"})
-    assert str(caught.value) == "$.anything: expected any value, got bytes, which JSON does not have"
+    assert str(caught.value) == wording
     with pytest.raises(ParseError) as caught:
         parse(Loose, {"anything": {"a": [b"b"]}})
-    assert str(caught.value) == "$.anything.a[0]: got bytes, which JSON does not have"
+    assert str(caught.value) == wording
 
 
 def test_of_very_many_bytes_in_a_mapping_a_hundred_are_told() -> None:

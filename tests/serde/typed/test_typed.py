@@ -20,6 +20,7 @@ from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, dump, parse, result_codec, schema
 from tests.serde.refused import HasModel, Model
 from tests.serde.shapes import Circle, Drawing, Empty, Inner, Json, Loose, Page, Plan, Square, Status, Step
+from tests.wording import Wording
 
 
 @dataclass
@@ -80,17 +81,19 @@ def test_many_threads_get_one_codec() -> None:
 
 
 @pytest.mark.parametrize("extra", ["allow", "", None, True, ["forbid"]])
-def test_extra_is_one_of_two_words(extra: Json) -> None:
+def test_extra_is_one_of_two_words(extra: Json, wording: Wording) -> None:
     """There is no third thing to do with an unknown field."""
-    with pytest.raises(ValueError, match=r"extra is .*, but unknown fields are either a fault"):
+    with pytest.raises(ValueError) as raised:
         parse(Plan, "{}", extra=extra)
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1])
-def test_a_limit_leaves_room(max_bytes: int) -> None:
+def test_a_limit_leaves_room(max_bytes: int, wording: Wording) -> None:
     """A limit of nothing would refuse everything."""
-    with pytest.raises(ValueError, match="give a positive number of bytes"):
+    with pytest.raises(ValueError) as raised:
         codec(Plan, max_bytes=max_bytes)
+    assert str(raised.value) == wording
 
 
 def test_parsing_is_strict() -> None:
@@ -255,10 +258,11 @@ def test_a_string_may_say_that_something_is_not_a_number() -> None:
     assert result_codec(Money).dump_json(Money(2, note="NaN")) == b'{"amount":2.0,"exact":"0","note":"NaN"}'
 
 
-def test_an_integer_that_could_not_be_read_back_is_not_dumped_to_python() -> None:
+def test_an_integer_that_could_not_be_read_back_is_not_dumped_to_python(wording: Wording) -> None:
     """Python and pydantic read some thousands of digits and no more."""
-    with pytest.raises(DumpError, match=r"^\$: JSON cannot give it back"):
+    with pytest.raises(DumpError) as raised:
         dump(Loose(anything=10**5000))
+    assert str(raised.value) == wording
 
 
 def test_anything_without_a_declared_type_is_dumped_by_what_it_is() -> None:

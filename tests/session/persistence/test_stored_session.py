@@ -17,6 +17,7 @@ from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Task, Total
 from tests.transaction.notebooks import call
+from tests.wording import Wording
 
 NOW = timedelta(0)
 
@@ -27,7 +28,7 @@ def memory() -> FaultyStore:
     return FaultyStore(MemoryStore(clock=FakeClock()))
 
 
-def test_a_session_in_memory_has_no_store() -> None:
+def test_a_session_in_memory_has_no_store(wording: Wording) -> None:
     """Closing it, checking it and recording in it are nothing special."""
     with Session() as session:
         assert session.store is None
@@ -36,15 +37,17 @@ def test_a_session_in_memory_has_no_store() -> None:
             session.commit_event(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
         session.log_event(Happened("x"), CallRef(None, "c"))
-        with pytest.raises(SessionError, match=r"kept in no database; open it with Session\.open"):
+        with pytest.raises(SessionError) as raised:
             session.connection()
-        with pytest.raises(SessionError, match=r"keeps no history to go back to; fork\(at=\.\.\.\) needs"):
+        assert str(raised.value) == wording
+        with pytest.raises(SessionError) as raised:
             session.fork(at="c")
+        assert str(raised.value) == wording
     session[Note].append(Note("a"))
     assert session[Happened].all() == (Happened("x"),)
 
 
-def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore) -> None:
+def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore, wording: Wording) -> None:
     """Closing twice is closing once; the store has it free."""
     session = Session.open(store, "s")
     session[Note].append(Note("a"))
@@ -53,19 +56,21 @@ def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore) -> Non
     with Session.open(store, "s", wait=NOW):
         assert session[Note].all() == (Note("a"),)
         for act in (session.check_writable, session[Note].clear, lambda: session.dispatch(Happened("x"))):
-            with pytest.raises(SessionError, match="session 's' has been closed; open it again to continue"):
+            with pytest.raises(SessionError) as raised:
                 act()
+            assert str(raised.value) == wording
         assert session[Happened].all() == ()
 
 
-def test_a_call_whose_session_was_closed_meanwhile_is_undone(store: FaultyStore) -> None:
+def test_a_call_whose_session_was_closed_meanwhile_is_undone(store: FaultyStore, wording: Wording) -> None:
     """It could not be recorded; that it was made is kept in memory."""
     session = Session.open(store, "s")
     with call(session) as transaction:
         session[Note].append(Note("a"))
         session.close()
-        with pytest.raises(SessionError, match="has been closed"):
+        with pytest.raises(SessionError) as raised:
             transaction.commit()
+        assert str(raised.value) == wording
     session.log_event(Happened("failed"), CallRef(None, "c"))
     assert (session[Note].all(), session[Happened].all()) == ((), (Happened("failed"),))
 
@@ -81,10 +86,11 @@ def test_closing_writes_what_was_logged_while_the_store_was_down(store: FaultySt
         assert again[Happened].all() == (Happened("x"),)
 
 
-def test_a_store_in_memory_has_no_database(memory: FaultyStore) -> None:
+def test_a_store_in_memory_has_no_database(memory: FaultyStore, wording: Wording) -> None:
     """It says which stores have one."""
-    with Session.open(memory, "s") as session, pytest.raises(SessionError, match="a store in memory has no database"):
+    with Session.open(memory, "s") as session, pytest.raises(SessionError) as raised:
         session.connection()
+    assert str(raised.value) == wording
 
 
 def test_a_session_that_nobody_refers_to_is_let_go(memory: FaultyStore) -> None:
@@ -108,7 +114,7 @@ def test_reducers_are_registered_anew_and_not_run_again(store: FaultyStore) -> N
         assert again[Total].latest() == Total(7)
 
 
-def test_an_emptied_slice_may_become_a_log(store: FaultyStore) -> None:
+def test_an_emptied_slice_may_become_a_log(store: FaultyStore, wording: Wording) -> None:
     """And the session can be opened again."""
     with Session.open(store, "s") as session:
         session[Note].seed(Note("a"))
@@ -117,8 +123,9 @@ def test_an_emptied_slice_may_become_a_log(store: FaultyStore) -> None:
         session.dispatch(Note("b"))
     with Session.open(store, "s", wait=NOW) as again:
         assert again[Note].all() == (Note("b"),)
-        with pytest.raises(SessionError, match="is a LOG, which only grows"):
+        with pytest.raises(SessionError) as raised:
             again[Note].clear()
+        assert str(raised.value) == wording
 
 
 def test_the_policy_of_a_slice_is_that_of_the_store(store: FaultyStore) -> None:
@@ -200,17 +207,20 @@ def test_a_fork_knows_the_classes_of_its_origin(store: FaultyStore) -> None:
             assert fork[Local].all() == (Local(1),)
 
 
-def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore) -> None:
+def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore, wording: Wording) -> None:
     """Nothing is left of it."""
     with Session.open(store, "s") as session:
         three_calls(session)
         for at in ("call-7", ""):
-            with pytest.raises(SessionError, match=f"session 's' has recorded no call '{at}'"):
+            with pytest.raises(SessionError) as raised:
                 session.fork(at=at, session_id="f")
-        with pytest.raises(SessionError, match="the store has a session 's' already; give the fork another id"):
+            assert str(raised.value) == wording
+        with pytest.raises(SessionError) as raised:
             session.fork(session_id="s")
-        with call(session), pytest.raises(SessionError, match="forked between calls"):
+        assert str(raised.value) == wording
+        with call(session), pytest.raises(SessionError) as raised:
             session.fork(session_id="f")
+        assert str(raised.value) == wording
     assert [row.session_id for row in store.sessions()] == ["s"]
 
 
@@ -223,13 +233,14 @@ class Emptied(MemoryStore):
         return None if self.emptied else super().find(session_id)
 
 
-def test_a_session_that_is_gone_from_its_store_cannot_be_forked() -> None:
+def test_a_session_that_is_gone_from_its_store_cannot_be_forked(wording: Wording) -> None:
     """Somebody has removed it."""
     inner = Emptied(clock=FakeClock())
     session = Session.open(inner, "s")
     inner.emptied = True
-    with pytest.raises(SessionNotFoundError, match="session 's' is no longer in the store") as caught:
+    with pytest.raises(SessionNotFoundError) as caught:
         session.fork()
+    assert str(caught.value) == wording
     assert caught.value.session_id == "s"
     session.close()
 
@@ -256,7 +267,7 @@ def test_a_child_of_a_session_in_memory_is_in_memory() -> None:
     assert session.child().store is None
 
 
-def test_a_session_opened_in_a_call_is_settled_with_it(memory: FaultyStore) -> None:
+def test_a_session_opened_in_a_call_is_settled_with_it(memory: FaultyStore, wording: Wording) -> None:
     """Its changes are the call's; left before the call has ended, it can take none."""
     with Session.open(memory, "s") as session:
         with call(session) as transaction:
@@ -268,7 +279,8 @@ def test_a_session_opened_in_a_call_is_settled_with_it(memory: FaultyStore) -> N
         with call(session) as transaction:
             with Session.open(memory, "t") as other:
                 other[Task].append(Task("k", "y"))
-            with pytest.raises(SessionError, match="session 't' has been closed"):
+            with pytest.raises(SessionError) as raised:
                 transaction.commit()
+            assert str(raised.value) == wording
     with Session.open(memory, "t", wait=NOW) as again:
         assert again[Task].all() == (Task("k", "x"),)

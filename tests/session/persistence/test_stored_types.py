@@ -14,6 +14,7 @@ from handrail.errors import SessionError, UnknownTypeError
 from handrail.session import stored_as
 from handrail.session.persistence.stored_types import StoredType, find_type, forget_types, stored_type, unknown_type
 from tests.session.samples import A, B, Note, Rich
+from tests.wording import Wording
 
 
 def renamed(text: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -91,54 +92,59 @@ def test_older_values_go_through_the_upgrades(data: bytes, version: int) -> None
     assert stored_type(Letter).load(data, version) == [Letter("x")]
 
 
-def test_a_newer_version_names_itself() -> None:
+def test_a_newer_version_names_itself(wording: Wording) -> None:
     """And says how to read it."""
-    with pytest.raises(UnknownTypeError, match=r"tests\.letter in version 4.*up to version 3") as caught:
+    with pytest.raises(UnknownTypeError) as caught:
         stored_type(Letter).load(b"[]", 4)
+    assert str(caught.value) == wording
     assert caught.value.type_name == "tests.letter"
 
 
-def test_what_does_not_fit_the_class_of_today_asks_for_an_upgrade() -> None:
+def test_what_does_not_fit_the_class_of_today_asks_for_an_upgrade(wording: Wording) -> None:
     """Present version or older."""
-    with pytest.raises(
-        UnknownTypeError, match=r"(?s)do not fit the class of today: .*version=2, upgrades=\{1: \.\.\.\}"
-    ):
+    with pytest.raises(UnknownTypeError) as raised:
         stored_type(Note).load(b'[{"words":"x"}]', 1)
-    with pytest.raises(UnknownTypeError, match=r"(?s)do not fit .* fix the upgrades from version 1"):
+    assert str(raised.value) == wording
+    with pytest.raises(UnknownTypeError) as raised:
         stored_type(Letter).load(b'[{"text":7}]', 1)
+    assert str(raised.value) == wording
 
 
-def test_an_upgrade_that_fails_is_named() -> None:
+def test_an_upgrade_that_fails_is_named(wording: Wording) -> None:
     """It met a value that it was not made for."""
-    with pytest.raises(
-        UnknownTypeError, match=r"upgrade of tests\.letter from version 1 to 2 failed .*KeyError"
-    ) as caught:
+    with pytest.raises(UnknownTypeError) as caught:
         stored_type(Letter).load(b'[{"words":"x"}]', 1)
+    assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, KeyError)
 
 
 @pytest.mark.parametrize("data, version", [(b"{}", 2), (b"[", 2), (b'[{"subject":"x"}]', 0)])
-def test_what_is_no_array_of_a_version_is_refused(data: bytes, version: int) -> None:
+def test_what_is_no_array_of_a_version_is_refused(data: bytes, version: int, wording: Wording) -> None:
     """Somebody has changed the row."""
-    with pytest.raises(ValueError, match=r"array|EOF|Expecting|versions count"):
+    with pytest.raises(ValueError) as raised:
         stored_type(Letter).load(data, version)
+    assert str(raised.value) == wording
 
 
-def test_what_cannot_be_said_is_refused() -> None:
+def test_what_cannot_be_said_is_refused(wording: Wording) -> None:
     """A type, a value, or one of another type, which would come back as something else."""
-    with pytest.raises(SessionError, match=r"Unsayable cannot be stored, because it has no form in JSON"):
+    with pytest.raises(SessionError) as raised:
         stored_type(Unsayable)
-    with pytest.raises(SessionError, match=r"a value of tests\.session\.samples:Note cannot be stored"):
+    assert str(raised.value) == wording
+    with pytest.raises(SessionError) as raised:
         stored_type(Note).dump((Note("\ud800"),))
-    with pytest.raises(SessionError, match=r"a LoveLetter cannot be stored among values of tests\.letter"):
+    assert str(raised.value) == wording
+    with pytest.raises(SessionError) as raised:
         stored_type(Letter).dump((LoveLetter("x"),))
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a" * 201, "a\n"])
-def test_a_name_is_a_word(name: str) -> None:
+def test_a_name_is_a_word(name: str, wording: Wording) -> None:
     """It is looked up, and shown to people."""
-    with pytest.raises(SessionError, match="cannot name a stored type"):
+    with pytest.raises(SessionError) as raised:
         stored_as(name)
+    assert str(raised.value) == wording
 
 
 def nothing(item: dict[str, Any]) -> dict[str, Any]:
@@ -147,13 +153,14 @@ def nothing(item: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version, upgrades", [(0, {}), (2, {}), (1, {1: nothing}), (3, {1: nothing})])
-def test_each_older_version_has_one_upgrade(version: int, upgrades: dict[int, Any]) -> None:
+def test_each_older_version_has_one_upgrade(version: int, upgrades: dict[int, Any], wording: Wording) -> None:
     """No more, no less."""
-    with pytest.raises(SessionError, match="count versions from 1"):
+    with pytest.raises(SessionError) as raised:
         stored_as("tests.versioned", version=version, upgrades=upgrades)
+    assert str(raised.value) == wording
 
 
-def test_a_name_is_of_one_class() -> None:
+def test_a_name_is_of_one_class(wording: Wording) -> None:
     """A module that is loaded again names its class anew."""
 
     def load() -> type[Any]:
@@ -166,18 +173,21 @@ def test_a_name_is_of_one_class() -> None:
 
     first, again = load(), load()
     assert find_type("tests.again") is again is not first
-    with pytest.raises(SessionError, match=r"would both be stored as 'tests\.again', and these names"):
+    with pytest.raises(SessionError) as raised:
         stored_as("tests.again")(Note)
+    assert str(raised.value) == wording
 
 
-def test_the_name_goes_above_the_dataclass() -> None:
+def test_the_name_goes_above_the_dataclass(wording: Wording) -> None:
     """Below it, it would name a class that `slots=True` then replaces."""
-    with pytest.raises(SessionError, match=r"write @stored_as\('tests\.below'\) above @dataclass"):
+    with pytest.raises(SessionError) as raised:
 
         @dataclass(slots=True)
         @stored_as("tests.below")
         class Below:
             a: int
+
+    assert str(raised.value) == wording
 
 
 def test_a_type_is_found_by_its_name() -> None:
@@ -209,16 +219,15 @@ def test_a_module_that_is_no_module_is_no_trouble() -> None:
         del sys.modules["tests.nothing"]
 
 
-def test_an_unknown_type_says_how_to_make_it_known() -> None:
+def test_an_unknown_type_says_how_to_make_it_known(wording: Wording) -> None:
     """By import or by name."""
     error = unknown_type("desk.plans:Plan", "session 's' in memory:")
     assert error.type_name == "desk.plans:Plan"
-    assert "session 's' in memory: holds values of 'desk.plans:Plan'" in str(error)
-    assert "import desk.plans before" in str(error)
+    assert str(error) == wording
     assert '@stored_as("desk.plan")' in str(unknown_type("desk.plan", "it"))
 
 
-def test_a_name_is_free_again_when_the_module_of_its_class_is_gone() -> None:
+def test_a_name_is_free_again_when_the_module_of_its_class_is_gone(wording: Wording) -> None:
     """Those of other modules stay; a class of a module that Python does not have is told without a file."""
 
     def load(module: str) -> type[Any]:
@@ -231,8 +240,9 @@ def test_a_name_is_free_again_when_the_module_of_its_class_is_gone() -> None:
 
     first = load("tests.nowhere")
     assert stored_type(first).name == "tests.gone"
-    with pytest.raises(SessionError, match=r"^tests\.elsewhere:[^ ]*Plan and tests\.nowhere:[^ ]*Plan would both"):
+    with pytest.raises(SessionError) as raised:
         load("tests.elsewhere")
+    assert str(raised.value) == wording
     forget_types(lambda module: module == "tests.elsewhere")
     assert find_type("tests.gone") is first
     forget_types(lambda module: module == "tests.nowhere")

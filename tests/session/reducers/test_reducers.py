@@ -11,6 +11,7 @@ from handrail.session import Append, Replace, SliceView, Unchanged, append_all, 
 from handrail.session.reducers import methods_of
 from handrail.session.slices import SliceOwner, Version, VersionView
 from tests.session.samples import A, Add, B, Note, Reset, Task, Total
+from tests.wording import Wording
 
 
 def view_of(*items: Task) -> SliceView[Task]:
@@ -97,7 +98,7 @@ def test_methods_are_inherited_and_overridden() -> None:
     assert methods[Add](VersionView(None), Add(3)) == Replace((Doubled(6),))
 
 
-def test_a_method_that_returns_nothing_is_told() -> None:
+def test_a_method_that_returns_nothing_is_told(wording: Wording) -> None:
     """The message names the method and what to return."""
 
     @dataclass(frozen=True)
@@ -107,13 +108,12 @@ def test_a_method_that_returns_nothing_is_told() -> None:
             pass
 
     reduce = methods_of(Forgetful, Forgetful)[Add]
-    with pytest.raises(
-        ReducerError, match=r"Forgetful\.add returned None; return the next Forgetful, or a change of it"
-    ):
+    with pytest.raises(ReducerError) as raised:
         reduce(VersionView(None), Add(1))
+    assert str(raised.value) == wording
 
 
-def test_two_methods_for_one_event_are_refused() -> None:
+def test_two_methods_for_one_event_are_refused(wording: Wording) -> None:
     """Nothing would say which one decides."""
 
     @dataclass(frozen=True)
@@ -126,11 +126,13 @@ def test_two_methods_for_one_event_are_refused() -> None:
         def other(self, _event: Add) -> Torn:
             return self
 
-    with pytest.raises(ReducerError, match=r"Torn\.other reduces Add, which another of its methods does already"):
+    with pytest.raises(ReducerError) as raised:
         methods_of(Torn, None)
+    assert str(raised.value) == wording
 
 
-def test_a_class_without_marked_methods_is_refused() -> None:
+def test_a_class_without_marked_methods_is_refused(wording: Wording) -> None:
     """There would be nothing to install."""
-    with pytest.raises(ReducerError, match=r"Note has no method marked @reducer\(on=Event\)"):
+    with pytest.raises(ReducerError) as raised:
         methods_of(Note, None)
+    assert str(raised.value) == wording

@@ -20,6 +20,7 @@ from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.session.samples import A, B, C, D, Happened, Note, Task
 from tests.transaction.notebooks import PATIENCE, call
+from tests.wording import Wording
 
 
 def seen(session: Session) -> tuple[Note, ...]:
@@ -88,32 +89,37 @@ async def test_tasks_of_a_call_write_into_it() -> None:
     assert {*session[Note]} == {A, B}
 
 
-def test_a_late_write_is_refused_but_for_a_log() -> None:
+def test_a_late_write_is_refused_but_for_a_log(wording: Wording) -> None:
     """A handler that outlives its call changes nothing; what it reports is kept."""
     session = Session()
     with call(session):
         session.dispatch(A)
         late = copy_context()
-    with pytest.raises(TransactionClosedError, match="the call of edit has ended, so it can no longer dispatch Note"):
+    with pytest.raises(TransactionClosedError) as raised:
         late.run(session.dispatch, B)
-    with pytest.raises(TransactionClosedError, match="can no longer append to Note"):
+    assert str(raised.value) == wording
+    with pytest.raises(TransactionClosedError) as raised:
         late.run(session[Note].append, B)
-    with pytest.raises(TransactionClosedError, match="can no longer clear Note"):
+    assert str(raised.value) == wording
+    with pytest.raises(TransactionClosedError) as raised:
         late.run(session[Note].clear)
+    assert str(raised.value) == wording
     late.run(session.dispatch, Happened("late"))
     assert session.kinds == (Happened,)
 
 
-def test_a_reading_call_writes_to_logs_alone() -> None:
+def test_a_reading_call_writes_to_logs_alone(wording: Wording) -> None:
     """Until its results are applied."""
     session = Session()
     before = session.snapshot()
     with call(session, tool="look", writes=False) as transaction:
         for write in (session.dispatch, session[Note].append):
-            with pytest.raises(ReadOnlyViolation, match=r"look may only read, so it cannot (dispatch|append to) Note"):
+            with pytest.raises(ReadOnlyViolation) as raised:
                 write(A)
-        with pytest.raises(ReadOnlyViolation, match="it cannot restore a snapshot"):
+            assert str(raised.value) == wording
+        with pytest.raises(ReadOnlyViolation) as raised:
             session.restore(before)
+        assert str(raised.value) == wording
         session.dispatch(Happened("a"))
         transaction.open_for_results(session)
         session.dispatch(B)
@@ -138,7 +144,7 @@ def test_reading_calls_side_by_side_see_what_is_committed() -> None:
     assert second.run(session[Note].all) == (A,)
 
 
-def test_two_reading_calls_do_not_apply_their_results_at_once() -> None:
+def test_two_reading_calls_do_not_apply_their_results_at_once(wording: Wording) -> None:
     """Both hold the session beside others: the second is told, and undoes nothing of the first."""
     session = Session()
     first, second = Context(), Context()
@@ -149,8 +155,9 @@ def test_two_reading_calls_do_not_apply_their_results_at_once() -> None:
         context.run(transaction.__enter__)
         transaction.open_for_results(session)
     first.run(session.dispatch, A)
-    with pytest.raises(TurnConflictError, match="two cannot dispatch Note while one writes there"):
+    with pytest.raises(TurnConflictError) as raised:
         second.run(session.dispatch, B)
+    assert str(raised.value) == wording
     second.run(transactions[1].__exit__, None, None, None)
     transactions[0].commit()
     assert session[Note].all() == (A,)
@@ -167,18 +174,20 @@ def test_a_session_that_is_reached_by_closure_belongs_to_the_call() -> None:
     assert reached.turn.queue == []
 
 
-def test_a_session_that_another_call_uses_is_not_reached() -> None:
+def test_a_session_that_another_call_uses_is_not_reached(wording: Wording) -> None:
     """Writing is refused, reading shows what is committed."""
     mine, others = Session(), Session()
     with call(others, tool="first"):
         context = Context()
         second = Transaction("second", ticket=context.run(draw_ticket, (mine.turn,), exclusive=True), writes=True)
         context.run(second.__enter__)
-        with pytest.raises(TurnConflictError, match="second cannot dispatch Note: another call is using that Session"):
+        with pytest.raises(TurnConflictError) as raised:
             context.run(others.dispatch, B)
+        assert str(raised.value) == wording
         others.dispatch(A)
-        with pytest.raises(TurnConflictError, match="second cannot dispatch Note while first writes there"):
+        with pytest.raises(TurnConflictError) as raised:
             context.run(others.dispatch, B)
+        assert str(raised.value) == wording
         assert context.run(others[Note].all) == ()
 
 

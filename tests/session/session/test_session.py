@@ -14,6 +14,7 @@ from handrail.session import Append, Change, Replace, Session, SliceView
 from handrail.turns import HasTurn, draw_ticket
 from tests.session.samples import A, B, C, D, Happened, Note, Task, Total
 from tests.transaction.notebooks import PATIENCE, call
+from tests.wording import Wording
 
 
 def test_a_new_session_is_empty() -> None:
@@ -73,17 +74,20 @@ def test_a_slice_takes_no_item_of_another_type() -> None:
     assert session[Note].all() == (A,)
 
 
-def test_a_log_only_grows() -> None:
+def test_a_log_only_grows(wording: Wording) -> None:
     """By events and by items; the message names what it cannot do."""
     session = Session()
     session[Happened].append(Happened("a"))
     session.dispatch(Happened("b"))
-    with pytest.raises(SessionError, match="slice Happened is a LOG, which only grows: it cannot clear Happened"):
+    with pytest.raises(SessionError) as raised:
         session[Happened].clear()
-    with pytest.raises(SessionError, match="it cannot seed Happened"):
+    assert str(raised.value) == wording
+    with pytest.raises(SessionError) as raised:
         session[Happened].seed(Happened("c"))
-    with pytest.raises(ReducerError, match="slice Happened cannot hold a Note"):
+    assert str(raised.value) == wording
+    with pytest.raises(ReducerError) as another:
         session[Happened].append(A)  # type: ignore[arg-type]  # the fault under test
+    assert str(another.value) == wording
     assert session[Happened].all() == (Happened("a"), Happened("b"))
 
 
@@ -123,17 +127,18 @@ def test_a_failing_reducer_leaves_nothing_of_the_event() -> None:
     assert heard == []
 
 
-def test_a_reducer_that_returns_no_change_is_told() -> None:
+def test_a_reducer_that_returns_no_change_is_told(wording: Wording) -> None:
     """Nothing of the event is left."""
     session = Session()
     session[Note].register(Note, lambda _view, event: Append(event))
     session[Task].register(Note, lambda _view, _event: None)  # type: ignore[arg-type,return-value]  # the fault
-    with pytest.raises(ReducerError, match="a reducer of slice Task returned None"):
+    with pytest.raises(ReducerError) as raised:
         session.dispatch(A)
+    assert str(raised.value) == wording
     assert session.kinds == ()
 
 
-def test_a_reducer_that_writes_itself_is_told() -> None:
+def test_a_reducer_that_writes_itself_is_told(wording: Wording) -> None:
     """It may only say what is to change; what it wrote is undone."""
     session = Session()
 
@@ -142,8 +147,9 @@ def test_a_reducer_that_writes_itself_is_told() -> None:
         return Append(event)
 
     session[Note].register(Note, write)
-    with pytest.raises(ReducerError, match="a reducer of Note wrote to the session itself"):
+    with pytest.raises(ReducerError) as raised:
         session.dispatch(A)
+    assert str(raised.value) == wording
     assert session.kinds == ()
 
 
@@ -224,7 +230,7 @@ def test_an_event_that_is_logged_already_is_only_announced() -> None:
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusive: bool) -> None:
+def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusive: bool, wording: Wording) -> None:
     """The message says where to write; reading goes on."""
     session = Session(session_id="s1")
     session.dispatch(A)
@@ -232,8 +238,9 @@ def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusiv
     session.dispatch(B)
     ticket = draw_ticket((session.turn,), exclusive=exclusive)
     for write in (session.dispatch, session[Note].append, session[Note].seed):
-        with pytest.raises(SessionBusyError, match="session s1 is in use by a call") as caught:
+        with pytest.raises(SessionBusyError) as caught:
             write(C)
+        assert str(caught.value) == wording
         assert caught.value.session_id == "s1"
     with pytest.raises(SessionBusyError):
         session[Note].clear()

@@ -8,6 +8,7 @@ from handrail.errors import ReducerError
 from handrail.session import Append, Replace, Unchanged
 from handrail.session.slices import SliceOwner, Version, VersionView, check_change
 from tests.session.samples import A, B, C, Note
+from tests.wording import Wording
 
 ME = SliceOwner("me")
 
@@ -42,14 +43,16 @@ def test_a_change_that_brings_items_of_the_slice_is_taken(change: object) -> Non
 
 
 @pytest.mark.parametrize("change", [None, A, (A,), Append])
-def test_what_is_no_change_is_refused(change: object) -> None:
+def test_what_is_no_change_is_refused(change: object, wording: Wording) -> None:
     """The message says what to return."""
-    with pytest.raises(ReducerError, match=r"reducer of slice Note returned .*; return Append\(item\), Replace"):
+    with pytest.raises(ReducerError) as raised:
         check_change(change, Note)
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("change", [Append("x"), Replace((A, "x")), Append(Note)])
-def test_an_item_of_another_type_is_refused(change: object) -> None:
+def test_an_item_of_another_type_is_refused(change: object, wording: Wording) -> None:
     """The message names the slice and the item."""
-    with pytest.raises(ReducerError, match=r"slice Note cannot hold a (str|type): "):
+    with pytest.raises(ReducerError) as raised:
         check_change(change, Note)
+    assert str(raised.value) == wording

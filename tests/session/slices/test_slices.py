@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.session.slices import SliceOwner, Version, VersionView
+from tests.wording import Wording
 
 ME, OTHER = SliceOwner("me"), SliceOwner("other")
 
@@ -89,12 +90,13 @@ def test_a_view_is_a_sequence() -> None:
 
 
 @pytest.mark.parametrize("index", [2, -3, 100])
-def test_a_view_has_nothing_beyond_its_length(index: int) -> None:
+def test_a_view_has_nothing_beyond_its_length(index: int, wording: Wording) -> None:
     """Also where the list goes on, because a newer version has grown it."""
     version = version_of("a", "b")
     version.append(ME, "c")
-    with pytest.raises(IndexError, match=f"the slice has 2 items, and none at {index}"):
+    with pytest.raises(IndexError) as raised:
         VersionView(version)[index]
+    assert str(raised.value) == wording
 
 
 def test_a_view_tells_the_newest_all_and_some() -> None:
@@ -106,11 +108,12 @@ def test_a_view_tells_the_newest_all_and_some() -> None:
 
 
 @pytest.mark.parametrize("version", [None, version_of()])
-def test_a_view_of_nothing_is_empty(version: Version[str] | None) -> None:
+def test_a_view_of_nothing_is_empty(version: Version[str] | None, wording: Wording) -> None:
     """Whether nothing ever came in, or it was cleared."""
     view = VersionView(version)
     assert not view
     assert view.latest() is None
     assert view.all() == view[:] == view.where(bool) == ()
-    with pytest.raises(IndexError, match="the slice has 0 items"):
+    with pytest.raises(IndexError) as raised:
         view[0]
+    assert str(raised.value) == wording

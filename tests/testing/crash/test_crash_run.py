@@ -17,6 +17,7 @@ import pytest
 from handrail.crash_points import reached
 from handrail.testing import Crashed, Finished, run_to_crash
 from handrail.testing.crash import RETURNED, ChildRequest, run_child
+from tests.wording import Wording
 
 
 def three_steps(path: str) -> str:
@@ -79,13 +80,13 @@ def test_a_process_is_killed_at_the_nth_time(tmp_path: Path) -> None:
     assert ended.reached == ("before-handler", "after-handler", "after-handler")
 
 
-def test_a_point_that_was_not_reached_is_told_with_those_that_were(tmp_path: Path) -> None:
+def test_a_point_that_was_not_reached_is_told_with_those_that_were(tmp_path: Path, wording: Wording) -> None:
     """The function has come to its end; what it returned is there."""
     path = str(tmp_path / "file")
     ended = run_to_crash(three_steps, path, at="unit-begun")
     assert ended == Finished(f"wrote {path}")
     assert ended.reached == ("before-handler", "after-handler", "after-handler", "after-commit")
-    assert ended.output == "started\nnever flushed before a kill"
+    assert ended.output == wording
 
 
 def test_a_function_can_be_named_be_async_and_be_given_surroundings(tmp_path: Path) -> None:
@@ -120,14 +121,14 @@ if __name__ == "__main__":
 """
 
 
-def test_a_function_of_the_main_program_is_found_by_its_file(tmp_path: Path) -> None:
+def test_a_function_of_the_main_program_is_found_by_its_file(tmp_path: Path, wording: Wording) -> None:
     """The program is loaded anew, under another name, so that it does not begin again."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run([sys.executable, program], capture_output=True, check=True, encoding="utf-8")
     assert done.stdout.splitlines() == [
-        "Crashed(point='after-handler', nth=1, reached=('after-handler',))",
-        "Finished(returned=7, reached=('after-handler',))",
+        wording,
+        wording,
     ]
 
 
@@ -151,20 +152,20 @@ def test_a_function_that_raises_is_an_error_with_what_it_wrote() -> None:
     assert caught.value.__notes__[0].endswith("LookupError: no such order\n")
 
 
-def test_a_process_that_dies_of_something_else_is_an_error() -> None:
+def test_a_process_that_dies_of_something_else_is_an_error(wording: Wording) -> None:
     """Not every SIGKILL is the one that was asked for."""
     for at in ("after-handler", None):
         with pytest.raises(subprocess.CalledProcessError) as caught:
             run_to_crash(dies_of_something_else, at=at)
         assert caught.value.returncode == -signal.SIGKILL
-        assert caught.value.__notes__ == ["It wrote to standard error:\noh\n"]
+        assert caught.value.__notes__ == [wording]
 
 
-def test_a_process_that_takes_too_long_is_killed_and_told() -> None:
+def test_a_process_that_takes_too_long_is_killed_and_told(wording: Wording) -> None:
     """Nothing of it is left running."""
     with pytest.raises(subprocess.TimeoutExpired) as caught:
         run_to_crash(hangs, at=None, timeout=timedelta(milliseconds=50))
-    assert caught.value.__notes__ == ["It wrote no errors."]
+    assert caught.value.__notes__ == [wording]
 
 
 def test_what_another_process_cannot_find_is_refused() -> None:
@@ -175,21 +176,24 @@ def test_what_another_process_cannot_find_is_refused() -> None:
         run_to_crash("desk", at=None)
 
 
-def test_what_was_typed_in_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_typed_in_cannot_be_found(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """A main program without a file is nowhere to be loaded from."""
     typed = ModuleType("__main__")
     exec("def charge(): pass", vars(typed))  # noqa: S102 - as an interactive interpreter does
     monkeypatch.setitem(sys.modules, "__main__", typed)
-    with pytest.raises(ValueError, match="charge was defined interactively"):
+    with pytest.raises(ValueError) as raised:
         run_to_crash(typed.charge, at=None)
+    assert str(raised.value) == wording
 
 
-def test_points_and_arguments_are_checked_before_a_process_is_started() -> None:
+def test_points_and_arguments_are_checked_before_a_process_is_started(wording: Wording) -> None:
     """A mistake is told where it was made."""
-    with pytest.raises(ValueError, match="Did you mean after-handler"):
+    with pytest.raises(ValueError) as raised:
         run_to_crash(fails, at="after_handler")
-    with pytest.raises(TypeError, match="not JSON serializable"):
+    assert str(raised.value) == wording
+    with pytest.raises(TypeError) as another:
         run_to_crash(three_steps, Path(), at=None)
+    assert str(another.value) == wording
 
 
 def _asked(folder: Path, function: str, *arguments: str, module: str = __name__) -> None:
@@ -211,11 +215,12 @@ def test_the_other_process_leaves_what_it_came_to(tmp_path: Path, module: str) -
     assert json.loads((tmp_path / RETURNED).read_text(encoding="utf-8")) == f"wrote {tmp_path / 'file'}"
 
 
-def test_the_other_process_says_what_a_target_may_return(tmp_path: Path) -> None:
+def test_the_other_process_says_what_a_target_may_return(tmp_path: Path, wording: Wording) -> None:
     """And leaves nothing in its place."""
     _asked(tmp_path, "returns_an_object")
-    with pytest.raises(TypeError, match="returns_an_object returned object, which JSON cannot represent"):
+    with pytest.raises(TypeError) as raised:
         run_child(str(tmp_path))
+    assert str(raised.value) == wording
     assert not (tmp_path / RETURNED).exists()
 
 

@@ -11,6 +11,7 @@ import pytest
 from handrail.errors import TransactionClosedError
 from handrail.transaction import Transaction
 from tests.transaction.notebooks import PATIENCE, Notebook, call, nothing
+from tests.wording import Wording
 
 
 class LeftBehind:
@@ -63,7 +64,7 @@ def end(transaction: Transaction, *, committing: bool) -> None:
 
 
 @pytest.mark.parametrize("committing", [True, False])
-def test_a_write_after_the_end_is_refused(committing: bool) -> None:
+def test_a_write_after_the_end_is_refused(committing: bool, wording: Wording) -> None:
     """The thread holds a closed transaction, by the context that it copied."""
     notebook, late = Notebook(), LeftBehind()
 
@@ -77,7 +78,7 @@ def test_a_write_after_the_end_is_refused(committing: bool) -> None:
         end(transaction, committing=committing)
     late.join()
     assert notebook.lines == (("in time",) if committing else ())
-    assert str(late.errors[0]) == "the call of edit has ended, so it can no longer write late; nothing was written"
+    assert str(late.errors[0]) == wording
 
 
 def test_a_write_that_has_begun_is_undone_with_the_call() -> None:

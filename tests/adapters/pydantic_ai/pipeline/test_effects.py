@@ -30,6 +30,7 @@ from tests.adapters.foreign_desk import (
     write,
 )
 from tests.adapters.notes import ADD_NOTE, noted
+from tests.wording import Wording
 
 ONCE = IdempotencyConfig(strategy="params", param_keys=("order_id",))
 
@@ -284,12 +285,13 @@ async def test_a_plain_function_says_itself_whether_its_effect_failed(
 
 
 @pytest.mark.anyio
-async def test_a_call_without_an_id_cannot_act_outside() -> None:
+async def test_a_call_without_an_id_cannot_act_outside(wording: Wording) -> None:
     """It could not be known again; one that acts here needs none."""
     session, desk = Session(), Pay()
     capability = pipeline(session)
-    with pytest.raises(ToolFailed, match="has no id that would identify a repeat"):
+    with pytest.raises(ToolFailed) as raised:
         await call_by_hand(capability, FunctionToolset[Any]([desk.tool()]), "pay", None, order_id="7")
+    assert str(raised.value) == wording
     assert desk.paid == []
     assert await call_by_hand(capability, FunctionToolset[Any]([desk.pay]), "pay", None, order_id="7") == "paid 7"
     assert [event.call_id for event in events(session)] == ["", ""]

@@ -21,6 +21,7 @@ from handrail.runtime import Session, Step, ToolCall
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.foreign_desk import DONE, called, events, outcomes, pipeline, play, resume, returns, write
 from tests.adapters.notes import ADD_NOTE, READ_NOTES, noted, notes_prompt
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +32,7 @@ async def jot(text: str, size: int = 1) -> str:
     return f"jotted {text}"
 
 
-async def test_arguments_that_do_not_fit_are_told_with_every_fault_and_spend_no_retry() -> None:
+async def test_arguments_that_do_not_fit_are_told_with_every_fault_and_spend_no_retry(wording: Wording) -> None:
     """Three wrong calls in a row are answered, each recorded once at step 2, and the fourth one runs."""
     session = Session()
     replies = [
@@ -49,7 +50,7 @@ async def test_arguments_that_do_not_fit_are_told_with_every_fault_and_spend_no_
         ("call-4", True, None),
     ]
     first, second = events(session)[:2]
-    assert first.result.message.startswith("jot was not run: ")
+    assert first.result.message == wording
     assert (first.params, second.call.arguments) == (None, "{")
     assert noted(session) == ["milk"]
 
@@ -67,7 +68,7 @@ async def test_decoded_arguments_that_do_not_fit_are_recorded_as_they_are() -> N
     assert {event.refused_at for event in events(session)} == {Step.PARSE}
 
 
-async def test_a_validator_of_the_tools_own_asks_for_a_retry() -> None:
+async def test_a_validator_of_the_tools_own_asks_for_a_retry(wording: Wording) -> None:
     """The call is recorded as refused for its arguments, and PydanticAI counts the retry."""
 
     def no_secrets(ctx: RunContext[Any], text: str) -> None:
@@ -82,7 +83,7 @@ async def test_a_validator_of_the_tools_own_asks_for_a_retry() -> None:
     result = await play(pipeline(session), replies, tools=[Tool(tell, args_validator=no_secrets)])
     assert returns(result.all_messages())["call-1"].outcome == "retried"
     assert outcomes(session) == [("call-1", False, Step.PARSE), ("call-2", True, None)]
-    assert events(session)[0].result.message == "tell was not run: no secrets"
+    assert events(session)[0].result.message == wording
 
 
 async def test_an_unknown_name_is_answered_with_the_names_of_all_tools() -> None:
@@ -119,23 +120,24 @@ class Rule:
         self.remembered.append(f"{tool.name} {result.value}")
 
 
-async def test_policies_judge_foreign_calls_and_hear_of_their_results() -> None:
+async def test_policies_judge_foreign_calls_and_hear_of_their_results(wording: Wording) -> None:
     """A denial is told; a policy that cannot take the result undoes the call, whatever the function returned."""
     rule, session = Rule([]), Session()
     calls = [Call("jot", {"text": text}) for text in ("milk", "secret", "odd")]
     came = {"c1": Outcome.ok("jotted milk"), "c2": Outcome.failed("policy rule denies jot: not that")}
     script = called(*calls, **came, c3=Outcome.failed("ValueError: cannot remember"))
     await play(pipeline(session, policies=[rule]), script, tools=[jot])
-    assert rule.remembered == ["jot jotted milk"]
+    assert rule.remembered == [wording]
     assert noted(session) == ["milk"]
     assert [step for _, _, step in outcomes(session)] == [None, Step.POLICY, Step.APPLY]
 
 
-async def test_metadata_that_nobody_understands_stops_the_run_before_the_model_is_asked() -> None:
+async def test_metadata_that_nobody_understands_stops_the_run_before_the_model_is_asked(wording: Wording) -> None:
     """A misspelt effect must not become the default one."""
     tool = Tool(jot, metadata={"effect": "raed"})
-    with pytest.raises(PromptValidationError, match="did you mean 'read'"):
+    with pytest.raises(PromptValidationError) as raised:
         await Agent(ScriptedModel([DONE]), tools=[tool], capabilities=[pipeline(Session())]).run("Do it.")
+    assert str(raised.value) == wording
 
 
 class Delay(AbstractCapability[Any]):

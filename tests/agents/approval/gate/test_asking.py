@@ -15,6 +15,7 @@ from handrail.agents.approval.rules import ApprovalRules
 from handrail.errors import AgentError, BudgetExceededError
 from handrail.session.call_ref import CallRef
 from tests.agents.approval.calls import Person, Thinker, gated
+from tests.wording import Wording
 
 NO_RULES = ApprovalRules()
 
@@ -154,7 +155,9 @@ class Silence(BaseException):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("error", [OSError("no terminal"), StopIteration(), ValueError("?")])
-async def test_an_asker_that_raises_denies_and_is_logged(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_asker_that_raises_denies_and_is_logged(
+    error: Exception, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """Nobody has said yes."""
 
     def ask(call: GatedCall) -> Answer:
@@ -163,8 +166,8 @@ async def test_an_asker_that_raises_denies_and_is_logged(error: Exception, caplo
     with caplog.at_level(logging.ERROR, "handrail.agents"):
         decision = await gate(ask).decide(gated())
     assert (decision.verdict, decision.by) == ("deny", "nobody")
-    assert decision.reason.startswith("asking about it failed with ")
-    assert "asking about write_file failed" in caplog.text
+    assert decision.reason == wording
+    assert caplog.messages == wording
 
 
 @pytest.mark.anyio
@@ -197,16 +200,18 @@ async def test_an_asker_may_end_the_run(error: BaseException) -> None:
         (Answer("no", reason=cast("Any", 3)), "its reason is text, not a int"),
     ],
 )
-async def test_what_is_no_answer_denies(answer: Any, told: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_answer_denies(
+    answer: Any, told: str, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """Only a plain yes lets a call run."""
     decision = await gate(Person(answer)).decide(gated())
     assert (decision.verdict, decision.by) == ("deny", "nobody")
     assert told in decision.reason
-    assert "gave no answer" in caplog.text
+    assert caplog.messages == wording
 
 
 @pytest.mark.anyio
-async def test_a_listener_that_raises_lets_nothing_through() -> None:
+async def test_a_listener_that_raises_lets_nothing_through(wording: Wording) -> None:
     """What a run does with questions is part of the run; the gate is free afterwards."""
     failing = [True]
 
@@ -216,17 +221,19 @@ async def test_a_listener_that_raises_lets_nothing_through() -> None:
 
     person = Person()
     door = ApprovalGate(NO_RULES, "ask", person, on_event=tell)
-    with pytest.raises(OSError, match="the log is full"):
+    with pytest.raises(OSError) as raised:
         await door.decide(gated())
+    assert str(raised.value) == wording
     failing.clear()
     assert (await door.decide(gated())).verdict == "allow"
     assert len(person.asked) == 1
 
 
-def test_a_gate_asks_on_one_event_loop() -> None:
+def test_a_gate_asks_on_one_event_loop(wording: Wording) -> None:
     """On another one, a call that has to be asked about is an error; what is known is known everywhere."""
     door = gate(Person())
     asyncio.run(door.decide(gated()))
     assert asyncio.run(door.decide(gated())).verdict == "allow"
-    with pytest.raises(AgentError, match="asks on another event loop"):
+    with pytest.raises(AgentError) as raised:
         asyncio.run(door.decide(gated(id="other")))
+    assert str(raised.value) == wording

@@ -13,6 +13,7 @@ from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import AgentError
 from handrail.session.call_ref import CallRef
 from tests.agents.approval.calls import Heard, Person, gated
+from tests.wording import Wording
 
 NO_RULES = ApprovalRules()
 KEY = ("s", CallRef("r", "call-1"))
@@ -27,7 +28,7 @@ def gate(
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-29")
-async def test_each_call_is_asked_about_once() -> None:
+async def test_each_call_is_asked_about_once(wording: Wording) -> None:
     """Whoever wants to know later is told what was decided; looking asks nobody."""
     person, heard = Person(), Heard()
     door = gate(person, heard=heard)
@@ -39,7 +40,7 @@ async def test_each_call_is_asked_about_once() -> None:
         assert await door.decide(call) is first
         assert door.judge(call).verdict == "allow"
     assert person.ids == ["call-0", "call-1", "call-2"]
-    assert heard.events[:2] == [("call-0", "asked"), ("call-0", "allow by person")]
+    assert heard.events[:2] == [("call-0", "asked"), ("call-0", wording)]
     assert len(heard.events) == 6
     assert list(door.decided) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
 
@@ -123,14 +124,16 @@ async def test_what_rules_allowed_is_looked_at_again() -> None:
         (gated(asks=("Sure?",)), NO_RULES, "no rule answers what a policy asks"),
     ],
 )
-async def test_with_nobody_to_ask_the_call_is_denied(call: GatedCall, rules: ApprovalRules, told: str) -> None:
+async def test_with_nobody_to_ask_the_call_is_denied(
+    call: GatedCall, rules: ApprovalRules, told: str, wording: Wording
+) -> None:
     """The reason says so, why it had to be asked, and what would let it run."""
     heard = Heard()
     decision = await gate(rules=rules, heard=heard).decide(call)
     assert (decision.verdict, decision.by) == ("deny", "nobody")
-    assert "no person can be asked here" in decision.reason
+    assert decision.reason == wording
     assert told in decision.reason
-    assert heard.events == [("call-1", "deny by nobody")]
+    assert heard.events == [("call-1", wording)]
 
 
 @pytest.mark.anyio
@@ -190,7 +193,7 @@ async def test_a_remembered_no_wins_over_a_remembered_yes() -> None:
 
 
 @pytest.mark.anyio
-async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there() -> None:
+async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there(wording: Wording) -> None:
     """For the tool of its origin alone, as a yes or as a no, with its reason; each is kept once."""
     person = Person(Answer("later"))
     door = gate(person)
@@ -198,7 +201,7 @@ async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there() -> Non
     no = Grant("pay", None, origin="tools.py", verdict="deny", reason="a person said no: never")
     door.resume({}, [yes, no, no])
     assert door.grants == (yes, no)
-    assert door.judge(gated(origin="tools.py")).reason == "a person said yes, for later calls too"
+    assert door.judge(gated(origin="tools.py")).reason == wording
     assert door.judge(gated(origin="shop.py")).verdict == "ask"
     assert door.judge(gated("pay", origin="shop.py")).verdict == "ask"
     refused = await door.decide(gated("pay", origin="tools.py"))
@@ -206,7 +209,7 @@ async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there() -> Non
     assert person.ids == []
     assert door.judge(replace(gated("pay", origin="tools.py"), call_id="x")).verdict == "deny"
     door.resume({}, [Grant("peek", None, verdict="deny")])
-    assert door.judge(gated("peek")).reason == "a person said no, for later calls too"
+    assert door.judge(gated("peek")).reason == wording
 
 
 @pytest.mark.anyio
@@ -230,7 +233,7 @@ async def test_a_grant_may_be_for_some_arguments() -> None:
 
 
 @pytest.mark.anyio
-async def test_later_leaves_the_question_open_where_the_run_can_wait() -> None:
+async def test_later_leaves_the_question_open_where_the_run_can_wait(wording: Wording) -> None:
     """It is not asked again in this run; the calls are kept in the order asked, and settled one by one."""
     person, heard = Person(Answer("later")), Heard()
     door = ApprovalGate(NO_RULES, "ask", person, can_wait=True, on_event=heard)
@@ -245,27 +248,27 @@ async def test_later_leaves_the_question_open_where_the_run_can_wait() -> None:
     door.settle(("s", CallRef("r", "b")), Decision("allow", calls[0].digest, by="person"))
     assert door.open == (calls[1],)
     assert door.judge(calls[0]).verdict == "allow"
-    assert heard.events[-1] == ("a", "later by person")
+    assert heard.events[-1] == ("a", wording)
 
 
 @pytest.mark.anyio
-async def test_later_is_a_denial_where_nobody_could_come_back() -> None:
+async def test_later_is_a_denial_where_nobody_could_come_back(wording: Wording) -> None:
     """The reason says why."""
     door = gate(Person(Answer("later")))
     decision = await door.decide(gated())
     assert decision.verdict == "deny"
-    assert "this run is not stored" in decision.reason
+    assert decision.reason == wording
     assert door.open == ()
 
 
 @pytest.mark.anyio
-async def test_a_settled_decision_answers_for_its_arguments_only() -> None:
+async def test_a_settled_decision_answers_for_its_arguments_only(wording: Wording) -> None:
     """Whatever policies ask about them; other arguments are asked about."""
     person = Person()
     door = gate(person)
     door.settle(KEY, Decision("deny", gated().digest))
     assert (await door.decide(gated(asks=("Sure?",)))).verdict == "deny"
-    assert door.judge(gated()).reason == "it has been decided before"
+    assert door.judge(gated()).reason == wording
     assert person.asked == []
     await door.decide(gated(arguments={}))
     assert len(person.asked) == 1

@@ -12,17 +12,18 @@ from handrail.agents.approval.decisions import ApprovalMode, Verdict
 from handrail.agents.approval.rules import DEFAULTS, ApprovalRules, Rule, judge_call
 from handrail.errors import AgentError
 from tests.agents.approval.calls import gated
+from tests.wording import Wording
 
 EVERY = Rule("*")
 NO_RULES = ApprovalRules()
 
 
 @pytest.mark.parametrize("effect,verdict", [("read", "allow"), ("state", "ask"), ("external", "ask")])
-def test_without_rules_the_effect_decides(effect: Any, verdict: str) -> None:
+def test_without_rules_the_effect_decides(effect: Any, verdict: str, wording: Wording) -> None:
     """What reads runs, and what changes something is asked."""
     found = judge_call(gated(effect=effect), NO_RULES, "ask")
     assert (found.verdict, found.explicit) == (verdict, False)
-    assert found.reason == f"the default for effect {effect} is {verdict}"
+    assert found.reason == wording
 
 
 def test_an_effect_without_a_default_is_asked() -> None:
@@ -37,20 +38,20 @@ def test_defaults_that_are_given_leave_the_others_as_they_are() -> None:
     assert judge_call(gated(effect="external"), rules, "ask").verdict == "deny"
 
 
-def test_deny_wins_over_ask_and_ask_over_allow() -> None:
+def test_deny_wins_over_ask_and_ask_over_allow(wording: Wording) -> None:
     """Whatever their order and number."""
     call = gated()
     assert judge_call(call, ApprovalRules(allow=(EVERY,), ask=(EVERY,), deny=(EVERY,)), "ask").verdict == "deny"
     assert judge_call(call, ApprovalRules(allow=(EVERY, EVERY), ask=(EVERY,)), "ask").verdict == "ask"
     found = judge_call(call, ApprovalRules(allow=(Rule("x"), EVERY)), "ask")
-    assert (found.verdict, found.explicit, found.reason) == ("allow", True, 'the allow rule "*" fits')
+    assert (found.verdict, found.explicit, found.reason) == ("allow", True, wording)
 
 
-def test_a_rule_wins_over_the_tools_word_and_that_over_the_default() -> None:
+def test_a_rule_wins_over_the_tools_word_and_that_over_the_default(wording: Wording) -> None:
     """A tool may say itself what is done with its calls, where no rule speaks."""
     call = gated(effect="read", default="deny")
     assert judge_call(call, NO_RULES, "ask").verdict == "deny"
-    assert judge_call(call, NO_RULES, "ask").reason == "write_file itself says deny"
+    assert judge_call(call, NO_RULES, "ask").reason == wording
     assert judge_call(call, ApprovalRules(allow=(EVERY,)), "ask").verdict == "allow"
     assert judge_call(gated(effect="external", default="allow"), NO_RULES, "ask").verdict == "allow"
 
@@ -99,41 +100,38 @@ def test_a_deny_rule_over_a_path_is_not_dodged_and_an_allow_rule_not_stretched()
 
 
 @pytest.mark.parametrize("rules", [ApprovalRules(allow=(EVERY,)), ApprovalRules(defaults={"state": "allow"})])
-def test_a_policys_question_makes_an_allow_an_ask(rules: ApprovalRules) -> None:
+def test_a_policys_question_makes_an_allow_an_ask(rules: ApprovalRules, wording: Wording) -> None:
     """Whoever allowed it, unless the mode answers."""
     call = gated(asks=("Is it over 100?",))
     found = judge_call(call, rules, "ask")
-    assert (found.verdict, found.reason) == ("ask", "a policy asks: Is it over 100?")
+    assert (found.verdict, found.reason) == ("ask", wording)
     assert judge_call(call, rules, "approve-all").verdict == "allow"
     assert judge_call(call, rules, "deny-all").verdict == "deny"
 
 
-def test_a_policys_question_is_told_beside_the_rules_and_lifts_no_denial() -> None:
+def test_a_policys_question_is_told_beside_the_rules_and_lifts_no_denial(wording: Wording) -> None:
     """The person reads both; what is denied is not asked."""
     call = gated(asks=("Sure?", "Really?"))
-    assert (
-        judge_call(call, NO_RULES, "ask").reason
-        == "the default for effect state is ask, and a policy asks: Sure?; Really?"
-    )
+    assert judge_call(call, NO_RULES, "ask").reason == wording
     assert judge_call(call, ApprovalRules(deny=(EVERY,)), "ask").verdict == "deny"
 
 
-def test_approve_all_answers_questions_and_lifts_no_denial() -> None:
+def test_approve_all_answers_questions_and_lifts_no_denial(wording: Wording) -> None:
     """Deny stays deny."""
     found = judge_call(gated(), NO_RULES, "approve-all")
     assert found.verdict == "allow"
-    assert found.reason == "the default for effect state is ask, and the mode approve-all says yes"
+    assert found.reason == wording
     assert judge_call(gated(), ApprovalRules(deny=(EVERY,)), "approve-all").verdict == "deny"
     assert judge_call(gated(default="deny"), NO_RULES, "approve-all").verdict == "deny"
 
 
-def test_deny_all_lets_run_what_a_rule_allows_and_nothing_else() -> None:
+def test_deny_all_lets_run_what_a_rule_allows_and_nothing_else(wording: Wording) -> None:
     """Neither a default nor a tool's own word is enough."""
     assert judge_call(gated(), ApprovalRules(allow=(EVERY,)), "deny-all").verdict == "allow"
     assert judge_call(gated(effect="read"), NO_RULES, "deny-all").verdict == "deny"
     assert judge_call(gated(default="allow"), NO_RULES, "deny-all").verdict == "deny"
     found = judge_call(gated(), ApprovalRules(ask=(EVERY,)), "deny-all")
-    assert (found.verdict, found.reason) == ("deny", 'the ask rule "*" fits, and the mode deny-all says no')
+    assert (found.verdict, found.reason) == ("deny", wording)
 
 
 @pytest.mark.parametrize(

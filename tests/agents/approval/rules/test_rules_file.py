@@ -13,6 +13,7 @@ from handrail.agents.approval import rules as rules_module
 from handrail.agents.approval.rules import ApprovalRules, Rule, judge_call, parse_rules, read_rules
 from handrail.errors import ApprovalRulesError
 from tests.agents.approval.calls import gated
+from tests.wording import Wording
 
 
 def parsed(text: str) -> ApprovalRules:
@@ -48,10 +49,10 @@ def test_a_file_that_says_nothing_holds_no_rules(text: str) -> None:
     assert parsed(text) == ApprovalRules()
 
 
-def test_a_verdict_names_the_rule_with_file_and_line() -> None:
+def test_a_verdict_names_the_rule_with_file_and_line(wording: Wording) -> None:
     """So that it is found; the model reads no folder."""
     rules = parse_rules("ask: []\ndeny:\n- write_*\n", file="/srv/desk/approval.yaml")
-    assert judge_call(gated(), rules, "ask").reason == 'the deny rule "write_*" (approval.yaml:3) fits'
+    assert judge_call(gated(), rules, "ask").reason == wording
 
 
 def test_arguments_that_are_no_text_are_what_json_writes() -> None:
@@ -134,7 +135,7 @@ def test_what_is_no_rule_is_told_with_its_place(text: str, told: str) -> None:
     assert fault_of(text).file == "approval.yaml"
 
 
-def test_all_faults_of_a_file_are_told_at_once() -> None:
+def test_all_faults_of_a_file_are_told_at_once(wording: Wording) -> None:
     """In the order of the file; each is a problem of its own."""
     error = fault_of(
         "deny: [{tool: 5, agent: [], arguments: {a.: x, b: {}}}]\nalow: [x]\n"
@@ -153,7 +154,7 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
         (4, 12),
         (4, 19),
     ]
-    assert str(error).startswith("approval.yaml: 9 faults\n  approval.yaml:1:15: ")
+    assert str(error) == wording
     assert all(str(problem) in str(error) for problem in error.problems)
 
 

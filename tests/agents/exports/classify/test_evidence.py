@@ -9,6 +9,7 @@ import pytest
 
 from handrail.agents.exports.classify import ExportKind, classify, factory_fault
 from tests.agents.folders import module_of
+from tests.wording import Wording
 
 
 def defined(folder: Path, source: str) -> Any:
@@ -101,17 +102,19 @@ def test_evidence_says_in_words_what_a_thing_is(tmp_path: Path, source: str, wor
         pytest.param("def it(ctx) -> int | str: ...", "is annotated to return int | str", id="returns one of two"),
     ],
 )
-def test_what_cannot_be_called_as_a_factory_is_shown_how_to_write_one(tmp_path: Path, source: str, fault: str) -> None:
+def test_what_cannot_be_called_as_a_factory_is_shown_how_to_write_one(
+    tmp_path: Path, source: str, fault: str, wording: Wording
+) -> None:
     """The cure shows the one parameter that a factory has."""
     found = factory_fault(defined(tmp_path, source))
     assert found is not None
     assert fault in found
-    assert "write def it(ctx): ..." in found
+    assert found == wording
 
 
-def test_a_factory_without_a_name_is_shown_as_one_with_a_name(tmp_path: Path) -> None:
+def test_a_factory_without_a_name_is_shown_as_one_with_a_name(tmp_path: Path, wording: Wording) -> None:
     """A lambda is no name to write."""
-    assert "def make(ctx)" in (factory_fault(defined(tmp_path, "it = lambda: None")) or "")
+    assert (factory_fault(defined(tmp_path, "it = lambda: None")) or "") == wording
 
 
 def test_a_factory_that_says_nothing_of_itself_has_no_fault(tmp_path: Path) -> None:

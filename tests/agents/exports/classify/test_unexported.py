@@ -10,6 +10,7 @@ from handrail.agents import Project
 from handrail.agents.exports.classify import Definitions, export_hints, unexported_definitions
 from handrail.errors import ResolutionError
 from tests.agents.folders import agent, module_of, write
+from tests.wording import Wording
 
 
 def definitions(folder: Path, source: str) -> Definitions:
@@ -60,7 +61,7 @@ def test_the_line_to_add_follows_from_what_the_module_has(lists: tuple[str, ...]
     assert export_hints("tool", ["nowhere"], [module]) == {}
 
 
-def test_each_module_that_defines_a_missing_name_is_told(tmp_path: Path) -> None:
+def test_each_module_that_defines_a_missing_name_is_told(tmp_path: Path, wording: Wording) -> None:
     """One for tools, one for toolsets; a module that defines none of them is left out."""
     write(
         tmp_path,
@@ -75,7 +76,7 @@ def test_each_module_that_defines_a_missing_name_is_told(tmp_path: Path) -> None
         Project.load(tmp_path, packages=False).resolve("desk")
     assert caught.value.unexported == ("tools/a.py", "tools/b.py")
     assert str(caught.value).splitlines()[-3:] == [
-        "tools/a.py defines look, bells, and has no TOOLS; add the line: TOOLS = [look]",
-        "tools/a.py defines look, bells, and has no TOOLSETS; add the line: TOOLSETS = [bells]",
-        "tools/b.py defines note, and its TOOLS does not list it; add it to TOOLS.",
+        wording,
+        wording,
+        wording,
     ]

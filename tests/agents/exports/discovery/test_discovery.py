@@ -12,6 +12,7 @@ from handrail.agents.exports.discovery import discover, exports
 from handrail.agents.exports.entries import Entry, Origin, ToolsetFactory
 from handrail.errors import DiscoveryError
 from tests.agents.folders import imported, module_of, write
+from tests.wording import Wording
 
 
 def found(folder: Path, source: str) -> dict[str, Entry]:
@@ -175,10 +176,10 @@ def test_what_stands_in_the_wrong_list_is_told_where_it_belongs(tmp_path: Path, 
 
 @pytest.mark.requirement("A-11")
 @pytest.mark.parametrize("toolsets", ["[FunctionToolset]", "{'desk': FunctionToolset}"])
-def test_a_class_of_toolsets_is_no_toolset(tmp_path: Path, toolsets: str) -> None:
+def test_a_class_of_toolsets_is_no_toolset(tmp_path: Path, toolsets: str, wording: Wording) -> None:
     """An instance is, or a factory."""
     told = str(refused(tmp_path, f"TOOLSETS = {toolsets}"))
-    assert "is a class of toolsets (FunctionToolset), and no toolset; export an instance, or a factory" in told
+    assert told == wording
 
 
 @pytest.mark.requirement("A-12")
@@ -281,17 +282,17 @@ def test_a_bare_factory_is_called_once_for_each_run(tmp_path: Path) -> None:
     assert [isinstance(factory, ToolsetFactory) and factory.per_run_step for factory in factories] == [False, True]
 
 
-def test_a_tool_of_handrail_and_a_tool_and_toolset_of_one_name_are_registered(tmp_path: Path) -> None:
+def test_a_tool_of_handrail_and_a_tool_and_toolset_of_one_name_are_registered(tmp_path: Path, wording: Wording) -> None:
     """The two namespaces do not touch."""
     source = """
     from tests.adapters.notes import ADD_NOTE
     TOOLS = [ADD_NOTE]
     TOOLSETS = {"add_note": FunctionToolset()}
     """
-    assert list(found(tmp_path, source)) == ["tool add_note", "toolset add_note"]
+    assert list(found(tmp_path, source)) == [wording, wording]
 
 
-def test_a_module_with_a_fault_hides_no_other(tmp_path: Path) -> None:
+def test_a_module_with_a_fault_hides_no_other(tmp_path: Path, wording: Wording) -> None:
     """Each module has its own error; the sound ones are registered."""
     write(
         tmp_path,
@@ -302,6 +303,6 @@ def test_a_module_with_a_fault_hides_no_other(tmp_path: Path) -> None:
         },
     )
     discovered = discover(imported(tmp_path, "tools/a.py", "tools/b.py", "tools/c.py").modules)
-    assert [entry.label for entry in discovered.entries] == ["tool ping (tools/b.py)"]
+    assert [entry.label for entry in discovered.entries] == [wording]
     assert [problem.module for problem in discovered.problems] == ["tools/a.py", "tools/c.py"]
     assert discovered.problems[1].offenders == ("TOOLS", "TOOLSETS")

@@ -17,6 +17,7 @@ from handrail.agents.exports.registry import PackageExport
 from handrail.agents.project import Project
 from handrail.errors import DiscoveryError, ResolutionError
 from tests.agents.folders import IMPORTS, agent, write
+from tests.wording import Wording
 
 Install = Callable[[str, str, str], Path]
 
@@ -64,14 +65,14 @@ shop_other = handrail_shop:make
 """
 
 
-def test_packages_are_known_by_name_and_imported_when_they_are_looked_up(install: Install) -> None:
+def test_packages_are_known_by_name_and_imported_when_they_are_looked_up(install: Install, wording: Wording) -> None:
     """A name that no agent file can say is passed over; the others are known, with where they come from."""
     install("handrail-shop", POINTS, "PING = Tool(ping, name='shop_ping')")
     labels = [offer.label for offer in package_offers() if "handrail-shop" in offer.label]
     assert labels == [
-        "tool shop_ping (package handrail-shop (entry point shop_ping))",
-        "toolset shop_desk (package handrail-shop (entry point shop_desk))",
-        "toolset shop_other (package handrail-shop (entry point shop_other))",
+        wording,
+        wording,
+        wording,
     ]
     assert "handrail_shop" not in sys.modules
     entry = offered("shop_ping").load()
@@ -109,33 +110,30 @@ raise Mute
     ],
 )
 def test_a_package_that_cannot_be_loaded_is_told_with_entry_point_and_cause(
-    install: Install, value: str, source: str, told: str
+    install: Install, value: str, source: str, told: str, wording: Wording
 ) -> None:
     """It hides no other package."""
     install("handrail-sound", "[handrail.tools]\nping = handrail_sound:ping\n", "")
     install("handrail-shop", f"[handrail.toolsets]\nbroken = {value}\n", source)
-    with pytest.raises(
-        DiscoveryError, match=r"^the toolset broken cannot be loaded from package handrail-shop"
-    ) as found:
+    with pytest.raises(DiscoveryError) as found:
         offered("broken").load()
-    assert f"(entry point broken), {value}: {told}" in str(found.value)
+    assert str(found.value) == wording
+    assert str(found.value) == wording
     assert found.value.offenders == ("broken",)
     assert found.value.__cause__ is not None
     assert offered("ping").load().name == "ping"
 
 
-def test_what_a_package_offers_is_checked_as_what_a_module_exports(install: Install) -> None:
+def test_what_a_package_offers_is_checked_as_what_a_module_exports(install: Install, wording: Wording) -> None:
     """A wrong kind and a name that models would not see are offences."""
     points = "[handrail.tools]\npong = handrail_shop:ping\n[handrail.toolsets]\ndesk = handrail_shop:FunctionToolset\n"
     install("handrail-shop", points, "")
     with pytest.raises(DiscoveryError) as caught:
         offered("pong").load()
-    assert str(caught.value).startswith(
-        "package handrail-shop (entry point pong), handrail_shop:ping, cannot be registered: pong: is exported as "
-        "'pong', but the tool is called 'ping'"
-    )
-    with pytest.raises(DiscoveryError, match="export an instance, or a factory"):
+    assert str(caught.value) == wording
+    with pytest.raises(DiscoveryError) as raised:
         offered("desk").load()
+    assert str(raised.value) == wording
 
 
 def test_a_person_who_interrupts_is_obeyed(install: Install) -> None:
@@ -146,7 +144,7 @@ def test_a_person_who_interrupts_is_obeyed(install: Install) -> None:
 
 
 def test_a_package_that_takes_a_name_of_the_project_or_of_another_package_harms_nobody(
-    install: Install, tmp_path: Path
+    install: Install, tmp_path: Path, wording: Wording
 ) -> None:
     """Those who do not name it do not see it; who does is told of both packages."""
     install("handrail-shop", "[handrail.toolsets]\nfiles = handrail_shop:make\ntwice = handrail_shop:make\n", "")
@@ -156,14 +154,12 @@ def test_a_package_that_takes_a_name_of_the_project_or_of_another_package_harms_
     files = Entry("files", "toolset", FunctionToolset(), BUILT_IN)
     project = Project.load(folder, built_ins=[files], resolve_all=False)
     assert [entry.label for entry in project.resolve("desk").toolsets] == [
-        "toolset files (built-in)",
-        "toolset desk (desk.agent)",
+        wording,
+        wording,
     ]
     with pytest.raises(ResolutionError) as caught:
         project.resolve("b")
-    assert (
-        "comes from package handrail-other (entry point twice) and from package handrail-shop (entry point twice)"
-    ) in str(caught.value)
+    assert str(caught.value) == wording
     assert not {"handrail_shop", "handrail_other"} & set(sys.modules)
 
 

@@ -14,6 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Kind, Origin, ToolsetFactory
 from handrail.agents.exports.registry import PackageExport, Registry
 from handrail.errors import DiscoveryError, RegistryError
+from tests.wording import Wording
 
 
 def ping(text: str) -> str:
@@ -44,7 +45,7 @@ def offer(name: str, loads: list[str]) -> PackageExport:
 
 
 @pytest.mark.requirement("A-16")
-def test_a_tool_and_a_toolset_may_have_one_name() -> None:
+def test_a_tool_and_a_toolset_may_have_one_name(wording: Wording) -> None:
     """Each is found in the namespace of its kind, and in no other."""
     tool, toolset = entry("x", kind="tool"), entry("x")
     registry = Registry.of([tool, toolset])
@@ -53,11 +54,11 @@ def test_a_tool_and_a_toolset_may_have_one_name() -> None:
     assert registry.entries == (tool, toolset)
     assert "y" not in registry.tools
     assert registry.toolsets.get("y") is None
-    assert repr(registry) == "Registry(tools=['x'], toolsets=['x'])"
+    assert repr(registry) == wording
 
 
 @pytest.mark.requirement("A-12")
-def test_a_name_that_is_taken_is_told_with_both_origins() -> None:
+def test_a_name_that_is_taken_is_told_with_both_origins(wording: Wording) -> None:
     """All of them in one message, those of what is built in as well as those of files and agents."""
     with pytest.raises(RegistryError) as caught:
         Registry.of(
@@ -70,18 +71,19 @@ def test_a_name_that_is_taken_is_told_with_both_origins() -> None:
         )
     assert caught.value.names == ("desk", "files", "ping")
     assert str(caught.value).splitlines() == [
-        "these names cannot be registered:",
-        "  - tool ping comes from tools/a.py and from tools/b.py; give one of them another name",
-        "  - toolset desk comes from desk.agent and from tools.py; give one of them another name",
-        "  - toolset files comes from built-in and from tools.py; give one of them another name",
+        wording,
+        wording,
+        wording,
+        wording,
     ]
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "é", "a\n", "a" * 65])
-def test_a_name_that_nobody_can_write_is_refused(name: str) -> None:
+def test_a_name_that_nobody_can_write_is_refused(name: str, wording: Wording) -> None:
     """Names of entries are those that an agent file can say and a model can call."""
-    with pytest.raises(RegistryError, match="is not a name") as caught:
+    with pytest.raises(RegistryError) as caught:
         Registry.of([entry(name)])
+    assert str(caught.value) == wording
     assert caught.value.names == (name,)
 
 
@@ -98,14 +100,15 @@ def test_entries_in_any_order_have_the_same_collisions(items: list[tuple[str, Ki
     assert len(told) == 1
 
 
-def test_registries_are_merged_without_doubling_what_is_in_both() -> None:
+def test_registries_are_merged_without_doubling_what_is_in_both(wording: Wording) -> None:
     """The very same entry is no collision; both registries stay as they are."""
     shared, one, other = entry("shared"), entry("one"), entry("other")
     first, second = Registry.of([shared, one]), Registry.of([other, shared])
     assert first.merged(second).entries == (shared, one, other)
     assert first.entries == (shared, one)
-    with pytest.raises(RegistryError, match=r"toolset one comes from built-in and from tools\.py"):
+    with pytest.raises(RegistryError) as raised:
         first.merged(Registry.of([entry("one", Origin("module", "tools.py"))]))
+    assert str(raised.value) == wording
 
 
 def test_what_is_built_in_or_of_the_project_wins_over_every_offer_of_its_name() -> None:
@@ -121,28 +124,28 @@ def test_what_is_built_in_or_of_the_project_wins_over_every_offer_of_its_name() 
     assert loads == []
 
 
-def test_a_name_that_several_packages_offer_is_at_fault_when_it_is_looked_up() -> None:
+def test_a_name_that_several_packages_offer_is_at_fault_when_it_is_looked_up(wording: Wording) -> None:
     """Both packages are named, none is imported, and the other names are sound."""
     loads: list[str] = []
     others = PackageExport("desk", "toolset", Origin("package", "other"), offer("desk", loads).load)
     registry = Registry.of([entry("alone")], offers=[offer("desk", loads), others])
     assert registry.toolsets["alone"].name == "alone"
     assert "desk" in registry.toolsets
-    with pytest.raises(
-        DiscoveryError, match="the toolset desk comes from package other and from package shop, and it is not clear"
-    ) as caught:
+    with pytest.raises(DiscoveryError) as caught:
         registry.toolsets["desk"]
+    assert str(caught.value) == wording
     assert caught.value.offenders == ("desk",)
     assert loads == []
 
 
-def test_an_offer_is_refused_for_a_name_that_nobody_can_write() -> None:
+def test_an_offer_is_refused_for_a_name_that_nobody_can_write(wording: Wording) -> None:
     """The same as an entry."""
-    with pytest.raises(RegistryError, match=r"toolset 'a b' \(package shop, package shop\) is not a name"):
+    with pytest.raises(RegistryError) as raised:
         Registry.of([], offers=[offer("a b", []), offer("a b", [])])
+    assert str(raised.value) == wording
 
 
-def test_an_offer_is_loaded_when_it_is_looked_up_and_not_before() -> None:
+def test_an_offer_is_loaded_when_it_is_looked_up_and_not_before(wording: Wording) -> None:
     """Its name is known all the time, and a broken one harms nobody who does not look it up."""
     loads: list[str] = []
     registry = Registry.of([entry("desk")], offers=[offer("shop", loads), offer("broken", loads)])
@@ -152,17 +155,18 @@ def test_an_offer_is_loaded_when_it_is_looked_up_and_not_before() -> None:
     assert registry.entries == (registry.toolsets["desk"],)
     assert [offer.label for offer in registry.offers] == [
         "toolset shop (package shop)",
-        "toolset broken (package shop)",
+        wording,
     ]
     assert loads == []
     assert registry.toolsets["shop"].label == "toolset shop (package shop)"
-    with pytest.raises(DiscoveryError, match="broken is broken"):
+    with pytest.raises(DiscoveryError) as raised:
         registry.toolsets["broken"]
+    assert str(raised.value) == wording
     assert loads == ["shop", "broken"]
 
 
 @pytest.mark.requirement("A-18")
-def test_a_program_registers_what_it_has_at_hand() -> None:
+def test_a_program_registers_what_it_has_at_hand(wording: Wording) -> None:
     """Functions become tools; tools and toolsets stay the objects that they are."""
     tool, desk = Tool(ping, name="again"), FunctionToolset[Any](id="desk")
     registry = Registry.of_python(tools=[ping, tool], toolsets={"front": desk, "made": make})
@@ -170,13 +174,13 @@ def test_a_program_registers_what_it_has_at_hand() -> None:
     assert registry.tools["again"].value is tool
     assert registry.toolsets["front"].value is desk
     assert registry.toolsets["made"].value == ToolsetFactory(make)
-    assert registry.tools["ping"].label == "tool ping (program)"
+    assert registry.tools["ping"].label == wording
     assert Registry.of_python().entries == ()
 
 
-def test_all_that_a_program_cannot_register_is_told_at_once() -> None:
+def test_all_that_a_program_cannot_register_is_told_at_once(wording: Wording) -> None:
     """Tools and toolsets in one error."""
     with pytest.raises(DiscoveryError) as caught:
         Registry.of_python(tools={"pong": ping}, toolsets=7)
     assert caught.value.offenders == ("pong", "toolsets")
-    assert str(caught.value).startswith("these tools and toolsets of the program cannot be registered:\n  - pong: is")
+    assert str(caught.value) == wording

@@ -16,6 +16,7 @@ from handrail.errors import ToolConflictError
 from handrail.prompt import MarkdownSection, Section
 from tests.adapters.notes import ADD_NOTE, READ_NOTES
 from tests.agents.toolsets.traced import TOOLS_FILE, Traced, named, run
+from tests.wording import Wording
 
 
 def as_it_is(ctx: RunContext[Any], definition: ToolDefinition) -> ToolDefinition:
@@ -77,7 +78,7 @@ def test_only_names_that_nothing_can_hide_or_change_are_certain(value: Any, name
 
 
 @pytest.mark.requirement("A-34")
-def test_conflicts_are_told_before_a_run_with_each_origin() -> None:
+def test_conflicts_are_told_before_a_run_with_each_origin(wording: Wording) -> None:
     """All of them, among entries and with the names that are reserved."""
     entries = [
         Entry("ping", "tool", Tool(named("ping")), TOOLS_FILE),
@@ -88,8 +89,7 @@ def test_conflicts_are_told_before_a_run_with_each_origin() -> None:
     error = static_conflicts(entries, reserved={"add_note": "the answer of agent desk"})
     assert error is not None
     assert error.tools == ("add_note", "ping")
-    assert "  add_note: the answer of agent desk, toolset notes (tools.py)\n" in str(error)
-    assert "  ping: tool ping (tools.py), toolset desk (built-in), toolset ping (ping.agent)\n" in str(error)
+    assert str(error) == wording
 
 
 @pytest.mark.requirement("A-34")
@@ -113,8 +113,8 @@ async def test_a_run_says_of_a_conflict_what_was_said_before_it() -> None:
     assert str(caught.value) == str(static_conflicts(entries))
 
 
-def test_the_same_entry_twice_is_a_conflict_with_itself() -> None:
+def test_the_same_entry_twice_is_a_conflict_with_itself(wording: Wording) -> None:
     """Whoever lets a name through twice is told so."""
     error = static_conflicts([toolset(ping()), toolset(ping())])
     assert error is not None
-    assert "ping: toolset desk (tools.py), toolset desk (tools.py)" in str(error)
+    assert str(error) == wording

@@ -16,6 +16,7 @@ from handrail.agents.exports.entries import FactoryProduct
 from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
 from handrail.errors import AgentError, FactoryError, ToolConflictError
 from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, named, run
+from tests.wording import Wording
 
 HINT = "Rename a tool, or prefix the names of a toolset in Python: toolset.prefixed('x')."
 
@@ -40,22 +41,19 @@ async def conflict_of(toolset: AbstractToolset[Any], *calls: str) -> ToolConflic
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-34")
-async def test_a_tool_and_a_static_toolset_with_one_name_are_told_with_both_origins() -> None:
+async def test_a_tool_and_a_static_toolset_with_one_name_are_told_with_both_origins(wording: Wording) -> None:
     """Kind, name and origin of each, and how to cure it."""
     desk = FunctionToolset([named("ping"), named("pong")])
     error = await conflict_of(
         LabelledToolset([tool_source("ping"), LabelledSource("toolset desk (tools/desk.py)", desk)])
     )
-    assert str(error) == (
-        "the tools of an agent need different names, and these are taken more than once:\n"
-        f"  ping: tool ping (tools.py), toolset desk (tools/desk.py)\n{HINT}"
-    )
+    assert str(error) == wording
     assert error.tools == ("ping",)
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-34")
-async def test_every_name_that_is_taken_twice_is_told_at_once() -> None:
+async def test_every_name_that_is_taken_twice_is_told_at_once(wording: Wording) -> None:
     """Two factories, an agent as a tool beside a tool, and a name that three have."""
     sources = [
         tool_source("research"),
@@ -66,17 +64,13 @@ async def test_every_name_that_is_taken_twice_is_told_at_once() -> None:
     ]
     error = await conflict_of(LabelledToolset(sources))
     assert error.tools == ("research", "read_file")
-    assert "  research: tool research (tools.py), toolset research (research.agent)\n" in str(error)
-    assert (
-        "  read_file: toolset files (built-in), toolset files_ro (built-in), "
-        "toolset mine (package shop (entry point mine))\n"
-    ) in str(error)
+    assert str(error) == wording
     assert "alone" not in str(error)
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-34")
-async def test_the_name_of_an_output_tool_is_taken_too() -> None:
+async def test_the_name_of_an_output_tool_is_taken_too(wording: Wording) -> None:
     """What others than toolsets have is asked for at every step."""
 
     @dataclass
@@ -98,13 +92,14 @@ async def test_the_name_of_an_output_tool_is_taken_too() -> None:
     result = await Agent(FunctionModel(reply), output_type=Verdict, toolsets=[ping]).run("go")
     assert (result.output, len(asked)) == (Verdict(guilty=False), 2)
     clash = LabelledToolset([tool_source("final_result")], reserved=reserved)
-    with pytest.raises(ToolConflictError, match=r"final_result: the answer of agent judge, tool final_result"):
+    with pytest.raises(ToolConflictError) as raised:
         await Agent(FunctionModel(reply), output_type=Verdict, toolsets=[clash]).run("go")
+    assert str(raised.value) == wording
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-34")
-async def test_a_factory_that_collides_at_a_later_step_only_is_found_there() -> None:
+async def test_a_factory_that_collides_at_a_later_step_only_is_found_there(wording: Wording) -> None:
     """The first step runs, the second one does not, and what was entered is left."""
     log: list[Traced] = []
 
@@ -118,13 +113,13 @@ async def test_a_factory_that_collides_at_a_later_step_only_is_found_there() -> 
         LabelledSource("toolset desk (tools.py)", made(make, per_run_step=True)),
     ]
     error = await conflict_of(LabelledToolset(sources), "pong", "pong")
-    assert "ping: toolset first (tools.py), toolset desk (tools.py)" in str(error)
+    assert str(error) == wording
     assert [(one.entries, one.depth) for one in (*log, ping)] == [(1, 0)] * 3
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-34")
-async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown() -> None:
+async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording: Wording) -> None:
     """What `prepare` hides at a step has no name there; what it renames has another one."""
 
     def later(ctx: RunContext[Any], definition: ToolDefinition) -> ToolDefinition | None:
@@ -132,18 +127,19 @@ async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown() -> Non
 
     hidden = FunctionToolset([Tool(named("ping"), prepare=later)])
     toolset = LabelledToolset([tool_source("ping"), LabelledSource("toolset desk (tools.py)", hidden)])
-    assert "ping: tool ping (tools.py), toolset desk" in str(await conflict_of(toolset, "ping"))
+    assert str(await conflict_of(toolset, "ping")) == wording
     caller = await run(toolset)
     assert caller.seen == [["ping"]]
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-35")
-async def test_without_our_check_pydantic_ai_still_ends_the_run() -> None:
+async def test_without_our_check_pydantic_ai_still_ends_the_run(wording: Wording) -> None:
     """In its own words, which know no origins."""
     sources = [tool_source("ping"), LabelledSource("toolset desk (tools.py)", Traced("ping"))]
-    with pytest.raises(UserError, match="defines a tool whose name conflicts with existing tool from") as caught:
+    with pytest.raises(UserError) as caught:
         await run(LabelledToolset(sources, check=False))
+    assert str(caught.value) == wording
     assert not isinstance(caught.value, ToolConflictError)
     unchecked = LabelledToolset(sources[:1], check=False)
     assert (await run(unchecked, "ping")).told == ["ping"]
@@ -175,7 +171,7 @@ async def test_definitions_say_which_toolset_they_come_from() -> None:
 
 
 @pytest.mark.anyio
-async def test_instructions_keep_the_order_of_the_members_and_their_ids() -> None:
+async def test_instructions_keep_the_order_of_the_members_and_their_ids(wording: Wording) -> None:
     """Members without any are passed over, and each part is known by the id of its member."""
     desk = FunctionToolset(id="desk", instructions=InstructionPart("Keep notes.", name="how"))
     bell = FunctionToolset(id="bell", instructions="Ring twice.")
@@ -183,7 +179,7 @@ async def test_instructions_keep_the_order_of_the_members_and_their_ids() -> Non
         [tool_source("ping"), LabelledSource("toolset desk", desk), LabelledSource("toolset bell", bell)]
     )
     caller = await run(toolset, "ping")
-    assert caller.instructions == ["Keep notes.\n\nRing twice."] * 2
+    assert caller.instructions == [wording] * 2
     given = await toolset.get_instructions(CONTEXT)
     assert isinstance(given, list)
     assert [str(part.id) for part in given if isinstance(part, InstructionPart)] == ["toolset:desk:how", "toolset:bell"]
@@ -202,15 +198,16 @@ async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> N
 
 
 @pytest.mark.anyio
-async def test_several_factories_that_made_no_toolset_are_told_together() -> None:
+async def test_several_factories_that_made_no_toolset_are_told_together(wording: Wording) -> None:
     """One alone is raised as it is; nothing is entered in either case."""
     ping = Traced("ping")
     wrong = made(lambda _: "tools", name="a")  # type: ignore[arg-type,return-value] # wrong on purpose
     worse = made(lambda _: 7, name="b")  # type: ignore[arg-type,return-value] # wrong on purpose
     with pytest.raises(FactoryError, match="toolset a"):
         await run(of(ping, wrong))
-    with pytest.raises(AgentError, match=r"(?s)toolset a .*type str.*\ntoolset b .*type int") as caught:
+    with pytest.raises(AgentError) as caught:
         await run(of(wrong, ping, worse))
+    assert str(caught.value) == wording
     assert [type(problem) for problem in caught.value.problems] == [FactoryError, FactoryError]
     assert ping.entries == 0
 
@@ -231,7 +228,7 @@ async def test_a_member_that_puts_another_one_in_its_place_is_followed() -> None
 
 
 @pytest.mark.anyio
-async def test_visitors_meet_every_member() -> None:
+async def test_visitors_meet_every_member(wording: Wording) -> None:
     """Also those that have no instructions; a replacement keeps label and place."""
     ping = Traced("ping")
     toolset = LabelledToolset([LabelledSource("tool ping (tools.py)", ping, instructs=False), tool_source("pong")])
@@ -239,7 +236,7 @@ async def test_visitors_meet_every_member() -> None:
     toolset.apply(visited.append)
     assert visited == [source.toolset for source in toolset.sources]
     replaced = toolset.visit_and_replace(lambda found: Traced("new") if found is ping else found)
-    assert [source.label for source in replaced.sources] == ["tool ping (tools.py)", "tool pong (tools.py)"]
+    assert [source.label for source in replaced.sources] == ["tool ping (tools.py)", wording]
     assert (await run(replaced)).seen == [["new", "pong"]]
 
 

@@ -14,6 +14,7 @@ from handrail.errors import StoreCorruptError
 from handrail.session.persistence.protocol import Role, SessionEntry
 from handrail.store import EffectRow
 from tests.cli.desk import HOUR, SESSION, effect
+from tests.wording import Wording
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ENTRY = SessionEntry(3, "resp_1", "call_2", "state", "desk.plan", 2, 4, 2, 1, b'[{"title":"Z\xc3\xbcrich"}]')
@@ -77,10 +78,11 @@ def test_a_call_is_shown_as_a_fork_takes_it() -> None:
 
 
 @pytest.mark.parametrize("items", [b"[{", b"\xff"])
-def test_items_that_are_no_json_are_named(items: bytes) -> None:
+def test_items_that_are_no_json_are_named(items: bytes, wording: Wording) -> None:
     """Programs are not given something that is not there; people can look at it."""
-    with pytest.raises(StoreCorruptError, match=r"entry 3 of session s are not JSON .* --after 2 --limit 1 --full"):
+    with pytest.raises(StoreCorruptError) as raised:
         sessions.entry_json(ENTRY._replace(items=items), session_id="s", store="sqlite:///desk.db")
+    assert str(raised.value) == wording
     assert sessions.entry_cells(ENTRY._replace(items=items))[0] == "3"
 
 
@@ -99,7 +101,7 @@ def test_a_value_is_shown_as_it_is(row: EffectRow, text: str) -> None:
     assert show.value_text(row) == text
 
 
-def test_an_effect_is_told_whole_to_programs() -> None:
+def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
     """All columns, times in ISO 8601, the value as JSON, and the state beside the status."""
     row = effect("k", "running", NOW, lease_until=NOW - timedelta(minutes=1))
     told = show.effect_json(row, NOW)
@@ -116,7 +118,7 @@ def test_an_effect_is_told_whole_to_programs() -> None:
         "reply": "resp_1",
         "call_id": "call_1",
         "process": "desk-host - 4711 0",
-        "in_words": f"{SESSION}/resp_1/call_1, process 4711 on desk-host",
+        "in_words": wording,
     }
     assert (told["agent"], told["arguments"], told["written"], told["applied_at"]) == (None, None, None, None)
     assert show.effect_json(row, NOW, Beside(agent="desk"))["agent"] == "desk"
@@ -133,11 +135,11 @@ def test_a_value_that_is_no_json_is_told_as_text() -> None:
     assert (told["value"], told["value_text"], told["value_unavailable"]) == (None, "{", False)
 
 
-def test_fields_of_an_effect_leave_out_what_is_empty() -> None:
+def test_fields_of_an_effect_leave_out_what_is_empty(wording: Wording) -> None:
     """What does not apply to a state is not shown."""
     fields = dict(show.effect_fields(effect("k", "unknown", NOW, partition="s1"), NOW))
     assert fields["partition"] == "s1"
-    assert fields["note"] == "its owner gave no sign in time"
+    assert fields["note"] == wording
     assert fields["owner"] == f"{SESSION}/resp_1/call_1"
     assert fields["process"] == "process 4711 on desk-host"
     assert (fields["session"], fields["created"]) == (SESSION, "2026-01-01 11:50:00 UTC")

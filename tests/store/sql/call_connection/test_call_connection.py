@@ -27,6 +27,7 @@ from tests.store.failing import Stop, failing
 from tests.store.ledger_stores import running_row
 from tests.store.orders import add, items, with_orders
 from tests.store.session_rows import entries, held
+from tests.wording import Wording
 
 
 @pytest.fixture
@@ -166,30 +167,33 @@ def test_rows_of_a_statement_can_be_fetched(orders: Store) -> None:
     "sql",
     ["COMMIT", " begin", "-- why\nROLLBACK", "/* /* a */ */ ; savepoint x", "PRAGMA x", "prepare transaction 'a'"],
 )
-def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str) -> None:
+def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str, wording: Wording) -> None:
     """Statements that would begin, end or change it are refused, and the call may go on."""
     with call() as transaction:
         add(orders.connection(), "tea")
-        with pytest.raises(SessionError, match="the transaction and the connection are the call's"):
+        with pytest.raises(SessionError) as raised:
             orders.connection().execute(sql)
+        assert str(raised.value) == wording
         transaction.commit()
     assert items(orders) == ["tea"]
 
 
-def test_statements_come_one_by_one(orders: Store) -> None:
+def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:
     """A second one in the same text is refused by the database; so it cannot end the transaction."""
     with call() as transaction:
         add(orders.connection(), "tea")
-        with pytest.raises(Exception, match=r"(?i)one statement|multiple commands"):
+        with pytest.raises(Exception) as raised:
             orders.connection().execute("DELETE FROM orders; COMMIT")
+        assert str(raised.value) == wording
         transaction.commit()
     assert items(orders) == ["tea"]
 
 
-def test_reading_call_does_not_write(orders: Store) -> None:
+def test_reading_call_does_not_write(orders: Store, wording: Wording) -> None:
     """Nobody can tell whether a statement only reads, so a call that may only read executes none."""
-    with call("look", writes=False), pytest.raises(ReadOnlyViolation, match="write to the database"):
+    with call("look", writes=False), pytest.raises(ReadOnlyViolation) as raised:
         orders.connection().execute("SELECT 1")
+    assert str(raised.value) == wording
 
 
 def test_late_handler_writes_nothing(orders: Store) -> None:
@@ -235,16 +239,19 @@ class _Interrupted(SqliteDriver):
         super().release_from_call(link)
 
 
-def test_connection_belongs_to_one_call(orders: Store) -> None:
+def test_connection_belongs_to_one_call(orders: Store, wording: Wording) -> None:
     """Another call, and whoever runs outside of calls, takes its own."""
     with call():
         connection = orders.connection()
-    with call(), pytest.raises(SessionError, match="belongs to another call"):
+    with call(), pytest.raises(SessionError) as raised:
         connection.execute("SELECT 1")
-    with pytest.raises(SessionError, match="belongs to another call"):
+    assert str(raised.value) == wording
+    with pytest.raises(SessionError) as raised:
         connection.execute("SELECT 1")
-    with pytest.raises(SessionError, match="no call runs here"):
+    assert str(raised.value) == wording
+    with pytest.raises(SessionError) as raised:
         orders.connection()
+    assert str(raised.value) == wording
 
 
 def test_memory_has_no_database() -> None:
@@ -253,7 +260,7 @@ def test_memory_has_no_database() -> None:
         MemoryStore().connection()
 
 
-def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClock) -> None:
+def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClock, wording: Wording) -> None:
     """If the database has undone what the handler wrote, the call cannot be committed without it."""
     row = running_row(clock)
     undo = {"sqlite": "INSERT OR ROLLBACK INTO orders VALUES (1, 'tea')"}
@@ -269,8 +276,9 @@ def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClo
             with pytest.raises(Exception, match="UNIQUE"):
                 connection.execute(undo[kind])
         else:
-            with pytest.raises(Exception, match=r"terminating connection|closed"):
+            with pytest.raises(Exception) as raised:
                 connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+            assert str(raised.value) == wording
         transaction.commit()
     assert record.heard == ["undone"]
     assert items(orders) == []

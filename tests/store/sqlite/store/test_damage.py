@@ -28,6 +28,7 @@ from handrail.store.sqlite.store import SqliteDriver
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.sqlite_files import CLOCK, NOBODY, edited, filled
+from tests.wording import Wording
 
 # ---------------------------------------------------------------------------------------------------------- bad files
 
@@ -40,24 +41,27 @@ def test_empty_file_is_a_fresh_store(tmp_path: Path) -> None:
         assert list(store.sessions()) == []
 
 
-def test_folder_is_no_store(tmp_path: Path) -> None:
+def test_folder_is_no_store(tmp_path: Path, wording: Wording) -> None:
     """The error says to name a file in it."""
-    with pytest.raises(StoreError, match="names a folder; name a file in it"):
+    with pytest.raises(StoreError) as raised:
         SqliteStore(tmp_path)
+    assert str(raised.value) == wording
 
 
-def test_missing_folder_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path, wording: Wording) -> None:
     """A file is made, a folder is not."""
-    with pytest.raises(StoreError, match=r"the folder .*nowhere does not exist"):
+    with pytest.raises(StoreError) as raised:
         SqliteStore(tmp_path / "nowhere" / "desk.db")
+    assert str(raised.value) == wording
 
 
-def test_other_file_is_no_store(tmp_path: Path) -> None:
+def test_other_file_is_no_store(tmp_path: Path, wording: Wording) -> None:
     """And it is left as it was."""
     path = tmp_path / "desk.db"
     path.write_bytes(b"Dear diary, " * 100)
-    with pytest.raises(StoreCorruptError, match="not a database, or is damaged; restore it from a copy"):
+    with pytest.raises(StoreCorruptError) as raised:
         SqliteStore(path)
+    assert str(raised.value) == wording
     assert path.read_bytes() == b"Dear diary, " * 100
     assert [found.name for found in tmp_path.iterdir()] == ["desk.db"]
 
@@ -139,11 +143,12 @@ def test_folder_without_rights_is_told() -> None:
         folder.chmod(0o755)
 
 
-def test_store_opened_for_reading_is_not_written_to(tmp_path: Path) -> None:
+def test_store_opened_for_reading_is_not_written_to(tmp_path: Path, wording: Wording) -> None:
     """Nor made, if it is not there."""
     path = tmp_path / "desk.db"
-    with pytest.raises(StoreError, match="the file does not exist"):
+    with pytest.raises(StoreError) as raised:
         handrail.store.open(f"sqlite:///{path}", read_only=True)
+    assert str(raised.value) == wording
     with filled(path, 3), handrail.store.open(f"sqlite:///{path}", read_only=True) as store:
         assert len(list(store.rows())) == 3
         with pytest.raises(StoreReadOnlyError):
@@ -229,13 +234,13 @@ def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: 
         assert not store.delete(found)
 
 
-def test_text_that_is_no_text_is_unknown(tmp_path: Path) -> None:
+def test_text_that_is_no_text_is_unknown(tmp_path: Path, wording: Wording) -> None:
     """Bytes that are not UTF-8 under the type of text."""
     sql = "UPDATE handrail_effects SET owner_call = CAST(x'ff' AS TEXT) WHERE key = 'key 0001'"
     with edited(tmp_path / "desk.db", sql) as store:
         found = store.get("s1", "key 0001")
         assert found is not None
-        assert (found.status, found.note) == ("unknown", "the stored row cannot be read: owner_call is b'\\xff'")
+        assert (found.status, found.note) == ("unknown", wording)
         assert store.get("s1", "key 0002") == running_row(CLOCK, "key 0002")
 
 

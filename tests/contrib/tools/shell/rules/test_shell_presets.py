@@ -11,6 +11,7 @@ import pytest
 
 from handrail.contrib.tools import GIT_READING, READING, ShellToolsSection
 from tests.contrib.suites import SuiteRun
+from tests.wording import Wording
 
 _ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 
@@ -235,7 +236,7 @@ def test_git_starts_nothing_that_its_configuration_names_for_looking(git_run: Su
     assert not (repository / "started").exists()
 
 
-def test_git_does_not_look_for_a_repository_above_the_root(repository: Path) -> None:
+def test_git_does_not_look_for_a_repository_above_the_root(repository: Path, wording: Wording) -> None:
     """What lies above is outside."""
     run = SuiteRun(ShellToolsSection(repository / "notes", allow=GIT_READING))
-    assert "not a git repository" in run.refused("shell_run", command=["git", "log"])
+    assert run.refused("shell_run", command=["git", "log"]) == wording

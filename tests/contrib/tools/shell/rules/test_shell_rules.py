@@ -11,6 +11,7 @@ from inline_snapshot import snapshot
 from handrail.contrib.tools import ShellRule
 from handrail.contrib.tools.shell.rules import ArgumentPath, format_command, match_command, rules_of
 from handrail.errors import PromptValidationError, ToolValidationError
+from tests.wording import Wording
 
 
 @pytest.fixture
@@ -33,15 +34,15 @@ def refusal(rule: ShellRule, *command: str, place: ArgumentPath) -> str:
     return str(caught.value)
 
 
-def test_a_command_must_begin_with_the_tokens_of_a_rule(place: ArgumentPath) -> None:
+def test_a_command_must_begin_with_the_tokens_of_a_rule(place: ArgumentPath, wording: Wording) -> None:
     """Each token of the prefix is a glob for one token; the program is none."""
     rule = ShellRule(("make", "test-*"))
     assert match_command((rule,), ("make", "test-unit", "-j"), place) is rule
     for command in (("make",), ("make", "all"), ("make", "x", "test-unit"), ("maker", "test-unit"), ("MAKE", "test-a")):
-        assert "is not among what may be run here: `make test-*`." in refusal(rule, *command, place=place)
+        assert refusal(rule, *command, place=place) == wording
 
 
-def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: ArgumentPath) -> None:
+def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: ArgumentPath, wording: Wording) -> None:
     """The model is told where to go on; a long command is not repeated at length."""
     rules = rules_of([("ls",), ShellRule(("make", "test"), exact=True)])
     with pytest.raises(ToolValidationError) as caught:
@@ -50,20 +51,23 @@ def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: ArgumentPath
         "'rm xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...' is "
         "not among what may be run here: `ls`, `make test` and nothing more."
     )
-    with pytest.raises(ToolValidationError, match="no program may be run here"):
+    with pytest.raises(ToolValidationError) as raised:
         match_command((), ("ls",), place)
+    assert str(raised.value) == wording
     assert format_command("short") == "'short'"
 
 
-def test_one_rule_that_allows_a_command_is_enough(place: ArgumentPath) -> None:
+def test_one_rule_that_allows_a_command_is_enough(place: ArgumentPath, wording: Wording) -> None:
     """The fault that is told is that of the rule that says most about the command."""
     rules = rules_of([ShellRule(("git",), options=()), ShellRule(("git", "log"), options=("-p",))])
     assert match_command(rules, ("git", "log", "-p"), place) is rules[1]
     assert match_command(rules, ("git", "status"), place) is rules[0]
-    with pytest.raises(ToolValidationError, match=r"is not one of the options allowed with `git log`: -p\."):
+    with pytest.raises(ToolValidationError) as raised:
         match_command(rules, ("git", "log", "-x"), place)
-    with pytest.raises(ToolValidationError, match=r"is not one of the options allowed with `git`: there are none\."):
+    assert str(raised.value) == wording
+    with pytest.raises(ToolValidationError) as raised:
         match_command(rules, ("git", "tag", "-d"), place)
+    assert str(raised.value) == wording
 
 
 def test_exact_rule_lets_nothing_follow(place: ArgumentPath) -> None:
@@ -87,12 +91,12 @@ def test_exact_rule_lets_nothing_follow(place: ArgumentPath) -> None:
     ],
 )
 def test_forbidden_tokens_are_known_in_every_way_they_can_be_written(
-    pattern: str, refused: list[str], taken: list[str], place: ArgumentPath
+    pattern: str, refused: list[str], taken: list[str], place: ArgumentPath, wording: Wording
 ) -> None:
     """Joined letters, values and shortened long options included."""
     rule = ShellRule(("x",), forbid=(pattern,))
     for token in refused:
-        assert "is forbidden with `x`" in refusal(rule, "x", "a", token, place=place)
+        assert refusal(rule, "x", "a", token, place=place) == wording
     for token in taken:
         assert match_command((rule,), ("x", "a", token), place) is rule
 
@@ -106,10 +110,12 @@ def test_options_that_are_listed_may_follow(token: str, place: ArgumentPath) -> 
 
 @pytest.mark.parametrize("token", ["-x", "-lx", "--al", "--all-of", "-nam", "-names", "-l=", "--l", "-é"])
 @pytest.mark.parametrize("before", [(), ("--",), ("-l", "file")])
-def test_options_that_are_not_listed_may_not_follow(token: str, before: tuple[str, ...], place: ArgumentPath) -> None:
+def test_options_that_are_not_listed_may_not_follow(
+    token: str, before: tuple[str, ...], place: ArgumentPath, wording: Wording
+) -> None:
     """Wherever they stand: not every program takes what comes after `--` for operands."""
     rule = ShellRule(("x",), options=("-l", "-a", "--all", "-name"))
-    assert "is not one of the options allowed" in refusal(rule, "x", *before, token, place=place)
+    assert refusal(rule, "x", *before, token, place=place) == wording
 
 
 @pytest.mark.parametrize(
@@ -141,11 +147,11 @@ def test_options_that_are_not_listed_may_not_follow(token: str, before: tuple[st
         "-k",
     ],
 )
-def test_confined_rule_refuses_what_leads_out(token: str, place: ArgumentPath) -> None:
+def test_confined_rule_refuses_what_leads_out(token: str, place: ArgumentPath, wording: Wording) -> None:
     """In a token of its own, joined to an option, as its value, behind a sign, and over a link."""
     told = refusal(ShellRule(("x",)), "x", token, place=place)
     assert told.startswith("$.command[1]: ")
-    assert "out of the folder" in told
+    assert told == wording
     unconfined = ShellRule(("x",), confined=False)
     assert match_command((unconfined,), ("x", token), place) is unconfined
 
@@ -172,12 +178,13 @@ def test_confined_rule_takes_what_stays_inside(token: str, place: ArgumentPath) 
     assert match_command((rule,), ("x", token), place) is rule
 
 
-def test_paths_are_judged_from_the_folder_that_a_command_starts_in(place: ArgumentPath) -> None:
+def test_paths_are_judged_from_the_folder_that_a_command_starts_in(place: ArgumentPath, wording: Wording) -> None:
     """The same token leads elsewhere from another folder."""
     rule, notes = ShellRule(("x",)), ArgumentPath(place.root, place.root / "notes")
     assert match_command((rule,), ("x", "out"), notes) is rule
-    with pytest.raises(ToolValidationError, match="leads out of the folder"):
+    with pytest.raises(ToolValidationError) as raised:
         match_command((rule,), ("x", "s"), notes)
+    assert str(raised.value) == wording
 
 
 def test_long_tokens_full_of_separators_are_judged_in_time(place: ArgumentPath) -> None:
@@ -243,7 +250,7 @@ def test_rule_that_cannot_be_meant_is_refused(fields: dict[str, Any], told: str)
     assert told in str(caught.value)
 
 
-def test_every_fault_of_the_declared_rules_is_told() -> None:
+def test_every_fault_of_the_declared_rules_is_told(wording: Wording) -> None:
     """A plain string is a common mistake: it looks like a rule, and would be a rule of single letters."""
     declared: Any = [("ls",), "git status", ("a/b",), 7]
     with pytest.raises(PromptValidationError) as caught:
@@ -256,5 +263,6 @@ def test_every_fault_of_the_declared_rules_is_told() -> None:
         assert told in str(caught.value)
     nothing: Any
     for nothing in ("ls", b"ls", None, 5):
-        with pytest.raises(PromptValidationError, match="write a rule for each program"):
+        with pytest.raises(PromptValidationError) as raised:
             rules_of(nothing)
+        assert str(raised.value) == wording

@@ -15,6 +15,7 @@ from handrail.contrib.tools.vfs.search import Search, matcher
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStat, HostFilesystem, InMemoryFilesystem
 from tests.contrib.suites import SuiteRun
+from tests.wording import Wording
 
 POEM = "a rose\nis\na ROSE\nis\na rose\n"
 
@@ -223,7 +224,7 @@ def test_files_that_were_left_out_are_not_said_not_to_fit() -> None:
     )
 
 
-def test_a_link_to_a_folder_is_not_searched(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_is_not_searched(tmp_path: Path, wording: Wording) -> None:
     """The refusal says what it is; a link to a file is searched, and one that leads nowhere is told as such."""
     (tmp_path / "root/d").mkdir(parents=True)
     (tmp_path / "root/d/a.txt").write_text("lily\n")
@@ -235,7 +236,7 @@ def test_a_link_to_a_folder_is_not_searched(tmp_path: Path) -> None:
             "$.path: folder is a link to a folder, and links to folders are not followed. Name the folder itself."
         )
         assert "file:1: lily" in run.told("grep_files", pattern="lily", path="file")
-        assert "no file or folder" in run.refused("grep_files", pattern="lily", path="nowhere")
+        assert run.refused("grep_files", pattern="lily", path="nowhere") == wording
 
 
 def test_a_file_that_is_gone_when_it_is_searched_is_left_out() -> None:

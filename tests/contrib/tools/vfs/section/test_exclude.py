@@ -17,6 +17,7 @@ from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.runtime import Session
 from tests.contrib.suites import SuiteRun
 from tests.filesystem.stores import tree_of
+from tests.wording import Wording
 
 Section = Callable[..., VfsToolsSection]
 
@@ -156,7 +157,7 @@ def test_no_call_changes_what_is_excluded(where: Where, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [".env", "src/new.key", "secrets/x"])
-def test_a_write_is_refused_alike_whether_the_file_is_there_or_not(path: str) -> None:
+def test_a_write_is_refused_alike_whether_the_file_is_there_or_not(path: str, wording: Wording) -> None:
     """The policy that has files read first does not tell either."""
     told = set[str]()
     for files in ({**PLAIN, **SECRET, "src/new.key": "hunter2"}, PLAIN):
@@ -165,15 +166,15 @@ def test_a_write_is_refused_alike_whether_the_file_is_there_or_not(path: str) ->
         bound = SuiteRun(VfsToolsSection(exclude=EXCLUDE), resources={Filesystem: InMemoryFilesystem(files)})
         told.add(bound.refused("write_file", path=path, content="x"))
     assert len(told) == 1
-    assert "because of the exclude pattern" in told.pop()
+    assert told.pop() == wording
 
 
-def test_a_filesystem_that_the_prompt_binds_is_behind_the_patterns_too() -> None:
+def test_a_filesystem_that_the_prompt_binds_is_behind_the_patterns_too(wording: Wording) -> None:
     """For the tools of the section, and for its policy."""
     files = InMemoryFilesystem({**PLAIN, **SECRET})
     run = SuiteRun(VfsToolsSection(exclude=EXCLUDE), resources={Filesystem: files})
     assert "KEY=" not in run.told("grep_files", pattern="KEY|milk")
-    assert "there is no file" in run.refused("read_file", path=".git/config")
+    assert run.refused("read_file", path=".git/config") == wording
 
 
 def test_git_is_shown_when_it_is_asked_for() -> None:
@@ -183,12 +184,13 @@ def test_git_is_shown_when_it_is_asked_for() -> None:
     run.refused("read_file", path=".env")
 
 
-def test_slip_in_the_patterns_is_told_when_the_section_is_made() -> None:
+def test_slip_in_the_patterns_is_told_when_the_section_is_made(wording: Wording) -> None:
     """Not when a secret has been read."""
     with pytest.raises(PathEscapeError):
         VfsToolsSection(InMemoryFilesystem(), exclude=("../x",))
-    with pytest.raises(TypeError, match="not one string"):
+    with pytest.raises(TypeError) as raised:
         VfsToolsSection(InMemoryFilesystem(), exclude=".env")
+    assert str(raised.value) == wording
 
 
 def test_a_long_result_that_was_kept_shows_nothing_of_what_is_excluded_since() -> None:
@@ -220,7 +222,7 @@ IGNORING = {
 }
 
 
-def test_lists_and_searches_leave_out_what_ignore_files_hide() -> None:
+def test_lists_and_searches_leave_out_what_ignore_files_hide(wording: Wording) -> None:
     """They say how much, and how to see it."""
     run = SuiteRun(VfsToolsSection(InMemoryFilesystem(IGNORING)))
     assert run.told("list_files") == snapshot("""\
@@ -234,10 +236,7 @@ src/\
 a.py (6 bytes)\
 """)
     found = run.told("grep_files", pattern="x =")
-    assert (
-        "(4 files searched). 2 entries that ignore files hide are left out; include_ignored=true shows them.\n" in found
-    )
-    assert found.endswith("\na.py:1: x = 1\nsrc/keep.log:1: x = 3")
+    assert found == wording
 
 
 def test_what_ignore_files_hide_is_shown_when_it_is_asked_for() -> None:
@@ -269,12 +268,10 @@ def test_ignore_files_hide_and_do_not_protect() -> None:
         ("grep_files", {"pattern": "x", "path": "run.log"}),
     ],
 )
-def test_a_look_into_what_is_hidden_says_how_to_see_it(tool: str, arguments: dict[str, Any]) -> None:
+def test_a_look_into_what_is_hidden_says_how_to_see_it(tool: str, arguments: dict[str, Any], wording: Wording) -> None:
     """An empty answer would be taken for an empty folder."""
     run = SuiteRun(VfsToolsSection(InMemoryFilesystem(IGNORING)))
-    assert f"$.path: {arguments['path']} is hidden by ignore files (such as .gitignore). Set include_ignored" in (
-        run.refused(tool, **arguments)
-    )
+    assert run.refused(tool, **arguments) == wording
 
 
 def test_rules_of_a_repository_count_although_it_is_excluded() -> None:
@@ -285,17 +282,17 @@ def test_rules_of_a_repository_count_although_it_is_excluded() -> None:
     assert "\nx" not in run.told("glob_files", pattern="**")
 
 
-def test_a_walk_that_is_too_long_says_so() -> None:
+def test_a_walk_that_is_too_long_says_so(wording: Wording) -> None:
     """The result is what was found until then."""
     files = {f"{number}.md": "x\n" for number in range(20)}
     run = SuiteRun(VfsToolsSection(InMemoryFilesystem(files), limits=VfsLimits(walked_entries=5)))
     for tool, arguments in (("list_files", {}), ("glob_files", {"pattern": "*"}), ("grep_files", {"pattern": "x"})):
         told = run.told(tool, **arguments)
-        assert "The walk stopped because there are too many files and folders, so more may fit." in told
+        assert told == wording
 
 
-def test_patterns_are_checked_before_anything_is_looked_at() -> None:
+def test_patterns_are_checked_before_anything_is_looked_at(wording: Wording) -> None:
     """An expression that is none is told although the folder is not there."""
     run = SuiteRun(VfsToolsSection(InMemoryFilesystem()))
-    assert "$.pattern is not a regular expression" in run.refused("grep_files", pattern="(", path="absent")
+    assert run.refused("grep_files", pattern="(", path="absent") == wording
     assert "at most 128" in run.refused("glob_files", pattern="/".join(["*"] * 129), path="absent")

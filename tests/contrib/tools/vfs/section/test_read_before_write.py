@@ -16,6 +16,7 @@ from handrail.prompt import ReadBeforeWritePolicy
 from handrail.runtime import ToolCall
 from tests.contrib.suites import SuiteRun
 from tests.filesystem.disks import WatchedDisk
+from tests.wording import Wording
 
 
 def files() -> InMemoryFilesystem:
@@ -32,24 +33,24 @@ def test_policy_of_the_section_agrees_with_its_tools() -> None:
     assert {*policy.read_tools, *policy.write_tools, *policy.move_tools} < names
 
 
-def test_existing_file_must_be_read_before_it_is_written_to() -> None:
+def test_existing_file_must_be_read_before_it_is_written_to(wording: Wording) -> None:
     """Refused, read, allowed."""
     run = SuiteRun(VfsToolsSection(files()))
     edit = {"path": "notes/plan.md", "old": "milk", "new": "oat milk"}
-    assert run.refused("edit_file", **edit).startswith("policy read_before_write denies edit_file")
-    assert run.refused("write_file", path="./notes/plan.md", content="").startswith("policy read_before_write denies")
+    assert run.refused("edit_file", **edit) == wording
+    assert run.refused("write_file", path="./notes/plan.md", content="") == wording
     run.told("read_file", path="notes/plan.md", limit=1)
     run.told("edit_file", **edit)
 
 
-def test_file_that_has_changed_since_must_be_read_again() -> None:
+def test_file_that_has_changed_since_must_be_read_again(wording: Wording) -> None:
     """What the model knows of it is no longer true."""
     filesystem = files()
     run = SuiteRun(VfsToolsSection(filesystem))
     edit = {"path": "notes/plan.md", "old": "milk", "new": "oat milk"}
     run.told("read_file", path="notes/plan.md")
     filesystem.write_text("notes/plan.md", "# Plan\n- milk the cow\n")
-    assert "has changed since it was read" in run.refused("edit_file", **edit)
+    assert run.refused("edit_file", **edit) == wording
     run.told("read_file", path="notes/plan.md")
     run.told("edit_file", **edit)
 
@@ -65,13 +66,13 @@ def test_what_the_model_has_written_itself_it_need_not_read() -> None:
     assert filesystem.read_text("a.md") == "done\n"
 
 
-def test_file_must_be_read_before_it_is_removed() -> None:
+def test_file_must_be_read_before_it_is_removed(wording: Wording) -> None:
     """What is gone cannot be looked at any more; what is no text is known once it has been described."""
     filesystem = files()
     filesystem.write_bytes("logo.png", b"a\0")
     run = SuiteRun(VfsToolsSection(filesystem))
     for path in ("notes/plan.md", "logo.png"):
-        assert "has not been read yet" in run.refused("remove_file", path=path)
+        assert run.refused("remove_file", path=path) == wording
         run.told("read_file", path=path)
         run.told("remove_file", path=path)
         assert not filesystem.exists(path)
@@ -80,7 +81,7 @@ def test_file_must_be_read_before_it_is_removed() -> None:
 TEN_LINES = "".join(f"line {number}\n" for number in range(1, 11))
 
 
-def test_part_of_a_file_is_enough_to_edit_it_and_not_to_replace_or_remove_it() -> None:
+def test_part_of_a_file_is_enough_to_edit_it_and_not_to_replace_or_remove_it(wording: Wording) -> None:
     """An edit leaves alone what has not been seen; the refusal says what is missing."""
     filesystem = InMemoryFilesystem({"a.md": TEN_LINES})
     run = SuiteRun(VfsToolsSection(filesystem))
@@ -89,19 +90,21 @@ def test_part_of_a_file_is_enough_to_edit_it_and_not_to_replace_or_remove_it() -
         "policy read_before_write denies write_file: a.md has been shown only in part (line 5 has not). Call read_file "
         "on the rest of a.md first, then write_file again."
     )
-    assert "only in part" in run.refused("remove_file", path="a.md")
+    assert run.refused("remove_file", path="a.md") == wording
     run.told("edit_file", path="a.md", old="line 9", new="line nine")
     assert filesystem.read_text("a.md") == TEN_LINES.replace("line 9", "line nine")
 
 
 @pytest.mark.parametrize("tool, arguments", [("write_file", {"content": ""}), ("remove_file", {})])
-def test_several_reads_that_cover_a_file_show_it_whole(tool: str, arguments: dict[str, object]) -> None:
+def test_several_reads_that_cover_a_file_show_it_whole(
+    tool: str, arguments: dict[str, object], wording: Wording
+) -> None:
     """In any order, overlapping or not."""
     run = SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": TEN_LINES})))
     run.told("read_file", path="a.md", offset=8)
-    assert "(line 1 has not)" in run.refused(tool, path="a.md", **arguments)
+    assert run.refused(tool, path="a.md", **arguments) == wording
     run.told("read_file", path="a.md", limit=3)
-    assert "(line 4 has not)" in run.refused(tool, path="a.md", **arguments)
+    assert run.refused(tool, path="a.md", **arguments) == wording
     run.told("read_file", path="a.md", offset=3, limit=5)
     run.told(tool, path="a.md", **arguments)
 
@@ -117,29 +120,29 @@ def test_line_that_is_shown_in_parts_is_shown_when_all_of_them_are() -> None:
     run.told("write_file", path="a.md", content="")
 
 
-def test_parts_of_a_file_that_has_changed_do_not_add_up() -> None:
+def test_parts_of_a_file_that_has_changed_do_not_add_up(wording: Wording) -> None:
     """What was seen of another content is not seen of this one."""
     filesystem = InMemoryFilesystem({"a.md": TEN_LINES})
     run = SuiteRun(VfsToolsSection(filesystem))
     run.told("read_file", path="a.md", limit=5)
     filesystem.write_text("a.md", TEN_LINES.upper())
     run.told("read_file", path="a.md", offset=6)
-    assert "(line 1 has not)" in run.refused("write_file", path="a.md", content="")
+    assert run.refused("write_file", path="a.md", content="") == wording
 
 
-def test_edit_does_not_show_what_was_not_seen() -> None:
+def test_edit_does_not_show_what_was_not_seen(wording: Wording) -> None:
     """A file that was known in part still is."""
     run = SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": TEN_LINES})))
     run.told("read_file", path="a.md", limit=5)
     run.told("edit_file", path="a.md", old="line 2\n", new="")
     run.told("edit_file", path="a.md", old="line 3", new="three")
     run.told("read_file", path="a.md", offset=6)
-    assert "(line 5 has not)" in run.refused("write_file", path="a.md", content="")
+    assert run.refused("write_file", path="a.md", content="") == wording
     run.told("read_file", path="a.md")
     run.told("write_file", path="a.md", content="")
 
 
-def test_file_without_lines_is_known_when_it_has_been_described() -> None:
+def test_file_without_lines_is_known_when_it_has_been_described(wording: Wording) -> None:
     """Kind and size are all that there is to be shown: an empty file, a binary one, a large one."""
     files: dict[str, str | bytes] = {
         "empty.md": "",
@@ -150,13 +153,13 @@ def test_file_without_lines_is_known_when_it_has_been_described() -> None:
     filesystem = InMemoryFilesystem(files)
     run = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(file_bytes=100)))
     for path in files:
-        assert "has not been read yet" in run.refused("write_file", path=path, content="new")
+        assert run.refused("write_file", path=path, content="new") == wording
         run.told("read_file", path=path)
         run.told("write_file", path=path, content="new")
         assert filesystem.read_text(path) == "new"
 
 
-def test_text_that_is_too_large_to_be_shown_is_left_alone() -> None:
+def test_text_that_is_too_large_to_be_shown_is_left_alone(wording: Wording) -> None:
     """It has lines, and the model has seen none of them; the refusal does not send it to read again."""
     filesystem = InMemoryFilesystem({"log.txt": "line\n" * 30})
     run = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(file_bytes=100)))
@@ -165,11 +168,11 @@ def test_text_that_is_too_large_to_be_shown_is_left_alone() -> None:
         "policy read_before_write denies write_file: log.txt has lines, and none of them has been shown, because it is "
         "too large. Leave log.txt as it is."
     )
-    assert "Leave log.txt as it is." in run.refused("remove_file", path="log.txt")
-    assert "Leave log.txt as it is." in run.refused("edit_file", path="log.txt", old="line", new="x")
+    assert run.refused("remove_file", path="log.txt") == wording
+    assert run.refused("edit_file", path="log.txt", old="line", new="x") == wording
 
 
-def test_large_file_is_described_and_replaced_without_being_read(tmp_path: Path) -> None:
+def test_large_file_is_described_and_replaced_without_being_read(tmp_path: Path, wording: Wording) -> None:
     """4 GB, of which no more than the first 64 KiB are read: what identifies it is size, time and inode."""
     root = tmp_path / "root"
     root.mkdir()
@@ -183,9 +186,9 @@ def test_large_file_is_described_and_replaced_without_being_read(tmp_path: Path)
         assert run.told("read_file", path="disk.img") == snapshot(
             "disk.img is binary (4,294,967,296 bytes), not text. Nothing of it is shown."
         )
-        assert "is binary (4,294,967,296 bytes)" in run.told("read_file", path="link")
+        assert run.told("read_file", path="link") == wording
         os.utime(root / "disk.img", ns=(1, 1))
-        assert "has changed since it was read" in run.refused("write_file", path="disk.img", content="")
+        assert run.refused("write_file", path="disk.img", content="") == wording
         run.told("read_file", path="disk.img")
         run.told("write_file", path="disk.img", content="new")
         assert (root / "disk.img").read_text() == "new"
@@ -205,27 +208,27 @@ def test_something_special_is_described(tmp_path: Path) -> None:
         assert "read_before_write" not in run.refused("remove_file", path="pipe")
 
 
-def test_lines_that_a_search_has_shown_are_no_read() -> None:
+def test_lines_that_a_search_has_shown_are_no_read(wording: Wording) -> None:
     """They are not the file."""
     run = SuiteRun(VfsToolsSection(files()))
     run.told("grep_files", pattern="milk")
-    assert "has not been read yet" in run.refused("remove_file", path="notes/plan.md")
+    assert run.refused("remove_file", path="notes/plan.md") == wording
 
 
-def test_folder_is_removed_when_it_is_said_that_all_of_it_is_meant() -> None:
+def test_folder_is_removed_when_it_is_said_that_all_of_it_is_meant(wording: Wording) -> None:
     """`recursive` is the word for it; nobody reads a thousand files to clear a folder."""
     filesystem = files()
     run = SuiteRun(VfsToolsSection(filesystem))
-    assert "is not empty" in run.refused("remove_file", path="notes")
+    assert run.refused("remove_file", path="notes") == wording
     run.told("remove_file", path="notes", recursive=True)
     assert not filesystem.exists("notes")
 
 
-def test_file_may_be_moved_unread_and_is_no_better_known_then() -> None:
+def test_file_may_be_moved_unread_and_is_no_better_known_then(wording: Wording) -> None:
     """Moving replaces nothing; what is known goes along, and what is not stays unknown."""
     run = SuiteRun(VfsToolsSection(files()))
     run.told("move_file", path="notes/plan.md", new_path="plan.md")
-    assert "has not been read yet" in run.refused("write_file", path="plan.md", content="")
+    assert run.refused("write_file", path="plan.md", content="") == wording
     run.told("read_file", path="plan.md")
     run.told("move_file", path="plan.md", new_path="notes/plan.md")
     run.told("edit_file", path="notes/plan.md", old="milk", new="oat milk")
@@ -233,21 +236,21 @@ def test_file_may_be_moved_unread_and_is_no_better_known_then() -> None:
     run.told("write_file", path="old/notes/plan.md", content="")
 
 
-def test_failed_read_is_no_read() -> None:
+def test_failed_read_is_no_read(wording: Wording) -> None:
     """A part that is not there has shown nothing of the file."""
     run = SuiteRun(VfsToolsSection(files()))
     run.refused("read_file", path="notes/plan.md", offset=9)
-    assert "has not been read yet" in run.refused("write_file", path="notes/plan.md", content="")
+    assert run.refused("write_file", path="notes/plan.md", content="") == wording
 
 
-def test_section_may_do_without_the_policy() -> None:
+def test_section_may_do_without_the_policy(wording: Wording) -> None:
     """Then files are overwritten unseen."""
     run = SuiteRun(VfsToolsSection(files(), policies=()))
-    assert run.told("write_file", path="notes/plan.md", content="") == "Replaced notes/plan.md, 0 bytes."
+    assert run.told("write_file", path="notes/plan.md", content="") == wording
 
 
 @pytest.mark.anyio
-async def test_write_after_read_in_one_reply_is_judged_after_the_read() -> None:
+async def test_write_after_read_in_one_reply_is_judged_after_the_read(wording: Wording) -> None:
     """A model may ask for both at once."""
     filesystem = files()
     run = SuiteRun(VfsToolsSection(filesystem))
@@ -259,8 +262,8 @@ async def test_write_after_read_in_one_reply_is_judged_after_the_read() -> None:
     ]
     messages = await run.executor.execute_all_async(calls)
     assert [message.success for message in messages] == [True] * 4
-    assert "- buy oat milk\n" in messages[2].content
-    assert "- buy oat milk, bread\n" in filesystem.read_text("notes/plan.md")
+    assert messages[2].content == wording
+    assert filesystem.read_text("notes/plan.md") == wording
 
 
 class Awaiting(InMemoryFilesystem):

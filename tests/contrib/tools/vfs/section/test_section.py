@@ -11,6 +11,7 @@ from handrail.contrib.tools import FileEdited, FileExcerpt, FileWritten, VfsLimi
 from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from tests.contrib.suites import SuiteRun
+from tests.wording import Wording
 
 PLAN = "# Plan\n- buy milk\n- sell bread\n"
 
@@ -56,31 +57,29 @@ odd[1]*/deep/a.py (0 bytes)\
 """)
 
 
-def test_long_list_is_shown_in_parts() -> None:
+def test_long_list_is_shown_in_parts(wording: Wording) -> None:
     """By number, and by how much text it is; whoever goes on as told sees all of it."""
     filesystem = InMemoryFilesystem()
     for number in range(5):
         filesystem.write_text(f"{number}{'x' * 50}.md", "")
     run = free(filesystem, VfsLimits(entries=2))
-    assert run.told("list_files").startswith(".: entries 1 to 2 of 5. Continue with offset=3,")
-    assert run.told("list_files", offset=5).startswith(".: entry 5 of 5.\n4xxx")
+    assert run.told("list_files") == wording
+    assert run.told("list_files", offset=5) == wording
     short = free(filesystem, VfsLimits(characters=150))
-    assert short.told("list_files").startswith(".: entries 1 to 2 of 5.")
+    assert short.told("list_files") == wording
     assert free(filesystem, VfsLimits(characters=1)).told("list_files").startswith(".: entry 1 of 5.")
 
 
-def test_entry_beyond_the_end_is_refused_with_how_many_there_are() -> None:
+def test_entry_beyond_the_end_is_refused_with_how_many_there_are(wording: Wording) -> None:
     """An empty folder may be listed from its start."""
     run = free(InMemoryFilesystem())
-    assert run.told("list_files") == ".: the folder is empty."
-    assert run.refused("list_files", offset=2) == "$.offset: there are 0 entries, so there is none at 2."
+    assert run.told("list_files") == wording
+    assert run.refused("list_files", offset=2) == wording
 
 
-def test_file_is_read_exactly() -> None:
+def test_file_is_read_exactly(wording: Wording) -> None:
     """One line about the file, then the file."""
-    assert (
-        free(files()).told("read_file", path="./notes//plan.md") == f"notes/plan.md: all of it, 3 lines.\n{PLAN[:-1]}"
-    )
+    assert free(files()).told("read_file", path="./notes//plan.md") == wording
 
 
 def test_value_of_a_read_is_the_part_that_was_shown() -> None:
@@ -131,21 +130,21 @@ def test_path_that_leads_nowhere_is_told_in_the_words_of_the_filesystem(
     assert free(filesystem).refused(tool, path=path, **arguments) == str(caught.value)
 
 
-def test_folder_in_place_of_a_file_is_told() -> None:
+def test_folder_in_place_of_a_file_is_told(wording: Wording) -> None:
     """And the other way round."""
     run = free(files())
-    assert run.refused("read_file", path="notes").startswith("'notes' is a folder")
-    assert run.refused("write_file", path="notes", content="a").startswith("'notes' is a folder")
-    assert run.refused("list_files", path="notes/plan.md").startswith("'notes/plan.md' is a file")
+    assert run.refused("read_file", path="notes") == wording
+    assert run.refused("write_file", path="notes", content="a") == wording
+    assert run.refused("list_files", path="notes/plan.md") == wording
 
 
-def test_write_makes_or_replaces_a_file_with_exactly_the_content() -> None:
+def test_write_makes_or_replaces_a_file_with_exactly_the_content(wording: Wording) -> None:
     """Line ends are as they are given, and folders are made."""
     filesystem = files()
     run = free(filesystem)
-    assert run.told("write_file", path="a/b/c.txt", content="one\r\ntwo") == "Created a/b/c.txt, 8 bytes."
+    assert run.told("write_file", path="a/b/c.txt", content="one\r\ntwo") == wording
     assert filesystem.read_bytes("a/b/c.txt") == b"one\r\ntwo"
-    assert run.told("write_file", path="a/b/c.txt", content="") == "Replaced a/b/c.txt, 0 bytes."
+    assert run.told("write_file", path="a/b/c.txt", content="") == wording
     assert run.session[FileWritten].all() == (FileWritten("a/b/c.txt", True, 8), FileWritten("a/b/c.txt", False, 0))
 
 
@@ -170,7 +169,7 @@ Copy old exactly from what read_file shows, with every space.\
     assert filesystem.read_text("notes/plan.md") == PLAN
 
 
-def test_edit_that_is_undone_leaves_the_file_as_it_was() -> None:
+def test_edit_that_is_undone_leaves_the_file_as_it_was(wording: Wording) -> None:
     """A call that fails after its handler has written is rolled back, and so is what the policy remembers."""
     filesystem = files()
     run = SuiteRun(VfsToolsSection(filesystem))
@@ -181,7 +180,7 @@ def test_edit_that_is_undone_leaves_the_file_as_it_was() -> None:
 
     subscription = run.session.dispatcher.subscribe(FileEdited, refuse)
     edit = {"path": "notes/plan.md", "old": "milk", "new": "oat milk"}
-    assert "the disk is watched" in run.refused("edit_file", **edit)
+    assert run.refused("edit_file", **edit) == wording
     assert filesystem.read_text("notes/plan.md") == PLAN
     subscription.close()
     run.told("edit_file", **edit)

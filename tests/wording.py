@@ -1,0 +1,176 @@
+"""The wording of messages, for people and for models: one file that the tests compare with.
+
+A test asserts types and attributes. Where the text matters, it takes the fixture `wording` and compares the whole text:
+`assert message.content == wording`. The texts stand in `tests/wording.txt`, each once, below the tests that assert it.
+A change of wording touches that file alone: `make wording` writes it anew, and the difference is read before it is
+committed.
+
+What differs from run to run is replaced before a text is compared: the folder of the test, the folder of the
+repository, UUIDs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+TESTS = Path(__file__).parent
+FILE = TESTS / "wording.txt"
+_LINE = "  |"
+_PARAMETERS = re.compile(r"\[.*\]", re.DOTALL)  # of a test; written only where the text depends on them
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+class Wording(str):
+    """The texts of one test, in the order in which it asserts them: it is equal to the next of them.
+
+    It is a `str`, so that it can stand for a text inside the value that a test compares. A list is compared as lines.
+    """
+
+    __slots__ = ("_asserted", "_changing", "_name", "_write")
+
+    _asserted: int
+    _changing: Mapping[str, str]
+    _name: str
+    _write: bool
+
+    @classmethod
+    def of(cls, name: str, changing: Mapping[str, str], *, write: bool) -> Wording:
+        """The texts of the test `name`.
+
+        Args:
+            name: the test, from the folder of the tests on.
+            changing: what differs from run to run, with what stands for it in the file.
+            write: take each text as it is, to be written to the file.
+        """
+        self = cls(f"the wording of {name}")
+        self._name, self._changing, self._write, self._asserted = name, changing, write, 0
+        return self
+
+    @property
+    def _key(self) -> str:
+        return self._name if self._asserted < 2 else f"{self._name} #{self._asserted}"
+
+    @property
+    def _stored(self) -> str | None:
+        stored = _stored()
+        return stored.get(self._key) or stored.get(_PARAMETERS.sub("", self._key))
+
+    def __eq__(self, text: object) -> bool:
+        """Whether `text` is the next text of the test."""
+        if isinstance(text, list | tuple):
+            text = "\n".join(map(str, cast("Iterable[object]", text)))
+        if not isinstance(text, str):
+            return NotImplemented
+        self._asserted += 1
+        shown = _shown(text, self._changing)
+        if self._write:
+            _written[self._key] = shown
+        return self._write or self._stored == shown
+
+    def __ne__(self, text: object) -> bool:
+        """Whether `text` is not the next text of the test."""
+        return not self == text
+
+    __hash__ = str.__hash__
+
+    def __repr__(self) -> str:
+        """The text that was compared last, for the report of a failure."""
+        return self._stored or f"nothing in tests/wording.txt for {self._key}; `make wording` writes it"
+
+
+_written: dict[str, str] = {}
+"""What the tests of this process asserted, by the key of each, where the file is written."""
+
+
+def _shown(text: str, changing: Mapping[str, str]) -> str:
+    """A text as it stands in the file: each line after a bar, and what cannot be printed as an escape."""
+    for found, written in changing.items():
+        text = text.replace(found, written)
+    lines = _UUID.sub("<uuid>", text).split("\n")
+    return "\n".join(f"{_LINE} {_printable(line)}".rstrip() for line in lines)
+
+
+def _printable(line: str) -> str:
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return f"{shown[:-1]}\\x20" if shown.endswith(" ") else shown
+
+
+@cache
+def _stored() -> dict[str, str]:
+    """Each text of the file, as it stands there, by the key of the assertion."""
+    stored: dict[str, str] = {}
+    keys: list[str] = []
+    shown: list[str] = []
+    for line in FILE.read_text(encoding="utf-8").split("\n") if FILE.exists() else []:
+        if line.startswith(_LINE):
+            shown.append(line)
+        elif shown:
+            stored.update(dict.fromkeys(keys, "\n".join(shown)))
+            keys, shown = [line], []
+        else:
+            keys.append(line)
+    return stored
+
+
+def _write(found: Mapping[str, str]) -> None:
+    """Write the file: what the tests asserted, and the texts of the modules of which no test ran and that exist."""
+    ran = {_module(key) for key in found}
+    kept = {key: text for key, text in _stored().items() if _module(key) not in ran and (TESTS / _module(key)).exists()}
+    asserted: dict[str, dict[str, str]] = {}
+    for key, text in sorted((kept | dict(found)).items()):
+        asserted.setdefault(_PARAMETERS.sub("", key), {})[key] = text
+    keys: dict[str, list[str]] = {}
+    for name, texts in asserted.items():
+        alike = len(set(texts.values())) == 1
+        for key, text in {name: next(iter(texts.values()))}.items() if alike else texts.items():
+            keys.setdefault(text, []).append(key)
+    entries = ["\n".join([*names, text, ""]) for text, names in keys.items()]
+    FILE.write_text("".join(entries), encoding="utf-8")
+
+
+def _module(key: str) -> str:
+    return key.partition("::")[0]
+
+
+# ------------------------------------------------------------------------------------------------------------- pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes the file."""
+    parser.addoption("--write-wording", action="store_true", help="write the texts that the tests see")
+
+
+@pytest.fixture
+def wording(request: pytest.FixtureRequest) -> Wording:
+    """The texts that the test asserts, from `tests/wording.txt`."""
+    test: str = request.node.nodeid
+    module, _, name = test.partition("::")
+    changing = {str(TESTS.parent): "<repository>"}
+    if "tmp_path" in request.fixturenames:
+        changing = {str(request.getfixturevalue("tmp_path")): "<tmp_path>", **changing}
+    return Wording.of(f"{module.removeprefix('tests/')}::{name}", changing, write=request.config.option.write_wording)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the texts of a worker to the process that started it; there, write them all."""
+    if not session.config.option.write_wording:
+        return
+    folder = Path(os.environ["HANDRAIL_TEST_RUN"])
+    if hasattr(session.config, "workerinput"):
+        (folder / f"wording-{os.getpid()}.json").write_text(json.dumps(_written))
+        return
+    _write(dict(_parts(folder)))
+
+
+def _parts(folder: Path) -> Iterator[tuple[str, str]]:
+    yield from _written.items()
+    for part in folder.glob("wording-*.json"):
+        yield from json.loads(part.read_text()).items()
