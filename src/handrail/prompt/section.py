@@ -29,6 +29,8 @@ ParamsT = TypeVar("ParamsT", default=None)
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
+# A placeholder that is not closed matches too, with an empty last group, so that it is refused and not sent to the
+# model as text.
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 
 
@@ -74,6 +76,7 @@ class Section(Generic[ParamsT]):
     def __post_init__(self) -> None:
         set_field = object.__setattr__
         set_field(self, "title", _checked_title(self.title))
+        # Before the fields below: the errors of their checks name the section by its key.
         set_field(self, "key", _checked_key(self.key or _slug(self.title), self.title))
         set_field(self, "params_type", self._checked_params_type())
         set_field(self, "tools", self._checked("tools", self.tools, Tool))
@@ -115,8 +118,11 @@ class Section(Generic[ParamsT]):
 
     def _checked_policies(self) -> tuple[ToolPolicy, ...]:
         try:
+            # `object` accepts all: `ToolPolicy` is a protocol, and `check_policy` checks its methods with their
+            # signatures.
             return tuple(check_policy(policy) for policy in self._checked("policies", self.policies, object))
         except PromptValidationError as error:
+            # An error of `_checked` has the path already; one of `check_policy` knows no section.
             if error.section_path:
                 raise
             raise PromptValidationError(str(error), section_path=(self.key,)) from None
@@ -266,6 +272,7 @@ class PlaceholderText:
 
     def fill(self, params: object) -> str:
         """The text with its placeholders replaced by the values of the parameters; values are not parsed again."""
+        # One pass over the parsed parts: a value that has the text of a placeholder is not replaced again.
         filled = list(self.parts)
         filled[1::2] = [_shown(getattr(params, name)) for name in self.parts[1::2]]
         return "".join(filled)
@@ -292,6 +299,7 @@ def _check_name(name: str, params_type: type[object] | None, *, section: str) ->
 
 def _shown(value: object) -> str:
     """A value as text: strings and numbers as they are, structured values as JSON."""
+    # `str` of a member is `Color.RED`, which is not a word for the model.
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, str):
