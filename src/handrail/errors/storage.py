@@ -18,6 +18,7 @@ class StoreError(HandrailError):
         self.store = store
 
 
+# Not a DeveloperMistake, unlike `StoreClosedError`: the program is not at fault, and a later attempt may succeed.
 class StoreUnavailableError(StoreError):
     """The store does not answer, is busy for too long, or its disk is full. It may be tried again.
 

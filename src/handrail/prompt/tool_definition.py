@@ -30,6 +30,7 @@ R_co = TypeVar("R_co", covariant=True)
 _NOT_SAID = cast("Effect", None)
 """The default, equal to `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing."""
 
+# Models write any of these for a tool that takes no arguments.
 _NOTHING: tuple[object, ...] = ("{}", "", "null", b"{}", b"", b"null", {})
 _MOST_BYTES = 4
 """The most bytes of one character in UTF-8."""
@@ -168,6 +169,7 @@ class Tool(Generic[P, R]):
         set_field(self, "result_type", arguments[1])
         set_field(self, "codec", declaration.params_codec())
         set_field(self, "value_codec", declaration.value_codec())
+        # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]))
         declaration.check_callables(self.handler, self.reconcile)
@@ -188,6 +190,8 @@ class Tool(Generic[P, R]):
         """
         effect: object = self.effect
         reconcile = self.reconcile
+        # `replace` passes the fields of the original, in which an `External` is only the word `external`; this field
+        # has what was given.
         copied: GivenEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that type checkers do not see
         if copied is not None:
             effect, reconcile = copied.of_copy(effect, reconcile)
@@ -216,6 +220,8 @@ class Tool(Generic[P, R]):
             if arguments not in _NOTHING:
                 codec(NoParams, max_bytes=max_bytes).parse(arguments)
             return cast("P", None)  # P is None here
+        # The fast path: a text this short is within the limit in any encoding of its characters, so its bytes are not
+        # counted.
         if type(arguments) is str and (max_bytes is None or len(arguments) * _MOST_BYTES <= max_bytes):
             return self.codec.parse_json(arguments)
         return codec(kind, max_bytes=max_bytes).parse(arguments)
@@ -234,6 +240,8 @@ class Tool(Generic[P, R]):
             stored: whether the value will be stored, and so must be restored exactly.
         """
         value = result.value
+        # A failure may lack a value, whatever the type; most other values have exactly the declared class, so
+        # `check_value` is rarely called.
         if type(value) is not self.result_type and (value is not None or result.success):
             fault = check_value(self.result_type, value)
             if fault is not None:
@@ -271,6 +279,7 @@ class Tool(Generic[P, R]):
         Raises:
             ParseError: `dump_value` cannot have written the text.
         """
+        # `dump_value` writes this for a result without a value, whatever the type.
         if data == b"null":
             return None
         if self.value_codec is None:
@@ -307,6 +316,7 @@ class Declaration:
         """Check name and description."""
         name = cast("object", self.name)  # it may be anything
         if not isinstance(name, str) or not _NAME.fullmatch(name):
+            # A spelling that would be accepted, so that the message can be copied.
             near = re.sub(r"[^a-z0-9_-]+", "_", str(name).lower()).strip("_")[:64]
             self.refuse(
                 f"the name {name!r} is not 1 to 64 lower-case letters, digits, '_' and '-'"
@@ -428,6 +438,7 @@ class Declaration:
             if value is None or its_codec is None:
                 continue
             try:
+                # Through JSON and back: the serializer accepts values that the schema of the type does not permit.
                 its_codec.parse_json(its_codec.dump_json(value))
             except (DumpError, ParseError) as error:
                 self.refuse(
@@ -440,6 +451,7 @@ class Declaration:
 def _check_description(declaration: Declaration, what: str, text: object) -> None:
     if not isinstance(text, str):
         declaration.refuse(f"{what} is {text!r}; it must be a string.")
+    # The APIs of models take UTF-8: one lone surrogate would fail every request of the run.
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         declaration.refuse(f"{what} has a lone surrogate, which is not Unicode; leave it out.")
     length = len(text.strip())
