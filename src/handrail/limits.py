@@ -184,6 +184,7 @@ class BudgetTracker:
     def consumed(self) -> TokenUsage:
         """The total tokens of all evaluations."""
         with self._lock:
+            # Without `start` the sum would begin with the number 0.
             return sum(self._usage.values(), start=TokenUsage())
 
     @property
@@ -240,6 +241,7 @@ class Heartbeat:
     def remove_callback(self, callback: Callable[[], object]) -> None:
         """Stop calling `callback`; does nothing if it was not added, and removes it entirely if it was added twice."""
         with self._lock:
+            # By equality: each access to a bound method makes another object.
             self._callbacks = tuple(other for other in self._callbacks if other != callback)
 
     def beat(self) -> None:

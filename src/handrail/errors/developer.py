@@ -113,6 +113,7 @@ class SecondStoreError(DeveloperMistake):
 
 def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
     """The first of one or more mistakes, with the others as notes on it."""
+    # Not an ExceptionGroup, which `except` with the type of the mistake would not catch.
     first, *others = mistakes
     note_mistakes(first, others)
     return first

@@ -129,6 +129,7 @@ class ModelUnreachableError(PromptEvaluationError):
         self.reason = reason
 
 
+# Ends the run: a participant that was not restored may have a state that no sequence of calls produces.
 class RollbackError(PromptEvaluationError):
     """Participants that could not be restored; every other one was. `failures` holds `(participant, exception)`."""
 
@@ -162,6 +163,7 @@ class BudgetExceededError(RunAbortedError):
         self.allowed = allowed
 
 
+# It leaves the pipeline, because only the caller can render the prompt again.
 class VisibilityExpansionRequired(RunAbortedError):
     """The model asked for sections that are rendered as summaries: render the prompt again with them opened.
 

@@ -94,6 +94,7 @@ class SessionLostError(SessionError):
         self.session_id = session_id
 
 
+# Also a LookupError: the stable name is looked up among the types that the program has imported.
 class UnknownTypeError(SessionError, LookupError):
     """A store holds values of a type that this program does not know, or not in that version.
 
@@ -106,6 +107,7 @@ class UnknownTypeError(SessionError, LookupError):
         self.type_name = type_name
 
 
+# Not a PathNotFoundError, which callers take for a file that is not there yet and may be made.
 class RootMissingError(FilesystemError):
     """The folder that a filesystem was opened on is no longer there, or was replaced by another one."""
 

@@ -19,6 +19,8 @@ from handrail.session import DatabaseConnection, Session
 from handrail.session.call_ref import CallRef
 
 
+# Properties in these protocols, and not attributes, which would have to be assignable; implementations such as `Tool`
+# are frozen.
 class ToolView(Protocol):
     """A tool as handlers see it. `Tool` is one."""
 

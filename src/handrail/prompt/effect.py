@@ -200,6 +200,7 @@ class DeclaredEffect(NamedTuple):
         if not isinstance(word, str) or word not in get_args(Effect):
             words = ", ".join(map(repr, get_args(Effect)))
             raise PromptValidationError(f"effect is {effect!r}; it must be one of {words}, or External(...).")
+        # A common slip is `idempotency=True`, which does not say what makes two calls the same effect.
         if idempotency is not None and not isinstance(idempotency, IdempotencyConfig):
             raise PromptValidationError(f"idempotency is {idempotency!r}; write idempotency=IdempotencyConfig(...).")
         if word == "external":

@@ -235,6 +235,7 @@ class IdempotencyConfig:
         # `key_fn` may refuse the arguments with a message of its own for the model.
         except ModelVisibleError:
             raise
+        # The arguments come from the model, so a `key_fn` that fails on them is reported to it. Nothing has run yet.
         except Exception as error:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because key_fn raised "

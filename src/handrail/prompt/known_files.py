@@ -84,6 +84,7 @@ class FileShown:
     replaced: Iterable[TextReplaced] | None = None
 
     def __post_init__(self) -> None:
+        # A range beyond the end would count as the whole file.
         if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= self.total_lines:
             raise ValueError(
                 f"lines {self.first_line} to {self.last_line} of {self.total_lines} are not part of {self.path}; give "
@@ -209,6 +210,7 @@ def known_after_edit(known: FileKnown | None, shown: FileShown, identity: str) -
     # `ReadBeforeWritePolicy` refuses an edit of an existing file of which nothing is known, so `None` means a new file.
     if known is None or known.shown == "all":
         return FileKnown(identity)
+    # Not the old parts: the edit may have moved them, and text that was never shown may stand at their lines.
     if shown.replaced is None:
         return FileKnown(identity, "part")
     return _known_in_part(identity, _joined(_parts_after(known.parts, shown.replaced)), shown.total_lines)

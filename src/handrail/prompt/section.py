@@ -27,6 +27,7 @@ from handrail.serde import dump
 
 ParamsT = TypeVar("ParamsT", default=None)
 
+# Without dots, because the path of a section is written as keys joined by dots.
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 # A placeholder that is not closed matches too, with an empty last group, so that it is refused and not sent to the
@@ -105,6 +106,7 @@ class Section(Generic[ParamsT]):
         return kind
 
     def _checked(self, name: str, given: object, kind: type[object]) -> tuple[object, ...]:
+        # An iterator is refused too: the fields of a section are read more than once.
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise PromptValidationError(
                 f"{name} is a {type(given).__name__}; write {name}=[...].", section_path=(self.key,)
@@ -131,6 +133,7 @@ class Section(Generic[ParamsT]):
         enabled: object = self.enabled
         if isinstance(enabled, bool):
             return
+        # Checked here with the parameter type; a rendering would report the same fault only when a run begins.
         fault = "is neither a boolean nor a function" if not callable(enabled) else None
         if fault is None:
             function = cast("Callable[..., object]", enabled)
@@ -251,6 +254,7 @@ class PlaceholderText:
         Raises:
             PromptValidationError: a placeholder is not a field, or is not closed. The message lists the fields.
         """
+        # Before the parsing, so that the indentation of values is not changed.
         text = dedent(template).strip()
         parts: list[str] = [""]
         end = 0
@@ -266,6 +270,7 @@ class PlaceholderText:
                     section_path=(section,),
                 )
             _check_name(match[1], params_type, section=section)
+            # The name, and the literal text that follows it, so that names stay at the odd places.
             parts += (match[1], "")
         parts[-1] += text[end:]
         return PlaceholderText(tuple(parts))
@@ -305,5 +310,6 @@ def _shown(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping | Sequence | frozenset | set) or dataclasses.is_dataclass(value):
+        # Not as ASCII: escapes would cost the model several tokens for each character.
         return json.dumps(dump(cast("object", value)), ensure_ascii=False)
     return str(value)

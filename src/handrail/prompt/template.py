@@ -70,6 +70,7 @@ class PromptTemplate(Generic[Out]):
         # `check_tree` compares across sections, so all of them are placed first.
         tree = add_sections(_checked_sections(self.sections), policies)
         check_tree(tree, policies)
+        # A dict as an ordered set: parameters are compared with the types in the order of their declaration.
         kinds = dict.fromkeys(placed.section.params_type for root in tree for placed in root.walk())
         set_field = object.__setattr__
         set_field(self, "name", self.name or f"{self.ns}/{self.key}")
@@ -109,6 +110,7 @@ def _checked_output(kind: object) -> object:
         )
     try:
         codec(kind)
+    # A type without a schema is refused here and not when the first answer has to be parsed.
     except SchemaError as error:
         raise PromptValidationError(
             f"the answer {annotation_name(kind)} has no schema: {error}", dataclass=kind
@@ -154,6 +156,7 @@ def add_sections(
     """
     placed: dict[str, PlacedSection] = {}
     for section in sections:
+        # The path makes a key unique in the whole prompt, although it is unique only among siblings.
         here = (*path, section.key)
         if section.key in placed:
             raise PromptValidationError(
@@ -190,6 +193,7 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
     for policy in policies:
         _check_reach(policy, everything, ())
     for placed in places:
+        # A policy reaches the tools of its section and of those below, whether or not they are enabled.
         below = frozenset(tool.name for under in placed.walk() for tool in under.section.tools)
         for policy in placed.section.policies:
             _check_reach(policy, below, placed.path)

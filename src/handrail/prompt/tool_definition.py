@@ -37,6 +37,7 @@ _MOST_BYTES = 4
 
 _log = logging.getLogger("handrail.prompt")
 
+# Providers such as OpenAI take at most 64 characters. Lower case only, so that two names never differ in case alone.
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 _LONGEST_DESCRIPTION = 200
@@ -163,6 +164,7 @@ class Tool(Generic[P, R]):
                 tool=self.name,
             )
         declaration = Declaration(self.name, *arguments)
+        # First, because every later error names the tool.
         declaration.check_texts(self.description)
         set_field = object.__setattr__
         set_field(self, "params_type", arguments[0])
@@ -181,6 +183,7 @@ class Tool(Generic[P, R]):
         set_field(self, "examples", tuple(self.examples))
         set_field(self, "is_async", self.handler is not None and is_async(self.handler))
         set_field(self, "writes", self.effect != "read" and not self.concurrent)
+        # With `strategy="none"` each call is an effect of its own, so an external tool with it claims nothing.
         set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)
 
     def settle_effect(self, declaration: Declaration) -> None:
@@ -196,6 +199,8 @@ class Tool(Generic[P, R]):
         if copied is not None:
             effect, reconcile = copied.of_copy(effect, reconcile)
         settled = declaration.effect_of(effect, self.idempotency, reconcile)
+        # The names of `DeclaredEffect` are those of the fields; `effect` becomes the word, also where an `External` was
+        # given.
         for name, value in settled._asdict().items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "given_effect", GivenEffect(effect, reconcile, settled))
@@ -217,6 +222,7 @@ class Tool(Generic[P, R]):
         """
         kind = self.params_type
         if kind is None:
+            # Anything else is parsed as arguments of an empty dataclass, which reports each argument as unexpected.
             if arguments not in _NOTHING:
                 codec(NoParams, max_bytes=max_bytes).parse(arguments)
             return cast("P", None)  # P is None here
@@ -370,6 +376,7 @@ class Declaration:
     def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
         """Combine the fields of `Tool` that declare the effect."""
         try:
+            # Its errors, and those of `External`, do not know the tool; `refuse` adds it.
             return DeclaredEffect.of(self.name, effect, idempotency, reconcile)
         except PromptValidationError as error:
             self.refuse(str(error), cause=error)
@@ -389,6 +396,7 @@ class Declaration:
                 self.refuse(
                     "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
                 )
+            # The fields of a generic dataclass are those of its class, not of the alias.
             idempotency.check_params_type(get_origin(self.params_type) or self.params_type, tool=self.name)
             if idempotency.on_orphan == "reconcile" and reconcile is None:
                 self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")

@@ -39,6 +39,7 @@ class ToolResult(Generic[T_co]):
     value: T_co | None
     success: bool = True
     exclude_value_from_context: bool = False
+    # Not compared: it is not stored, and a result that was restored equals the one that was stored.
     files_shown: Sequence[FileShown] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod

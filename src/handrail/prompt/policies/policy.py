@@ -43,6 +43,7 @@ class PolicyDecision:
     final: bool = True
 
     def __post_init__(self) -> None:
+        # A verdict that is none of these would be neither a denial nor a question, so the call would run.
         if self.verdict not in _VERDICTS:
             expected = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
             raise InvalidArgumentError(
@@ -259,6 +260,7 @@ class Approval:
     final: bool = True
 
     def __post_init__(self) -> None:
+        # Only a boolean: any text is true, so `Approval("no")` would approve.
         check_argument("Approval", "approved", self.approved, bool, "True or False")
         check_argument("Approval", "reason", self.reason, str, "text")
         check_argument("Approval", "final", self.final, bool, "True or False")
