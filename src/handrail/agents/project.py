@@ -164,7 +164,7 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
     registry = _registry([*entries, *discovered.entries, *references], offers, discovered.defined, problems)
     if registry is None:
         return _Found(None, tuple(problems))
-    # The project is returned although there are problems: `survey` shows what is sound.
+    # The project is returned even if there are problems: `survey` shows what is sound.
     by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
     return _Found(Project(folder, reading.config, by_name, registry), tuple(problems))
 
@@ -172,7 +172,7 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
 def _fault_of(folder: Path) -> ProjectError | None:
     """Why a folder cannot be that of a project."""
     try:
-        # `is_dir` is true for a folder that cannot be listed, and false without a reason for all others.
+        # `is_dir` is true for a folder that cannot be listed, and gives no reason where it is false.
         os.scandir(folder).close()
     except FileNotFoundError:
         what = "is a link that leads nowhere" if folder.is_symlink() else "does not exist"

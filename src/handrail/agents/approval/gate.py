@@ -297,7 +297,7 @@ def _without_reply(key: CallKey) -> CallKey:
 
 
 def _answers(grant: Grant, call: GatedCall) -> bool:
-    # A tool of the same name from another module is another tool, to which nobody agreed.
+    # A tool of the same name from another module is another tool, about which no person was asked.
     if (grant.tool, grant.origin) != (call.tool, call.origin):
         return False
     if grant.digest is not None:

@@ -95,7 +95,8 @@ class RunGroup:
             AgentError: none is named.
             UnknownModelError: no model can have the name.
         """
-        # In order of precedence. The caller comes last: an agent with its own model has it wherever it is called.
+        # In order of precedence. The caller comes last: its model is used where neither the file nor the project names
+        # one.
         model = self.options.model or file.model or self.project.config.model or caller
         if model is None:
             raise AgentError(
@@ -170,7 +171,7 @@ class RunGroup:
         # Recorded before the listener is notified, so that what a listener does cannot lose an answer.
         record_decision(self.session, call, decision)
         grants = self.gate.grants
-        # The grants before this index came from records.
+        # The grants before this index are recorded already.
         record_grants(self.session, grants[self._grants_kept :])
         self._grants_kept = len(grants)
         self.notify(QuestionDecided(call, decision))
