@@ -100,33 +100,33 @@ class Tested:
     seconds: float
 
 
-def covering_tests(copy: Path) -> dict[str, dict[int, list[str]]]:
-    """The tests that execute each line of each module, found by running them once in a copy of the tree."""
-    report = copy / "coverage.json"
-    data = {"COVERAGE_FILE": str(copy / ".coverage"), "PYTHONPATH": str(copy / "src")}
+_READ_TESTS = """
+import json, sys
+from coverage import CoverageData
+data = CoverageData(sys.argv[1])
+data.read()
+found = {}
+for module, line in json.load(sys.stdin):
+    tests = data.contexts_by_lineno(sys.argv[2] + module).get(line, [])
+    found.setdefault(module, {})[line] = sorted({test.partition("|")[0] for test in tests} - {""})
+json.dump(found, sys.stdout)
+"""
+
+
+def covering_tests(copy: Path, sample: Sequence[Change]) -> dict[Change, list[str]]:
+    """The tests that execute the line of each change, found by running all of them once in a copy of the tree."""
+    data = copy / ".coverage"
+    environment = os.environ | {"COVERAGE_FILE": str(data), "PYTHONPATH": str(copy / "src")}
     folders = [*TESTS.values(), *_ALSO]
-    pytest = [
-        "-m",
-        "pytest",
-        "-q",
-        "--cov=handrail",
-        "--cov-context=test",
-        "--cov-report=",
-        "--cov-fail-under=0",
-        "-n",
-        "2",
-        *folders,
-    ]
+    pytest = ["-m", "pytest", "-q", "--cov=handrail", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"]
     python = str(ROOT / ".venv/bin/python")
-    subprocess.run([python, *pytest, "--dist", "loadfile"], cwd=copy, env=os.environ | data, check=True)
-    write = [python, "-m", "coverage", "json", "--quiet", "--show-contexts", "--fail-under=0", "-o", str(report)]
-    subprocess.run(write, cwd=copy, env=os.environ | data, check=True)
-    files: dict[str, Any] = json.loads(report.read_text())["files"]
-    return {
-        name: {int(line): sorted({test.partition("|")[0] for test in tests} - {""}) for line, tests in lines.items()}
-        for name, file in files.items()
-        for lines in [file["contexts"]]
-    }
+    command = [python, *pytest, *folders, "-n", "2", "--dist", "loadfile"]
+    subprocess.run(command, cwd=copy, env=environment, check=True)
+    lines = json.dumps([(change.module, change.start[0]) for change in sample])
+    read = [python, "-c", _READ_TESTS, str(data), f"{copy}/"]
+    answer = subprocess.run(read, input=lines, env=environment, check=True, capture_output=True, text=True).stdout
+    found: dict[str, dict[str, list[str]]] = json.loads(answer)
+    return {change: found[change.module][str(change.start[0])] for change in sample}
 
 
 def tested(change: Change, tests: Sequence[str], copies: queue.SimpleQueue[Path]) -> Tested:
@@ -161,11 +161,11 @@ def main() -> int:
             copy = Path(folder) / str(index)
             subprocess.run(["git", "clone", "--quiet", "--shared", str(ROOT), str(copy)], check=True)
             copies.put(copy)
-        covering = covering_tests(Path(folder) / "0")
+        covering = covering_tests(Path(folder) / "0", sample)
         chance = random.Random(options.seed)  # noqa: S311  as above
         futures: list[Future[Tested]] = []
         for change in sample:
-            tests = covering.get(change.module, {}).get(change.start[0]) or [TESTS[change.package]]
+            tests = covering[change] or [TESTS[change.package]]
             futures.append(pool.submit(tested, change, chance.sample(tests, min(len(tests), _MOST_TESTS)), copies))
         unnoticed: list[Tested] = []
         for number, future in enumerate(as_completed(futures), 1):

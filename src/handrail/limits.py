@@ -41,6 +41,7 @@ class Deadline:
     def __post_init__(self) -> None:
         expected = "an aware datetime: datetime.now(UTC) + timedelta(minutes=5)"
         check_argument("Deadline", "expires_at", self.expires_at, datetime, expected)
+        # `tzinfo` alone does not decide: a zone may return no offset, and Python treats such a value as naive.
         if self.expires_at.utcoffset() is None:
             message = (
                 f"Deadline needs an aware datetime, and {self.expires_at.isoformat()} has no time zone. Make one with "
@@ -60,6 +61,7 @@ class Deadline:
 
     def remaining(self) -> timedelta:
         """The remaining time; zero once the deadline has passed."""
+        # Never negative: it is passed on as a timeout, and -1 means no limit to `threading.Lock.acquire`.
         return max(self.expires_at - self.clock.now(), _NO_TIME)
 
     @property
@@ -91,6 +93,7 @@ class TokenUsage:
     cached: int = 0
 
     def __post_init__(self) -> None:
+        # A negative count would lower the sum of other evaluations and so raise their limit.
         if min(self.input, self.output, self.cached) < 0:
             message = f"token counts are 0 or more, but this usage has {self}"
             raise ValueError(message)
@@ -133,9 +136,12 @@ class Budget:
             "max_output_tokens": self.max_output_tokens,
             "max_tool_calls": self.max_tool_calls,
         }
+        # All types are checked before the first comparison, which would raise a TypeError without the name of the
+        # field.
         check_argument("Budget", "deadline", self.deadline, (Deadline, NoneType), "a Deadline, or None")
         for name, limit in limits.items():
             check_argument("Budget", name, limit, (int, NoneType), "a whole number, or None for no limit")
+        # After the types, because text cannot be compared with a number.
         faults = [f"{name}={limit}" for name, limit in limits.items() if limit is not None and limit <= 0]
         if faults:
             message = f"a budget's limits are 1 or more, or None for no limit; this one has {', '.join(faults)}"
@@ -155,6 +161,7 @@ class BudgetTracker:
         check_argument("BudgetTracker", "budget", budget, Budget, "a Budget: Budget(max_total_tokens=10_000)")
         self._budget = budget
         self._lock = threading.Lock()
+        # By evaluation and not one sum, because a report replaces the earlier one of its evaluation.
         self._usage: dict[str, TokenUsage] = {}
         self._calls = 0
 
@@ -177,6 +184,7 @@ class BudgetTracker:
     def consumed(self) -> TokenUsage:
         """The total tokens of all evaluations."""
         with self._lock:
+            # Without `start` the sum would begin with the number 0.
             return sum(self._usage.values(), start=TokenUsage())
 
     @property
@@ -196,6 +204,8 @@ class BudgetTracker:
         if budget.deadline is not None and budget.deadline.expired:
             message = f"the budget's deadline, {budget.deadline.expires_at.isoformat()}, has passed"
             raise DeadlineExceededError(message)
+        # `consumed` and `calls` are read under the lock one after the other. Each limit has one count, so they need not
+        # be of the same moment.
         consumed = self.consumed
         used_and_allowed = (
             ("total tokens", consumed.total, budget.max_total_tokens),
@@ -225,11 +235,13 @@ class Heartbeat:
     def add_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` at every beat from now on, in the thread that beats, after those added before it."""
         with self._lock:
+            # A new tuple, because `beat` iterates the old one outside the lock.
             self._callbacks = (*self._callbacks, callback)
 
     def remove_callback(self, callback: Callable[[], object]) -> None:
         """Stop calling `callback`; does nothing if it was not added, and removes it entirely if it was added twice."""
         with self._lock:
+            # By equality: each access to a bound method makes another object.
             self._callbacks = tuple(other for other in self._callbacks if other != callback)
 
     def beat(self) -> None:
@@ -242,6 +254,7 @@ class Heartbeat:
         with self._lock:
             self._last = self._clock.monotonic()
             callbacks = self._callbacks
+        # Outside the lock, because a callback may add or remove another one, or beat again.
         failures: list[Exception] = []
         for callback in callbacks:
             try:

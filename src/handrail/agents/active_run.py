@@ -121,6 +121,7 @@ def current_run() -> CurrentRun:
 @contextmanager
 def as_current_run(run: CurrentRun) -> Generator[None]:
     """Make a run the current one in this block."""
+    # A nested run sets its own in the same context. The token restores that of its caller.
     token = _RUN.set(run)
     try:
         yield

@@ -91,10 +91,15 @@ class LoadedAgent:
         check_argument("Agent.run", "options", options, RunOptions, "RunOptions: RunOptions(model=..., session=...)")
         tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
         try:
+            # Before anything runs: a deny rule with a misspelt name would protect nothing, and the run would not show
+            # it.
             check_rules_match(unmatched_rules(tree.rules, self.project, self.file))
+            # An empty variable counts as one that is not set.
             model = tree.model_for(self.file, os.environ.get(MODEL_VARIABLE) or None)
             tree.check_models(self.file)
+            # Two runs would interleave their messages in one conversation.
             with one_at_a_time(tree.session, self.name, of="agent"):
+                # Asked before the model: a run whose questions stay open ends without a request.
                 waiting = await self._settle_open_questions(tree) if input is None else None
                 if waiting is not None:
                     return waiting
@@ -122,6 +127,7 @@ class LoadedAgent:
         """
         tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
         try:
+            # No model is asked during an inspection, so none has to be configured.
             run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
             return await inspect_run(run)
         finally:
@@ -131,6 +137,7 @@ class LoadedAgent:
         """Ask again what earlier runs have left open; a result if some of it stays open."""
         for call in open_questions(tree.session):
             await tree.gate.decide(call)
+        # `decide` has put every question that was left open again into the gate.
         if not tree.gate.open:
             return None
         return RunResult(
@@ -155,6 +162,8 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
     file = Path(path)
     own = read_agent_file(file)
     project = Project.load(project_folder_of(file), resolve_all=False)  # another agent's names are its own affair
+    # The project may leave this file out, by its patterns. Another agent of the same name would then be the one that
+    # its agents call.
     other = project.agents.get(own.name)
     if other is not None and other.path is not None and not other.path.samefile(file):
         raise ProjectError(

@@ -104,7 +104,10 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
     Raises:
         AgentFileError: it is not an agent file; of several faults the message has all, and `problems` each.
     """
+    # Not `splitlines`, which also splits where editors do not begin a line, such as at form feeds: the line numbers of
+    # faults would be wrong. A byte order mark would hide the first `---`.
     lines = _LINE_BREAK.split(text.removeprefix("\ufeff"))
+    # Read only twice: further lines `---` are horizontal rules of the Markdown.
     fences = (number for number, line in enumerate(lines) if _FENCE.fullmatch(line))
     if next(fences, None) != 0:
         message = "the front matter is missing; begin the file with a line ---, the key 'name', and a line ---"
@@ -123,6 +126,7 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
 def _all_of(faults: list[DocumentError], file: str) -> DocumentError:
     if len(faults) == 1:
         return faults[0]
+    # The keys are read in an order of their own; people fix a file from top to bottom.
     faults.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
     error = AgentFileError(join_names(faults), file=file)
     error.problems = tuple(faults)
@@ -152,8 +156,10 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
     """What the front matter says, as a file without instructions; where there are faults, only they count."""
     nothing = AgentFile(name="", instructions="")
     try:
+        # The first line of the file is the `---` above the front matter.
         root = read_tree(text, name=file, first_line=2, refusal=AgentFileError)
         if root is None:
+            # An empty front matter is not a fault of its own: it lacks the name, as any mapping without one.
             root = YamlMapping((), line=1, column=1)
         if not isinstance(root, YamlMapping):
             words = f"the front matter is {_kind(root)}; it is to be a mapping, 'key: value'"
@@ -169,6 +175,7 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         faults.append(AgentFileError(words, file=file, line=root.line, column=root.column, field="name"))
     values = _Values(file, keys, faults)
     return AgentFile(
+        # A key at fault has an empty value here. The file is not used then: `parse_agent_file` raises the faults.
         name=values.read("name", _name) or "",
         description=values.read("description", _text) or "",
         model=values.read("model", _model),
@@ -201,6 +208,7 @@ class _Values:
 
     def read(self, field: str, read: Callable[[DocumentReader, YamlNode, str], T]) -> T | None:
         """What `read` makes of the value of a key; `None` if the key is missing or its value at fault."""
+        # A reader for each key, because the faults that it raises have the key as their `field`.
         reader = DocumentReader(self._file, refusal=partial(AgentFileError, field=field), faults=self._faults)
         return reader.read(self._keys, field, lambda tree: read(reader, tree, field))
 
@@ -238,6 +246,7 @@ def _names(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...
 
     def name(item: YamlNode) -> str:
         found = _item(reader, item, field)
+        # Compared without the blanks around them, which `_item` has removed.
         if found in first:
             reader.fail(item, f"{field} names {quote_value(found)} twice, first in line {first[found]}; remove one")
         first[found] = item.line
@@ -257,6 +266,7 @@ def _patterns(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, 
                 item, f"{field} has patterns of paths only, and this is {_kind(item)}; write one such as '*.key'"
             )
         try:
+            # Made only for its check. A pattern that fits nothing would protect nothing.
             ExcludedPaths((item.text,))
         except PathEscapeError as error:
             reader.fail(
@@ -322,6 +332,7 @@ def agent_file_schema() -> dict[str, Any]:
             "name": {
                 "description": "Names the agent; other agents list it under `toolsets`. 1 to 64 of A-Z a-z 0-9 _ -",
                 "type": "string",
+                # `_name` removes blanks around a name before it checks it, so the schema permits them.
                 "pattern": NAME_PATTERN.replace("^", r"^\s*").replace("$", r"\s*$"),
                 "examples": ["refund-desk"],
             },

@@ -70,6 +70,7 @@ class Project:
         """
         check_argument("Project.load", "folder", folder, (str, PathLike), "the path of a folder")
         if reload:
+            # Before the survey, which executes only modules that are not imported.
             forget_modules(Path(folder))
         found = _survey(Path(folder), [*built_ins, *entries], packages=packages)
         project, problems = found.project, found.problems
@@ -142,9 +143,11 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
     fault = _fault_of(folder)
     if fault is not None:
         return _Found(None, (fault,))
+    # Under one name from here on: patterns, modules and agents are compared by their paths below it.
     folder = folder.resolve()
     reading = read_config(folder)
     problems: list[HandrailError] = [*reading.problems]
+    # `glob` leaves out what it cannot read, and the agents in it would seem not to exist.
     problems += map(ProjectError, unreadable(folder, (*reading.config.agents, *reading.config.python)))
     agents = _agents(folder, reading.config, problems)
     matched = matching_files(folder, reading.config.python)
@@ -153,6 +156,7 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
     imported = import_modules(folder, files)
     discovered = discover(imported.modules)
     problems += [*imported.problems, *discovered.problems]
+    # Agents are entries like others, so an agent and a toolset of one name are reported as any two entries are.
     references = [
         Entry(name, "toolset", AgentReference(name), Origin("agent", where)) for name, (where, _) in agents.items()
     ]
@@ -160,6 +164,7 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
     registry = _registry([*entries, *discovered.entries, *references], offers, discovered.defined, problems)
     if registry is None:
         return _Found(None, tuple(problems))
+    # The project is returned even if there are problems: `survey` shows what is sound.
     by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
     return _Found(Project(folder, reading.config, by_name, registry), tuple(problems))
 
@@ -167,6 +172,7 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
 def _fault_of(folder: Path) -> ProjectError | None:
     """Why a folder cannot be that of a project."""
     try:
+        # `is_dir` is true for a folder that cannot be listed, and gives no reason where it is false.
         os.scandir(folder).close()
     except FileNotFoundError:
         what = "is a link that leads nowhere" if folder.is_symlink() else "does not exist"
@@ -185,6 +191,8 @@ def _fault_of(folder: Path) -> ProjectError | None:
 def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) -> dict[str, tuple[str, AgentFile]]:
     """The agents by name, each with the name of its file; a file that is there under two names is read once."""
     agents: dict[str, tuple[str, AgentFile]] = {}
+    # Reversed, because the last name wins in a dict: of several names of one file, the first that the patterns match is
+    # used.
     files = {(folder / path).resolve(): path for path in reversed(matching_files(folder, config.agents))}
     for path in sorted(files.values()):
         where = path.as_posix()
@@ -196,6 +204,7 @@ def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) 
         if file.name in agents:
             both = f"{agents[file.name][0]} and {where}"
             problems.append(ProjectError(f"two agents are called {file.name!r}: {both}; give one another name"))
+        # The first one is retained, so that the other faults of the project are found too.
         agents.setdefault(file.name, (where, file))
     return agents
 

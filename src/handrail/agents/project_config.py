@@ -75,14 +75,17 @@ class ConfigReading:
 def read_config(folder: Path) -> ConfigReading:
     """Read the configuration of a project folder; the defaults if it has none."""
     file = folder / FILE
+    # Not `exists`, which is false for a link that leads nowhere: the configuration behind it must not be ignored.
     if _is_absent(file):
         return ConfigReading()
     try:
         text = read_document(file, file=FILE, what="a project is configured in a text file")
         table = _table(_parsed(text.removeprefix("\ufeff")))
+    # Before ValueError, of which a DocumentError is one.
     except DocumentError as error:
         return ConfigReading(problems=(_chained(str(error), error),))
     except RecursionError as error:
+        # From `_parsed`, or from `tomllib`, which descends once for each level.
         return ConfigReading(problems=(_chained(f"{FILE} is nested too deep to be read; make it flatter", error),))
     except ValueError as error:  # also what is not a TOML error: a number of too many digits
         return ConfigReading(problems=(_chained(f"{FILE} is not TOML: {error}", error),))
@@ -98,6 +101,7 @@ def matching_files(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     found = [
         path.relative_to(folder) for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()
     ]
+    # Sorted within each pattern only: the order of the patterns is the choice of the project.
     return tuple(dict.fromkeys(found))
 
 
@@ -107,6 +111,7 @@ def unreadable(folder: Path, patterns: Sequence[str]) -> tuple[str, ...]:
     That are links that lead nowhere or in a circle, folders that cannot be listed, devices and pipes: what would be
     passed over otherwise, as if it were not there.
     """
+    # A dict as an ordered set, so that the faults of one project are always in the same order.
     places: dict[Path, None] = {}
     for pattern in patterns:
         named = takewhile(lambda part: _WILD.search(part) is None, PurePosixPath(pattern).parts)
@@ -118,6 +123,7 @@ def unreadable(folder: Path, patterns: Sequence[str]) -> tuple[str, ...]:
 
 def _fault_of(place: Path) -> str | None:
     try:
+        # `stat` follows links, so a link in a circle raises here.
         mode = place.stat().st_mode
         if stat.S_ISDIR(mode):
             os.scandir(place).close()
@@ -133,6 +139,7 @@ def _is_absent(file: Path) -> bool:
     try:
         file.lstat()
     except OSError as error:
+        # Any other fault, such as a folder without permission, is reported by the reading that follows.
         return isinstance(error, FileNotFoundError)
     return False
 
@@ -144,6 +151,8 @@ def _chained(message: str, error: Exception) -> ProjectError:
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
+    # Texts and comments are removed first, because only the dots of keys cost time. The lines of a multi-line text are
+    # counted too.
     if any(_NO_KEY.sub("", line).count(".") > _MOST_DOTS for line in text.splitlines()):
         raise RecursionError("a key has too many dots")
     return tomllib.loads(text)
@@ -151,6 +160,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 def _table(document: Mapping[str, Any]) -> object:
     tool: object = document.get("tool", {})
+    # A `tool` that is not a table is returned, so that `read_config` refuses it.
     return cast("Mapping[str, object]", tool).get("handrail", {}) if isinstance(tool, Mapping) else tool
 
 
@@ -165,6 +175,7 @@ def _reading(folder: Path, table: Mapping[str, Any]) -> ConfigReading:
             found = list(_file_faults(folder, given))
         faults += [f"{key} {fault}" for fault in found]
         if not found:
+            # A key at fault has its default, so that the rest of the project can be surveyed.
             values[key] = _CONVERTED[key](given) if key in _CONVERTED else given
     return ConfigReading(ProjectConfig(**values), tuple(ProjectError(f"{_TABLE}: {fault}") for fault in faults))
 
@@ -197,6 +208,7 @@ def _pattern_faults(folder: Path, key: str, given: object) -> Iterator[str]:
 
 def _match_faults(folder: Path, pattern: str) -> Iterator[str]:
     try:
+        # What is unreadable is reported with its own fault; "matches no file" would hide the cause.
         if not matching_files(folder, (pattern,)) and not unreadable(folder, (pattern,)):
             yield f"has {_shown(pattern)}, which matches no file"
     except (ValueError, OSError) as error:
@@ -219,6 +231,7 @@ def _is_pattern(text: str) -> bool:
 
 def _leaves(path: str) -> bool:
     """Whether a path goes out of the folder that it is taken from."""
+    # In the notation of either system, because a project is shared between them: `C:\x` is an ordinary name on POSIX.
     return PurePosixPath(path).is_absolute() or bool(PureWindowsPath(path).anchor) or ".." in re.split(r"[/\\]", path)
 
 

@@ -18,6 +18,7 @@ class DocumentError(HandrailError, ValueError):
 
     def __init__(self, message: str, *, file: str, line: int | None = None, column: int | None = None) -> None:
         where = file if line is None else f"{file}:{line}" if column is None else f"{file}:{line}:{column}"
+        # In an `AgentFileError` the next class is `AgentError`, so its parameters other than the message need defaults.
         super().__init__(f"{where}: {message}")
         self.file = file
         self.line = line
@@ -141,6 +142,7 @@ class ToolConflictError(AgentError):
         self.tools = tuple(tools)
 
 
+# Not an AgentError: the project is sound, and the model that asked for the call can do without it.
 class AgentDepthError(ModelVisibleError):
     """Agents call each other too deep; the call that would go deeper fails.
 

@@ -30,12 +30,15 @@ def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:
     """
     if isinstance(error, DeveloperMistake):
         return (error,)
+    # Not `BaseExceptionGroup`: one that holds a cancellation or Ctrl-C ends the run as such, whatever else it holds.
     if isinstance(error, ExceptionGroup):
         group = cast("ExceptionGroup[Exception]", error)  # of whatever it is
         return tuple(mistake for member in group.exceptions for mistake in mistakes_in(member))
     return ()
 
 
+# A wrong type is a TypeError in Python, and a wrong setting, such as `verdict="maybe"`, a ValueError. Both are this
+# class, so that callers may catch either.
 class InvalidArgumentError(DeveloperMistake, TypeError, ValueError):
     """A function of Handrail was given a value of the wrong kind. Nothing was done.
 
@@ -110,6 +113,7 @@ class SecondStoreError(DeveloperMistake):
 
 def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
     """The first of one or more mistakes, with the others as notes on it."""
+    # Not an ExceptionGroup, which `except` with the type of the mistake would not catch.
     first, *others = mistakes
     note_mistakes(first, others)
     return first
@@ -118,11 +122,13 @@ def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
 def note_mistakes(error: BaseException, mistakes: Sequence[BaseException]) -> None:
     """Add mistakes as notes to an exception that is raised instead of them; of a group, all that it holds."""
     for held in mistakes:
+        # `error` may be one of `mistakes`, and gets no note about itself.
         if held is not error:
             for mistake in mistakes_in(held):
                 error.add_note(f"another call of the reply: {type(mistake).__name__}: {mistake}")
 
 
+# Not a DeveloperMistake: a declaration is checked when it is made, where no call runs that could hide the error.
 class PromptValidationError(HandrailError, ValueError):
     """A tool, section, policy or prompt that is declared wrongly.
 
@@ -142,6 +148,7 @@ class PromptValidationError(HandrailError, ValueError):
     ) -> None:
         where = [f"section {'.'.join(section_path)}" if section_path else "", f"tool {tool}" if tool else ""]
         prefix = ", ".join(part for part in where if part)
+        # The place is part of the text, because most readers see only the last line of a traceback.
         super().__init__(f"{prefix}: {message}" if prefix else message)
         self.section_path = tuple(section_path)
         self.tool = tool
@@ -256,6 +263,7 @@ class SessionError(HandrailError):
     """A session that was used against its rules."""
 
 
+# Not a DeveloperMistake: it is raised outside a call, on the thread of the program that wrote, which may retry.
 class SessionBusyError(SessionError):
     """A write to a session from outside, while a call holds its turn. Nothing was written."""
 
@@ -287,6 +295,7 @@ class ResourceUseError(ResourceError, DeveloperMistake):
     """A resource was asked for by something that is not a class, or where it does not live."""
 
 
+# Also a LookupError, as a missing key is: `resources.get` is a look-up by type.
 class UnboundResourceError(ResourceError, DeveloperMistake, LookupError):
     """Nothing is bound for `protocol`.
 
@@ -315,6 +324,7 @@ class CircularResourceError(ResourceError, DeveloperMistake):
         self.path = tuple(path)
 
 
+# Not a DeveloperMistake: a registry is declared before calls run.
 class DuplicateBindingError(ResourceError, ValueError):
     """Two bindings of one type in one registry."""
 
@@ -338,6 +348,8 @@ class WrongResourceError(ProviderError, DeveloperMistake):
     """What was provided for a type is of another one, or could not take turns."""
 
 
+# Not a ModelVisibleError: raised by a handler it becomes a failed result anyway, and a program that uses a filesystem
+# without a model catches it too.
 class FilesystemError(HandrailError):
     """A file operation that cannot be done; `path` is the path as it was given."""
 
@@ -346,6 +358,7 @@ class FilesystemError(HandrailError):
         self.path = path
 
 
+# Also the exception of Python, so that code written for `open` handles it unchanged.
 class PathNotFoundError(FilesystemError, FileNotFoundError):
     """No such file or folder."""
 
@@ -361,6 +374,7 @@ class PathEscapeError(FilesystemError, ValueError):
 def _shown(value: object) -> str:
     """A value with its type, in so many words."""
     try:
+        # The `repr` of the program's own class: it may raise, or be as long as its content.
         text = repr(value)
     except Exception:  # noqa: BLE001 - a value that cannot show itself must not become another error
         return f"a value of type {type(value).__name__}"

@@ -16,6 +16,7 @@ class ModelVisibleError(HandrailError):
     """The branch of the tree that becomes a failed result: the model reads the message."""
 
 
+# Also a ValueError: it refuses the value of an argument.
 class ToolValidationError(ModelVisibleError, ValueError):
     """Arguments that parse, but that the handler or a policy finds wanting. The message goes to the model."""
 
@@ -50,6 +51,8 @@ class TransactionClosedError(ModelVisibleError):
         self.what = what
 
 
+# Neither a ModelVisibleError nor a RunAbortedError: the pipeline would record either as the outcome of the call, and
+# this call has no outcome yet.
 class CallPostponed(HandrailError):
     """A call that cannot be carried out yet, because it waits for an approval, say. It will be made again.
 
@@ -79,6 +82,7 @@ class LeaseLostError(ModelVisibleError):
         self.fence = fence
 
 
+# The model reads it, because it must not repeat the call as if nothing had happened.
 class EffectUncertain(ModelVisibleError):
     """Raised by a handler that does not know whether its effect happened: the ledger marks the effect `unknown`.
 
@@ -118,21 +122,25 @@ class ModelUnreachableError(PromptEvaluationError):
     """
 
     def __init__(self, message: str, *, model: str, host: str | None, reason: str) -> None:
+        # A request to the model stopped, not a call; no tool is at fault.
         super().__init__(message, phase="request")
         self.model = model
         self.host = host
         self.reason = reason
 
 
+# Ends the run: a participant that was not restored may have a state that no sequence of calls produces.
 class RollbackError(PromptEvaluationError):
     """Participants that could not be restored; every other one was. `failures` holds `(participant, exception)`."""
 
     def __init__(self, tool: str, failures: Sequence[tuple[object, Exception]]) -> None:
+        # Types only for the participants: the `repr` of one that is half restored may raise.
         text = "; ".join(f"{type(who).__name__}: {type(error).__name__}: {error}" for who, error in failures)
         super().__init__(f"the call of {tool} could not be undone in full: {text}", phase="rollback", tool=tool)
         self.failures = tuple(failures)
 
 
+# Ends the run: the next call would build on a state of which it is unknown whether it was committed.
 class CommitInDoubtError(RunAbortedError):
     """A store was lost in the moment of a commit: it is unknown here whether the call was committed.
 
@@ -155,6 +163,7 @@ class BudgetExceededError(RunAbortedError):
         self.allowed = allowed
 
 
+# It leaves the pipeline, because only the caller can render the prompt again.
 class VisibilityExpansionRequired(RunAbortedError):
     """The model asked for sections that are rendered as summaries: render the prompt again with them opened.
 

@@ -18,6 +18,7 @@ class StoreError(HandrailError):
         self.store = store
 
 
+# Not a DeveloperMistake, unlike `StoreClosedError`: the program is not at fault, and a later attempt may succeed.
 class StoreUnavailableError(StoreError):
     """The store does not answer, is busy for too long, or its disk is full. It may be tried again.
 
@@ -93,6 +94,7 @@ class SessionLostError(SessionError):
         self.session_id = session_id
 
 
+# Also a LookupError: the stable name is looked up among the types that the program has imported.
 class UnknownTypeError(SessionError, LookupError):
     """A store holds values of a type that this program does not know, or not in that version.
 
@@ -105,6 +107,7 @@ class UnknownTypeError(SessionError, LookupError):
         self.type_name = type_name
 
 
+# Not a PathNotFoundError, which callers take for a file that is not there yet and may be made.
 class RootMissingError(FilesystemError):
     """The folder that a filesystem was opened on is no longer there, or was replaced by another one."""
 

@@ -19,6 +19,8 @@ from handrail.session import DatabaseConnection, Session
 from handrail.session.call_ref import CallRef
 
 
+# Properties in these protocols, and not attributes, which would have to be assignable; implementations such as `Tool`
+# are frozen.
 class ToolView(Protocol):
     """A tool as handlers see it. `Tool` is one."""
 
@@ -173,6 +175,7 @@ class ToolContext:
             call_id: the id of the call.
         """
         registry = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
+        # Not closed here: `context.prompt.resources` is the same object, so that a test can close it.
         opened = registry.open()
         own = Session() if session is None else session
         return ToolContext(_NoRun(own, opened, deadline, clock), opened.call_scope(), CallRef(None, call_id))
@@ -278,6 +281,7 @@ class ToolContext:
     @property
     def budget_tracker(self) -> BudgetTracker | None:
         """The bound `BudgetTracker`, or else that of the run, if there is one."""
+        # A bound tracker counts for one prompt only, so it precedes the tracker that the whole run shares.
         return self._resources.get(BudgetTracker, self._environment.budget_tracker)
 
     def beat(self) -> None:
@@ -288,6 +292,7 @@ class ToolContext:
         Raises:
             LeaseLostError: another owner has claimed the effect. If it is not done yet, stop without doing it.
         """
+        # The heartbeat comes first: renewing raises if the lease is lost, and the handler is working nevertheless.
         if self._environment.heartbeat is not None:
             self._environment.heartbeat.beat()
         if self._beat_claim is not None:

@@ -125,6 +125,8 @@ class External:
         )
 
     def _check_agreement(self, name: str, said: object, default: object, short: object) -> None:
+        # A value that equals the default counts as not given, because a dataclass does not record which fields were
+        # given.
         if default not in (said, short) and said != short:
             _refuse(f"{name} is {_shown(said)} here and {_shown(short)} in the tool's short form; set it in one place.")
 
@@ -135,11 +137,15 @@ def _check_types(kinds: object) -> None:
     for kind in cast("tuple[object, ...]", kinds):
         if not isinstance(kind, type) or not issubclass(kind, Exception):
             _refuse(f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.")
+        # By equality, not by `issubclass`: `ConnectionRefusedError` is an `OSError`, and it does prove that nothing was
+        # sent.
         if kind in _TOO_BROAD:
             _refuse(
                 f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
                 "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."
             )
+        # The two bases are compared by equality, because programs derive their own exceptions from them.
+        # `RunAbortedError` is compared with its subclasses: each of them can end a handler after the effect.
         if kind in _OF_THE_RUNTIME or issubclass(kind, RunAbortedError):
             _refuse(
                 f"not_applied_on has {kind.__name__}, which Handrail itself raises when a deadline passes, a lease is "
@@ -194,11 +200,14 @@ class DeclaredEffect(NamedTuple):
         if not isinstance(word, str) or word not in get_args(Effect):
             words = ", ".join(map(repr, get_args(Effect)))
             raise PromptValidationError(f"effect is {effect!r}; it must be one of {words}, or External(...).")
+        # A common slip is `idempotency=True`, which does not say what makes two calls the same effect.
         if idempotency is not None and not isinstance(idempotency, IdempotencyConfig):
             raise PromptValidationError(f"idempotency is {idempotency!r}; write idempotency=IdempotencyConfig(...).")
         if word == "external":
+            # For other effects the short forms are used unchanged; see `_on_orphan`.
             said = (said or External()).with_short_forms(idempotency, reconcile)
             reconcile = said.reconcile
+        # A config with its own `on_orphan` states what an orphan means; the effect would only have given its default.
         if effect is None and idempotency is not None and idempotency.on_orphan is None and idempotency.has_key:
             _warn_of_silence(tool)
         own = cast("Effect", "".join(word))  # a new object: `GivenEffect.of_copy` distinguishes it from an equal string
@@ -226,6 +235,8 @@ class GivenEffect(NamedTuple):
         The string in a field that was not replaced is the same object as in `settled`: see `DeclaredEffect.of`. A given
         string is another object, so `replace(tool, effect="external")` means only `"external"`.
         """
+        # By identity: `replace` passes the settled `reconcile`, which may come from an `External`. Taken as a short
+        # form, it would contradict another `External` that is given to the copy.
         same = reconcile is self.settled.reconcile
         return self.effect if effect is self.settled.effect else effect, self.reconcile if same else reconcile
 
@@ -257,6 +268,7 @@ def _on_orphan(effect: object, external: External | None, config: IdempotencyCon
         return external.on_orphan
     if config is not None and config.on_orphan is not None:
         return config.on_orphan
+    # `effect` is what was given: a tool that declares nothing may act outside, so its orphans are not retried.
     return "retry" if effect == "state" else "unknown"
 
 

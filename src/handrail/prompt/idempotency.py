@@ -46,7 +46,10 @@ MINUTE = timedelta(minutes=1)
 """The default lease of a claim."""
 
 _OWN = "IdempotencyConfig"
+# Added to the time of the store, which must stay below the year 9999 of `datetime`.
 _LONGEST = timedelta(days=36_500)
+# 48 bits: different arguments may have equal digits. `params_hash` covers all arguments, so the second call is refused
+# as a conflict; it is not answered with the result of the first.
 _KEY_DIGITS = 12
 _LONGEST_KEY = 512
 _KEY_PART = f"a string of 1 to {_LONGEST_KEY} characters"
@@ -191,7 +194,9 @@ class IdempotencyConfig:
             return None
         if hash_key is None:
             _check_no_secrets(tool_name, params)
+        # For `"custom"` too: the hash of all arguments detects a conflict, whatever the key is computed from.
         params_hash = _digest(tool_name, params, hash_key, tagged=tagged)
+        # For `"auto"` the key has digits of the same hash, so the arguments are hashed once.
         by_fields = self.strategy == "params"
         of_fields = self._hash_for_key(tool_name, params, hash_key, tagged=tagged) if by_fields else params_hash
         key = self._key(tool_name, params, of_fields)
@@ -199,12 +204,16 @@ class IdempotencyConfig:
 
     def _key(self, tool_name: str, params: object, hash_for_key: str) -> str:
         if self.strategy == "custom":
+            # Without the name of the tool, so that the program controls the whole key. Two tools that compute one key
+            # are a conflict: the ledger compares the name of the tool too.
             return f"{self.scope}:{self._custom_part(tool_name, params)}"
         return f"{self.scope}:{tool_name}:{hash_for_key[:_KEY_DIGITS]}"
 
     def _hash_for_key(self, tool_name: str, params: object, hash_key: bytes | None, *, tagged: bool = True) -> str:
         if self.strategy == "auto":
             return _digest(tool_name, params, hash_key, tagged=tagged)
+        # The arguments of a foreign tool are a mapping, and an optional one may be missing, so their fields are checked
+        # here, at the call.
         given = _decoded(params)
         there = [name for name in self.param_keys if (hasattr(params, name) if given is None else name in given)]
         if len(there) != len(self.param_keys):
@@ -214,6 +223,7 @@ class IdempotencyConfig:
                 f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {missing}. Nothing was run."
             )
         named = {name: getattr(params, name) if given is None else given[name] for name in there}
+        # The fields have left their dataclass, so that `digest` can no longer find the members of their unions.
         distinguished = tag_fields(type(params), named) if tagged and given is None else named
         return _digest(tool_name, distinguished, hash_key, tagged=tagged)
 
@@ -222,8 +232,10 @@ class IdempotencyConfig:
             raise AssertionError
         try:
             returned = cast("object", self.key_fn(params))  # the program's function may return anything
+        # `key_fn` may refuse the arguments with a message of its own for the model.
         except ModelVisibleError:
             raise
+        # The arguments come from the model, so a `key_fn` that fails on them is reported to it. Nothing has run yet.
         except Exception as error:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because key_fn raised "
@@ -262,6 +274,7 @@ def slot_effect_key(ref: CallRef, written: object, *, session_id: str, hash_key:
     Raises:
         ToolValidationError: the arguments have no canonical JSON.
     """
+    # The first argument names the call in errors; it takes no part in the hash.
     return EffectKey(session_id, slot_key(ref), _digest(f"call {ref.call_id}", written, hash_key))
 
 
@@ -336,6 +349,7 @@ def _check_names(names: object) -> None:
 def _check_scope(scope: object) -> None:
     if not isinstance(scope, str) or not scope or scope != scope.strip():
         _refuse(f"scope is {scope!r}; it must be a word such as 'session', 'tenant-7' or 'global'.")
+    # A declared key in this scope could equal the slot of another call.
     if scope == _SLOT:
         _refuse("scope 'call' is taken: keys that start with it are the slots of calls. Choose another word.")
 
@@ -349,6 +363,7 @@ def _fault_of_part(part: str) -> str:
     if not 0 < len(part) <= _LONGEST_KEY:
         return f"{len(part)} characters"
     try:
+        # Lone surrogates: SQLite and PostgreSQL store text as UTF-8, which cannot represent them.
         part.encode()
     except UnicodeEncodeError:
         return "text that is not valid Unicode"

@@ -27,6 +27,7 @@ PartSeen: TypeAlias = tuple[Position, Position]
 """A shown range, from one position up to, and excluding, another one."""
 
 _START: Position = (1, 1)
+# A model that reads lines at random would otherwise let the item of one file grow with every read.
 _MOST_PARTS = 64
 """The limit on recorded parts of one file: those nearest to its start; parts beyond them do not count as shown."""
 _FEWEST_COMPACTED = 64
@@ -83,6 +84,7 @@ class FileShown:
     replaced: Iterable[TextReplaced] | None = None
 
     def __post_init__(self) -> None:
+        # A range beyond the end would count as the whole file.
         if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= self.total_lines:
             raise ValueError(
                 f"lines {self.first_line} to {self.last_line} of {self.total_lines} are not part of {self.path}; give "
@@ -151,6 +153,7 @@ class _Form:
     @staticmethod
     def load(data: dict[str, Any], /) -> Any:  # noqa: ANN401 - as above
         stored = codec(_Stored).parse(data)
+        # Version 1 has only `digests`, and every file in it was known whole; the lines below leave such files so.
         digests = stored.digests
         files = {path: FileKnown(identity) for path, identity in digests.items()}
         files |= {path: FileKnown(digests.get(path, ""), "part", parts) for path, parts in stored.parts.items()}
@@ -204,8 +207,10 @@ def known_after_edit(known: FileKnown | None, shown: FileShown, identity: str) -
         shown: the edit, as reported by the tool.
         identity: the identity of its current content.
     """
+    # `ReadBeforeWritePolicy` refuses an edit of an existing file of which nothing is known, so `None` means a new file.
     if known is None or known.shown == "all":
         return FileKnown(identity)
+    # Not the old parts: the edit may have moved them, and text that was never shown may stand at their lines.
     if shown.replaced is None:
         return FileKnown(identity, "part")
     return _known_in_part(identity, _joined(_parts_after(known.parts, shown.replaced)), shown.total_lines)
@@ -213,6 +218,7 @@ def known_after_edit(known: FileKnown | None, shown: FileShown, identity: str) -
 
 def _known_in_part(identity: str, parts: tuple[PartSeen, ...], total_lines: int) -> FileKnown:
     """What is known of a file of which these parts have been shown; whole, if they are all of its lines."""
+    # A file that an edit has emptied has no lines that could be unseen.
     if not total_lines or (parts and parts[0][0] == _START and parts[0][1][0] > total_lines):
         return FileKnown(identity)
     return FileKnown(identity, "part", parts)
@@ -265,6 +271,8 @@ def known_of(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
     """
     # The newest first: the path is followed back to what the file was called when it was shown.
     for item in reversed(tuple(items)):
+        # The order of the three tests is the reverse of the order in `all_known`: within one item, `files` overrides
+        # `gone`, and `gone` overrides `moved`.
         found = item.files.get(path)
         if found is not None:
             return found
@@ -310,6 +318,8 @@ def remember(session: Session, item: KnownFiles) -> None:
         return
     items = known.all()
     files = all_known(items)
+    # Removed and moved paths count as entries of the items and are missing from `files`, so a slice of them is
+    # compacted too.
     if sum(len(each.files) + len(each.gone) + (each.moved is not None) for each in items) > 2 * len(files):
         known.seed(KnownFiles(dict(files)))
 

@@ -55,6 +55,8 @@ class Prompt(Generic[Out]):
         self.template = template
         self._params = _by_type(template, params)
         self._registry = section_registry(resources)
+        # Not a plain lock: the `enabled` functions of sections are called while it is held. One that reads `resources`
+        # gets a RecursionError; with a plain lock it would wait for itself.
         self._lock = threading.RLock()
         self._resources: ResourceContext | None = None
 
@@ -76,6 +78,8 @@ class Prompt(Generic[Out]):
             PromptRenderError: a section whose `enabled` is a function lacks its parameters.
         """
         if self._resources is None:
+            # Two calls may ask at the same time, on two threads. Without the lock each would open a context, and their
+            # singletons would differ.
             with self._lock:
                 if self._resources is None:  # pragma: no branch - unless another thread was faster
                     self._resources = self._merged().open()
@@ -96,6 +100,7 @@ class Prompt(Generic[Out]):
         """
         return Prompt(
             self.template,
+            # `_by_type` refuses two new parameters of one type; a new one replaces one that was bound before.
             params=tuple((self._params | _by_type(self.template, params)).values()),
             resources=self._registry.merge(section_registry(resources)),
         )
@@ -110,6 +115,7 @@ class Prompt(Generic[Out]):
 
     def _merged(self) -> ResourceRegistry:
         merged = self.template.registry
+        # Depth first, and each registry overrides those before it, so a section overrides its ancestors.
         for enabled in enabled_sections(self.template.tree, self._params):
             merged = merged.merge(enabled.placed.section.registry)
         return merged.merge(self._registry)
@@ -131,8 +137,11 @@ def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[ty
 
 def _known_type(template: PromptTemplate[Any], given: object) -> type[Any]:
     known = template.params_types
+    # The exact type comes first: if sections declare a class and its subclass, an instance of the subclass must not be
+    # bound as the class.
     if type(given) in known:
         return type(given)
+    # The declared type is the key, not the type of the instance: sections find their parameters by it.
     for kind in known:
         if isinstance(given, kind):
             return kind
@@ -209,6 +218,7 @@ def render_template(template: PromptTemplate[Out], params: BoundParams) -> Rende
         blocks.append(_block(enabled, params))
         for tool in enabled.placed.section.tools:
             tools.append(tool)
+            # `check_tree` has refused two tools of one name, so no entry replaces another.
             policies[tool.name] = enabled.placed.policies
     return RenderedPrompt(
         name=template.name,
@@ -244,6 +254,7 @@ def _is_enabled(placed: PlacedSection, params: BoundParams) -> bool:
         answer = cast("object", enabled(own))  # the program's function may return anything
     except Exception as error:
         raise PromptRenderError(f"enabled raised {_describe(error)}", section_path=placed.path) from error
+    # Not by truth: a function that forgets to return would silently disable its section.
     if not isinstance(answer, bool):
         raise PromptRenderError(f"enabled returned {answer!r}; it must return True or False.", section_path=placed.path)
     return answer
@@ -266,6 +277,7 @@ def _params_of(placed: PlacedSection, params: BoundParams) -> object:
     kind = placed.section.params_type
     if kind is None or kind in params:
         return None if kind is None else params[kind]
+    # No instance was bound. The error names what it would need; a dataclass whose fields all have defaults is created.
     needed = [
         one.name
         for one in dataclasses.fields(kind)

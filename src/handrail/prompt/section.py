@@ -27,8 +27,11 @@ from handrail.serde import dump
 
 ParamsT = TypeVar("ParamsT", default=None)
 
+# Without dots, because the path of a section is written as keys joined by dots.
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
+# A placeholder that is not closed matches too, with an empty last group, so that it is refused and not sent to the
+# model as text.
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 
 
@@ -74,6 +77,7 @@ class Section(Generic[ParamsT]):
     def __post_init__(self) -> None:
         set_field = object.__setattr__
         set_field(self, "title", _checked_title(self.title))
+        # Before the fields below: the errors of their checks name the section by its key.
         set_field(self, "key", _checked_key(self.key or _slug(self.title), self.title))
         set_field(self, "params_type", self._checked_params_type())
         set_field(self, "tools", self._checked("tools", self.tools, Tool))
@@ -102,6 +106,7 @@ class Section(Generic[ParamsT]):
         return kind
 
     def _checked(self, name: str, given: object, kind: type[object]) -> tuple[object, ...]:
+        # An iterator is refused too: the fields of a section are read more than once.
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise PromptValidationError(
                 f"{name} is a {type(given).__name__}; write {name}=[...].", section_path=(self.key,)
@@ -115,8 +120,11 @@ class Section(Generic[ParamsT]):
 
     def _checked_policies(self) -> tuple[ToolPolicy, ...]:
         try:
+            # `object` accepts all: `ToolPolicy` is a protocol, and `check_policy` checks its methods with their
+            # signatures.
             return tuple(check_policy(policy) for policy in self._checked("policies", self.policies, object))
         except PromptValidationError as error:
+            # An error of `_checked` has the path already; one of `check_policy` knows no section.
             if error.section_path:
                 raise
             raise PromptValidationError(str(error), section_path=(self.key,)) from None
@@ -125,6 +133,7 @@ class Section(Generic[ParamsT]):
         enabled: object = self.enabled
         if isinstance(enabled, bool):
             return
+        # Checked here with the parameter type; a rendering would report the same fault only when a run begins.
         fault = "is neither a boolean nor a function" if not callable(enabled) else None
         if fault is None:
             function = cast("Callable[..., object]", enabled)
@@ -245,6 +254,7 @@ class PlaceholderText:
         Raises:
             PromptValidationError: a placeholder is not a field, or is not closed. The message lists the fields.
         """
+        # Before the parsing, so that the indentation of values is not changed.
         text = dedent(template).strip()
         parts: list[str] = [""]
         end = 0
@@ -260,12 +270,14 @@ class PlaceholderText:
                     section_path=(section,),
                 )
             _check_name(match[1], params_type, section=section)
+            # The name, and the literal text that follows it, so that names stay at the odd places.
             parts += (match[1], "")
         parts[-1] += text[end:]
         return PlaceholderText(tuple(parts))
 
     def fill(self, params: object) -> str:
         """The text with its placeholders replaced by the values of the parameters; values are not parsed again."""
+        # One pass over the parsed parts: a value that has the text of a placeholder is not replaced again.
         filled = list(self.parts)
         filled[1::2] = [_shown(getattr(params, name)) for name in self.parts[1::2]]
         return "".join(filled)
@@ -292,10 +304,12 @@ def _check_name(name: str, params_type: type[object] | None, *, section: str) ->
 
 def _shown(value: object) -> str:
     """A value as text: strings and numbers as they are, structured values as JSON."""
+    # `str` of a member is `Color.RED`, which is not a word for the model.
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping | Sequence | frozenset | set) or dataclasses.is_dataclass(value):
+        # Not as ASCII: escapes would cost the model several tokens for each character.
         return json.dumps(dump(cast("object", value)), ensure_ascii=False)
     return str(value)

@@ -57,6 +57,7 @@ def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | 
         f"-> ToolResult[{annotation_name(contract.result_type)}] | None"
     )
     named: dict[str, object] = {"context": ToolContext} if takes_context(reconcile) else {}
+    # `context` is passed only to a function that takes it, both here and in `runtime/unknown_effects.py`.
     fault = calling_fault(reconcile, (contract.params_type, str), named)
     if fault is None:
         fault = _return_fault(reconcile, contract.result_type, optional=True)
@@ -81,6 +82,7 @@ def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: 
     signature = annotations.signature
     if signature is None:
         return None
+    # Calling a generator function runs nothing of its body: the call would succeed without an effect.
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return "is a generator, which returns nothing to send to the model"
     try:
@@ -89,6 +91,7 @@ def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: 
         return f"takes {signature}, which does not fit: {error}"
     for name, given in bound.arguments.items():
         parameter = signature.parameters[name]
+        # `bind` collects these in a tuple or dict, whose type is not that of a single argument.
         if parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             continue
         annotation = annotations.of(parameter)
@@ -101,6 +104,7 @@ def is_async(function: AnyCallable) -> bool:
     """Whether the callable returns an awaitable, according to its definition or its annotation."""
     while isinstance(function, partial):
         function = cast("partial[object]", function).func
+    # The second test is for objects with `async def __call__`.
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return True
     return _is_awaitable(_Annotations(function).returned)
@@ -122,6 +126,7 @@ def _may_be(annotation: object, kinds: tuple[type[object], ...]) -> bool:
     if annotation is Any:
         return True
     if _is_union(annotation):
+        # One matching member is enough: which one is returned is known only at the call.
         return any(_may_be(member, kinds) for member in get_args(annotation))
     if _is_awaitable(annotation):
         arguments = get_args(annotation)
@@ -153,6 +158,8 @@ class _Annotations:
         if annotation is inspect.Parameter.empty:
             return Any
         try:
+            # One annotation at a time: `get_type_hints` of the function raises for all if one name cannot be resolved,
+            # as under `if TYPE_CHECKING`.
             return get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), self._names)["it"]
         except (NameError, AttributeError, TypeError, SyntaxError):
             return Any
@@ -171,6 +178,7 @@ def _globals(function: AnyCallable) -> dict[str, Any]:
     """The names that a callable's annotations may use."""
     while isinstance(function, partial):
         function = cast("partial[object]", function).func
+    # `inspect.signature` follows `__wrapped__`, so its annotations use the names of the wrapped function's module.
     inner = inspect.unwrap(function if inspect.isroutine(function) else type(function).__call__)
     return getattr(getattr(inner, "__func__", inner), "__globals__", {})
 
@@ -187,6 +195,8 @@ def _takes(annotation: object, given: object) -> bool:
     if annotation == given or annotation is Any or given is Any:
         return True
     if _is_union(annotation):
+        # For a parameter one member that takes the value is enough; for a result (`_returns`) every member must match,
+        # because any of them may be returned.
         return any(_takes(member, given) for member in get_args(annotation))
     return _is_subclass(NoneType if given is None else given, annotation)
 
@@ -207,6 +217,7 @@ def _returns(annotation: object, result_type: object, *, optional: bool) -> bool
 
 def _holds(declared: object, result_type: object) -> bool:
     """Whether the type argument of `ToolResult[...]` matches the result type of the tool."""
+    # `ToolResult.error(...)` without a value is a `ToolResult[Never]`, and every tool may return one.
     if declared in (Any, Never, NoReturn, NoneType, result_type):
         return True
     if _is_union(declared):

@@ -67,8 +67,10 @@ class PromptTemplate(Generic[Out]):
             _check_key(what, value)
         arguments = type_arguments(self)
         policies = tuple(check_policy(policy) for policy in self.policies)
+        # `check_tree` compares across sections, so all of them are placed first.
         tree = add_sections(_checked_sections(self.sections), policies)
         check_tree(tree, policies)
+        # A dict as an ordered set: parameters are compared with the types in the order of their declaration.
         kinds = dict.fromkeys(placed.section.params_type for root in tree for placed in root.walk())
         set_field = object.__setattr__
         set_field(self, "name", self.name or f"{self.ns}/{self.key}")
@@ -108,6 +110,7 @@ def _checked_output(kind: object) -> object:
         )
     try:
         codec(kind)
+    # A type without a schema is refused here and not when the first answer has to be parsed.
     except SchemaError as error:
         raise PromptValidationError(
             f"the answer {annotation_name(kind)} has no schema: {error}", dataclass=kind
@@ -153,6 +156,7 @@ def add_sections(
     """
     placed: dict[str, PlacedSection] = {}
     for section in sections:
+        # The path makes a key unique in the whole prompt, although it is unique only among siblings.
         here = (*path, section.key)
         if section.key in placed:
             raise PromptValidationError(
@@ -160,6 +164,7 @@ def add_sections(
                 f"and {section.title!r}. Give one of them another key=.",
                 section_path=here,
             )
+        # The outermost policy comes first: policies judge a call in this order.
         reach = (*policies, *section.policies)
         placed[section.key] = PlacedSection(section, here, reach, add_sections(section.children, reach, here))
     return tuple(placed.values())
@@ -180,12 +185,15 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
     _check_tools(places)
     for placed in places:
         if placed.section.tools:
+            # A name must be unique among the policies of one tool only; sections without tools need no check.
             _check_policy_names(placed, places, policies)
             _check_tools_of_policies(placed)
+    # Policies of the prompt apply to all tools, those of a section to its own and to those below.
     everything = frozenset(tool.name for placed in places for tool in placed.section.tools)
     for policy in policies:
         _check_reach(policy, everything, ())
     for placed in places:
+        # A policy reaches the tools of its section and of those below, whether or not they are enabled.
         below = frozenset(tool.name for under in placed.walk() for tool in under.section.tools)
         for policy in placed.section.policies:
             _check_reach(policy, below, placed.path)
@@ -194,6 +202,7 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
 def _check_sections(places: list[PlacedSection]) -> None:
     seen: dict[int, PlacedSection] = {}
     for placed in places:
+        # By identity, because sections have no equality. `places` holds them all, so no id is used again.
         other = seen.setdefault(id(placed.section), placed)
         if other is not placed:
             raise PromptValidationError(
@@ -225,6 +234,7 @@ def _check_policy_names(placed: PlacedSection, places: list[PlacedSection], of_p
     for name in names:
         if names.count(name) > 1:
             carriers = ["the prompt itself" for policy in of_prompt if policy.name == name]
+            # The sections on the path from the root to this one: only their policies apply to its tools.
             carriers += [
                 f"section {other.dotted}"
                 for other in places

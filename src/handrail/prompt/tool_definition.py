@@ -30,12 +30,14 @@ R_co = TypeVar("R_co", covariant=True)
 _NOT_SAID = cast("Effect", None)
 """The default, equal to `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing."""
 
+# Models write any of these for a tool that takes no arguments.
 _NOTHING: tuple[object, ...] = ("{}", "", "null", b"{}", b"", b"null", {})
 _MOST_BYTES = 4
 """The most bytes of one character in UTF-8."""
 
 _log = logging.getLogger("handrail.prompt")
 
+# Providers such as OpenAI take at most 64 characters. Lower case only, so that two names never differ in case alone.
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 _LONGEST_DESCRIPTION = 200
@@ -162,12 +164,14 @@ class Tool(Generic[P, R]):
                 tool=self.name,
             )
         declaration = Declaration(self.name, *arguments)
+        # First, because every later error names the tool.
         declaration.check_texts(self.description)
         set_field = object.__setattr__
         set_field(self, "params_type", arguments[0])
         set_field(self, "result_type", arguments[1])
         set_field(self, "codec", declaration.params_codec())
         set_field(self, "value_codec", declaration.value_codec())
+        # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]))
         declaration.check_callables(self.handler, self.reconcile)
@@ -179,6 +183,7 @@ class Tool(Generic[P, R]):
         set_field(self, "examples", tuple(self.examples))
         set_field(self, "is_async", self.handler is not None and is_async(self.handler))
         set_field(self, "writes", self.effect != "read" and not self.concurrent)
+        # With `strategy="none"` each call is an effect of its own, so an external tool with it claims nothing.
         set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)
 
     def settle_effect(self, declaration: Declaration) -> None:
@@ -188,10 +193,14 @@ class Tool(Generic[P, R]):
         """
         effect: object = self.effect
         reconcile = self.reconcile
+        # `replace` passes the fields of the original, in which an `External` is only the word `external`; this field
+        # has what was given.
         copied: GivenEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that type checkers do not see
         if copied is not None:
             effect, reconcile = copied.of_copy(effect, reconcile)
         settled = declaration.effect_of(effect, self.idempotency, reconcile)
+        # The names of `DeclaredEffect` are those of the fields; `effect` becomes the word, also where an `External` was
+        # given.
         for name, value in settled._asdict().items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "given_effect", GivenEffect(effect, reconcile, settled))
@@ -213,9 +222,12 @@ class Tool(Generic[P, R]):
         """
         kind = self.params_type
         if kind is None:
+            # Anything else is parsed as arguments of an empty dataclass, which reports each argument as unexpected.
             if arguments not in _NOTHING:
                 codec(NoParams, max_bytes=max_bytes).parse(arguments)
             return cast("P", None)  # P is None here
+        # The fast path: a text this short is within the limit in any encoding of its characters, so its bytes are not
+        # counted.
         if type(arguments) is str and (max_bytes is None or len(arguments) * _MOST_BYTES <= max_bytes):
             return self.codec.parse_json(arguments)
         return codec(kind, max_bytes=max_bytes).parse(arguments)
@@ -234,6 +246,8 @@ class Tool(Generic[P, R]):
             stored: whether the value will be stored, and so must be restored exactly.
         """
         value = result.value
+        # A failure may lack a value, whatever the type; most other values have exactly the declared class, so
+        # `check_value` is rarely called.
         if type(value) is not self.result_type and (value is not None or result.success):
             fault = check_value(self.result_type, value)
             if fault is not None:
@@ -271,6 +285,7 @@ class Tool(Generic[P, R]):
         Raises:
             ParseError: `dump_value` cannot have written the text.
         """
+        # `dump_value` writes this for a result without a value, whatever the type.
         if data == b"null":
             return None
         if self.value_codec is None:
@@ -307,6 +322,7 @@ class Declaration:
         """Check name and description."""
         name = cast("object", self.name)  # it may be anything
         if not isinstance(name, str) or not _NAME.fullmatch(name):
+            # A spelling that would be accepted, so that the message can be copied.
             near = re.sub(r"[^a-z0-9_-]+", "_", str(name).lower()).strip("_")[:64]
             self.refuse(
                 f"the name {name!r} is not 1 to 64 lower-case letters, digits, '_' and '-'"
@@ -360,6 +376,7 @@ class Declaration:
     def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
         """Combine the fields of `Tool` that declare the effect."""
         try:
+            # Its errors, and those of `External`, do not know the tool; `refuse` adds it.
             return DeclaredEffect.of(self.name, effect, idempotency, reconcile)
         except PromptValidationError as error:
             self.refuse(str(error), cause=error)
@@ -379,6 +396,7 @@ class Declaration:
                 self.refuse(
                     "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
                 )
+            # The fields of a generic dataclass are those of its class, not of the alias.
             idempotency.check_params_type(get_origin(self.params_type) or self.params_type, tool=self.name)
             if idempotency.on_orphan == "reconcile" and reconcile is None:
                 self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
@@ -428,6 +446,7 @@ class Declaration:
             if value is None or its_codec is None:
                 continue
             try:
+                # Through JSON and back: the serializer accepts values that the schema of the type does not permit.
                 its_codec.parse_json(its_codec.dump_json(value))
             except (DumpError, ParseError) as error:
                 self.refuse(
@@ -440,6 +459,7 @@ class Declaration:
 def _check_description(declaration: Declaration, what: str, text: object) -> None:
     if not isinstance(text, str):
         declaration.refuse(f"{what} is {text!r}; it must be a string.")
+    # The APIs of models take UTF-8: one lone surrogate would fail every request of the run.
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         declaration.refuse(f"{what} has a lone surrogate, which is not Unicode; leave it out.")
     length = len(text.strip())

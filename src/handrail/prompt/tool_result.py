@@ -39,6 +39,7 @@ class ToolResult(Generic[T_co]):
     value: T_co | None
     success: bool = True
     exclude_value_from_context: bool = False
+    # Not compared: it is not stored, and a result that was restored equals the one that was stored.
     files_shown: Sequence[FileShown] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
@@ -79,6 +80,7 @@ class ToolResult(Generic[T_co]):
         text = _rendered(value)
         if text is None:
             text = value if isinstance(value, str) else _as_json(value)
+        # Only a success is its `render` alone: a failure without its message would read like a success.
         elif self.success:
             return escape_surrogates(text)
         shown = "\n".join(part for part in (self.message, text) if part)
@@ -108,6 +110,8 @@ def _is_instance(value: object, kind: object) -> bool:
     if kind is None or value is None:
         return value is None and kind in (None, NoneType)
     cls = get_origin(kind) or kind
+    # A text is a sequence of texts in Python. In JSON it is not, so a handler that returns one instead of a list is
+    # refused.
     text_as_sequence = isinstance(value, str | bytes) and cls in (Sequence, Collection)
     return isinstance(cls, type) and isinstance(value, cls) and not text_as_sequence
 
@@ -136,6 +140,7 @@ def _as_json(value: object) -> str:
             return result_codec(type(value)).dump_json(value).decode()
         return json.dumps(dump(value), ensure_ascii=False, separators=(",", ":"))
     except Exception:  # noqa: BLE001 - as above; the value may hold anything
+        # Most such values fit JSON except for lone surrogates, which this form writes as escapes.
         if (text := escaped_json(value)) is not None:
             return text
         _log.exception("a value of type %s has no JSON form; the model is shown its name", type(value).__name__)

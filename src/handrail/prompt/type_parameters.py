@@ -25,6 +25,7 @@ class TypedAlias(GenericAlias):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the class takes, and an object of it
         """Create an object that has the types during `__init__`."""
+        # As `type.__call__` does, with the types set before `__init__`, whose checks need them.
         made = object.__new__(cast("type[Any]", self.__origin__))  # made by `typed_alias`, so it is a class
         object.__setattr__(made, _GIVEN, self.__args__)
         made.__init__(*args, **kwargs)
@@ -63,14 +64,18 @@ def type_arguments(made: object) -> tuple[Any, ...] | None:
     They are those of its own brackets, of the object that it is a copy of, or of a base class. `None` if there are
     none, or only type variables.
     """
+    # An object that was created without brackets lacks the attribute, or has an empty slot for it; both need the
+    # default.
     given: tuple[Any, ...] | None = getattr(made, _GIVEN, None) or getattr(made, _COPIED)
     if given is None:
         for cls in type(made).__mro__:
             bases: tuple[object, ...] = vars(cls).get("__orig_bases__", ())
             inherited = [base.__args__ for base in bases if isinstance(base, TypedAlias)]
+            # A generic subclass has only type variables in its bases; its types are in its own brackets.
             if inherited and not _open(inherited[0]):
                 given = inherited[0]
                 break
+    # In an annotation both are written `None`; the checks compare with `None`.
     types = None if given is None else tuple(None if kind is NoneType else kind for kind in given)
     object.__setattr__(made, _COPIED, types)
     return types

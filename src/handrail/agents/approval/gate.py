@@ -75,8 +75,11 @@ class _Held:
 
     def is_about(self, call: GatedCall) -> bool:
         """Whether the decision answers all that there is to ask about a call."""
+        # A decision of a rule or a mode is made anew, because it depends on the call only; other arguments are another
+        # question.
         if not self.asked or self.decision.digest != call.digest:
             return False
+        # An answer covers the questions that were shown with it. A policy that asks something else asks again.
         return self.call is None or set(call.asks) <= set(self.call.asks)
 
 
@@ -145,6 +148,7 @@ class ApprovalGate:
 
         It holds for the arguments that it names, whatever policies ask about them, and as long as no rule denies them.
         """
+        # The questions that it answered are not known here, so it counts for all of them.
         self._held[key] = _Held(decision, None, asked=True)
 
     def forget(self, key: CallKey) -> None:
@@ -155,6 +159,7 @@ class ApprovalGate:
         # The decision of an older version is stored without a reply; it must not answer the next call of that id.
         for each in (key, _without_reply(key)):
             held = self._held.get(each)
+            # A question that is left open is part of `open`, the outcome of the run.
             if held is not None and held.decision.verdict != "later":
                 del self._held[each]
 
@@ -206,6 +211,7 @@ class ApprovalGate:
         """The decision about a call, if no person has to be asked for it."""
         ruled = judge_call(call, self._rules, self._mode)
         held = self._held_for(call)
+        # The order is that of `judge`, so that both say the same of a call.
         if ruled.verdict != "deny" and held is not None and held.is_about(call):
             return held.decision
         if ruled.verdict != "ask":
@@ -220,6 +226,7 @@ class ApprovalGate:
 
     async def _decided_by_asking(self, call: GatedCall) -> Decision:
         ruled = judge_call(call, self._rules, self._mode)
+        # This denial is not final, so a repeat of the call is judged again.
         if self._asker is None:
             reason = f"it needs approval ({ruled.reason}), and no person can be asked here; {_cure(call, ruled)}"
             return self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
@@ -252,6 +259,7 @@ class ApprovalGate:
 
     def _grant_for(self, call: GatedCall) -> Grant | None:
         """The earlier answer that holds for a call; a no wins over a yes."""
+        # False sorts before True, so a no is the minimum.
         fitting = [grant for grant in self._grants if _answers(grant, call)]
         return min(fitting, key=lambda grant: grant.verdict != "deny", default=None)
 
@@ -289,6 +297,7 @@ def _without_reply(key: CallKey) -> CallKey:
 
 
 def _answers(grant: Grant, call: GatedCall) -> bool:
+    # A tool of the same name from another module is another tool, about which no person was asked.
     if (grant.tool, grant.origin) != (call.tool, call.origin):
         return False
     if grant.digest is not None:
@@ -318,6 +327,7 @@ async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
         answer: object = await ASYNC.run(lambda: asker(call), is_async=is_async(asker), seconds=None)
         if isinstance(answer, Awaitable):  # a plain function that hands on what another one has to do
             answer = await cast("Awaitable[object]", answer)  # whatever it gives is checked below
+    # An approver that raises this ends the run; see `decide`.
     except RunAbortedError:
         raise
     # An approver that fails must not end the run, and must not allow the call.
@@ -378,6 +388,7 @@ class GatePolicy:
 
     async def answer(self, request: ApprovalRequest) -> Approval:
         """The gate's answer to the pipeline's questions; those of other policies are put to the person."""
+        # The request has no context. `describe` then returns what `check` has described for the same parameters.
         call = self.describe(request.tool, request.params, request.call, None)
         asks = (*call.asks, *(question.text for question in request.questions if question.policy != self.name))
         # Questions of other policies are part of what the person sees, and of what the answer covers.

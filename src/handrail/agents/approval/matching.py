@@ -68,6 +68,7 @@ _MISSING: Final = object()
 Reading = Literal["narrow", "wide"]
 """Whether `*`, `?` and brackets stay between two slashes."""
 
+# A `]` at the start of the brackets is a character of the set, as in a shell.
 _BRACKETS: Final = re.compile(r"\[([!^]?)(\]?[^\]]*)\]", re.DOTALL)
 
 _RANGE: Final = re.compile(r"(.)-(.)|.", re.DOTALL)
@@ -238,6 +239,7 @@ def _items(value: Sequence[object]) -> Iterator[object]:
 def _fits_words(pattern: str, items: Sequence[object], reading: Reading) -> bool:
     """Whether a glob with a blank fits a list of words as one line, quoted as a shell wants them."""
     words = [item for item in items if isinstance(item, str)]
+    # A glob without a blank is about single words, which are compared one by one.
     if not words or len(words) < len(items) or " " not in pattern:
         return False
     # Quoted by `shlex`, so that a blank within a word is not mistaken for one between two words.
@@ -251,12 +253,15 @@ def _fits_words(pattern: str, items: Sequence[object], reading: Reading) -> bool
 def _fits_text(pattern: str, text: str, reading: Reading) -> bool:
     short, short_pattern = shortest(text), shortest(pattern)
     if reading == "narrow":
+        # Otherwise `*` would fit `..`, and `**/*.py` an absolute path, so that an allow rule would reach out of the
+        # root.
         if pattern != "**" and _start(short) != _start(short_pattern):
             return False
         as_written = glob(pattern, reading).fits(text) or glob(short_pattern, reading).fits(text)
         return as_written and glob(short_pattern, reading).fits(short)
     patterns = (pattern, short_pattern, short_pattern.removesuffix("/**") or pattern)
     pairs = [(each, spelling) for each in patterns for spelling in (text, short)]
+    # Some filesystems ignore case and composition: `.ENV` may be the `.env` that a rule denies.
     pairs += [(_folded(each), _folded(spelling)) for each, spelling in pairs]
     return any(glob(each, reading).fits(spelling) for each, spelling in dict.fromkeys(pairs))
 
@@ -281,6 +286,7 @@ def _start(short: str) -> str:
 
 
 def _folded(text: str) -> str:
+    # Twice, because `casefold` may return text that is not composed.
     return normalize("NFC", normalize("NFC", text).casefold())
 
 
@@ -340,6 +346,7 @@ class Glob:
         self._end = 1
         run = self.run = ""
         for token in _tokens(text):
+            # A place is a bit, so a glob of any length has one number; Python's integers have no limit.
             self._end <<= self._add(token, self._end)
             run = run + token if isinstance(token, str) else ""
             self.run = max(self.run, run, key=len)

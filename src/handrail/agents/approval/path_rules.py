@@ -76,6 +76,7 @@ class RulePaths:
             verdict: the list that the rule is in.
             rule: the rule.
         """
+        # `_reached` has returned nothing for rules with another number of arguments.
         (pattern,) = rule.arguments.values()
         self.rule = rule
         self._why = f"the {verdict} rule {rule}"
@@ -88,6 +89,8 @@ class RulePaths:
         self._run = next((run for run in runs if all(run in other for other in runs)), "")
 
     def __eq__(self, other: object) -> bool:
+        # Filters are compared, so that `filtered` returns the same filesystem for an equal filter. `_why` has the place
+        # of the rule, which its equality ignores.
         return isinstance(other, RulePaths) and (other.rule, other._why) == (self.rule, self._why)
 
     def __hash__(self) -> int:

@@ -67,6 +67,7 @@ class ApprovalRecord:
     @property
     def call(self) -> GatedCall:
         """The call that was asked about."""
+        # Stored as JSON text, because arguments may have values of any type.
         arguments: dict[str, Any] = json.loads(self.arguments)
         return GatedCall(
             path=self.path,
@@ -172,6 +173,8 @@ def _last_records(session: Session) -> list[ApprovalRecord]:
     A fork has the records of the session that it was made of, too. They are about calls of that one, and a person who
     let one of them run has not let the fork do the same a second time.
     """
+    # Nested runs have sessions of their own, whose ids continue this one's, and record in the session of the outermost
+    # run.
     own, below = session.session_id, f"{session.session_id}/"
     # A slash ends the id, so that session `a` does not take the records of session `ab`.
     records = [each for each in session[ApprovalRecord] if each.session_id == own or each.session_id.startswith(below)]
@@ -185,6 +188,7 @@ def _last(records: Iterable[ApprovalRecord]) -> dict[CallKey, ApprovalRecord]:
         key = (record.session_id, CallRef(record.reply, record.call_id))
         # Removed first, so that the order is that of the last record of each call.
         last.pop(key, None)
+        # A record of an older version, whose question this one has answered.
         last.pop((record.session_id, CallRef(None, record.call_id)), None)
         last[key] = record
     return last

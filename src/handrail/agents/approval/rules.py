@@ -66,6 +66,7 @@ ExpectedMatch = Literal["unmatched"]
 """What a rule may say of itself: that it is known to fit no call of the project as it is."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+# YAML reads these as booleans or null, so a name that equals one is quoted.
 _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})
 
 RULES_FILE_KEYS = ("defaults", "allow", "ask", "deny")
@@ -235,6 +236,7 @@ def rules_on_arguments(rules: ApprovalRules, call: GatedCall, found: Judgement) 
         if found.explicit and verdict == found.verdict:
             break
         own = call.own_tool if reading == "wide" else ""
+        # Rules without arguments have decided already: they are part of `found`.
         said.extend(
             (verdict, rule) for rule in members if rule.arguments and rule.is_about(call.tool, call.path, own=own)
         )
@@ -243,6 +245,7 @@ def rules_on_arguments(rules: ApprovalRules, call: GatedCall, found: Judgement) 
 
 def judge_call(call: GatedCall, rules: ApprovalRules, mode: ApprovalMode) -> Judgement:
     """What the rules and the mode say of a call; the table of this module is the order."""
+    # The mode comes last, so that it answers the questions of policies too.
     found = _asked_by_policies(call, _by_rules(call, rules) or _by_default(call, rules))
     if mode == "approve-all" and found.verdict == "ask":
         return Judgement("allow", f"{found.reason}, and the mode approve-all says yes", found.explicit)
@@ -293,6 +296,7 @@ def _readings(rules: ApprovalRules) -> tuple[tuple[Verdict, tuple[Rule, ...], Re
 def _by_default(call: GatedCall, rules: ApprovalRules) -> Judgement:
     if call.default is not None:
         return Judgement(call.default, f"{call.tool} itself says {call.default}")
+    # `ask` for an effect that is not in the mapping: what is not known must not run by default.
     verdict = rules.defaults.get(call.effect, "ask")
     return Judgement(verdict, f"the default for effect {call.effect} is {verdict}")
 
@@ -342,6 +346,7 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
     Raises:
         ApprovalRulesError: it holds something else; of several faults the message has all, and `problems` each.
     """
+    # Collected and not raised at the first, because people fix a file faster with all of them at once.
     faults: list[DocumentError] = []
     reader = _RulesReader(file, refusal=ApprovalRulesError, faults=faults)
     # A byte order mark is not part of the text, and YAML would count it as the first column.
@@ -450,6 +455,7 @@ class _RulesReader(DocumentReader):
         return tree.text.strip()
 
     def arguments(self, tree: YamlNode) -> dict[str, str]:
+        # Without a list of keys: which arguments exist depends on the tools, which `unmatched_rules` checks.
         keys = self.mapping(tree, "arguments")
         found = {where: self.read(keys, where, partial(self.glob, where)) for where in keys}
         return {where: glob for where, glob in found.items() if glob is not None}

@@ -43,6 +43,7 @@ _LONGEST_SHOWN: Final = 100
 _MOST_LISTED: Final = 200
 _MOST_PROPOSED: Final = 25  # of errors, and of warnings: a screen of 24 lines shows no more of either
 _MOST_PATHS: Final = 2_000
+# By default a run permits 5 agents in a row (`RunOptions.max_depth`).
 _DEEPEST: Final = 6
 _LONGEST_RULE: Final = 200
 _CURE: Final = "or add expect: unmatched to the rule"
@@ -169,6 +170,7 @@ class _Check:
     def _answers_of(self, pattern: str, segments: tuple[Segment, ...]) -> frozenset[Takes]:
         """Whether the tools that a pattern fits take an argument; names in Python are looked at if none declares it."""
         tools = self._of_names(self._fitting(pattern))
+        # One tool is enough: a glob over tools may name an argument that only some of them have.
         if any(tool.declares(segments) is not False for tool in tools):
             return frozenset({"yes"})
         return frozenset(tool.takes_undeclared(segments) for tool in tools)
@@ -322,6 +324,7 @@ def declares(schema: Mapping[str, Any], segments: Sequence[Segment]) -> Declares
     search = _Search(schema)
     try:
         found = search.declares(schema, tuple(segments))
+        # A call may have this one name around its fields, or lack it; see `matching._looks`.
         properties = _mapping(schema.get("properties"))
         if found is False and len(properties) == 1:
             return search.declares(next(iter(properties.values())), tuple(segments))
@@ -370,6 +373,7 @@ class _Search:
         if not isinstance(schema, Mapping):
             return None
         here = cast("Mapping[str, Any]", schema)  # a JSON object
+        # By identity, because a dict is not hashable. The root holds all parts, so no id is used again.
         part = id(here), segments
         if part not in self._seen:
             # Overwritten below with the real answer, which is then valid for all other ways to this part.
@@ -420,6 +424,7 @@ def _kinds(here: Mapping[str, Any]) -> frozenset[str]:
         return frozenset({said})
     if isinstance(said, list):
         return frozenset(map(str, cast("list[object]", said)))
+    # Such a schema lists its values, and declares no places in them.
     if "enum" in here or "const" in here:
         return frozenset()
     return frozenset({"object", "array"})

@@ -70,6 +70,7 @@ class RunGroup:
             can_wait=self.session.store is not None,
             on_event=self._on_question,
         )
+        # Before the first question: what earlier runs have answered is not asked again.
         self.gate.resume(load_decisions(self.session), load_grants(self.session))
         self._grants_kept = len(self.gate.grants)
         self.prefixed = PrefixedToolsets()
@@ -83,6 +84,7 @@ class RunGroup:
 
     def close(self) -> None:
         """Release the folders."""
+        # First, so that no later call gets a filesystem that is closed.
         self._files.clear()
         self._stack.close()
 
@@ -93,6 +95,8 @@ class RunGroup:
             AgentError: none is named.
             UnknownModelError: no model can have the name.
         """
+        # In order of precedence. The caller comes last: its model is used where neither the file nor the project names
+        # one.
         model = self.options.model or file.model or self.project.config.model or caller
         if model is None:
             raise AgentError(
@@ -119,14 +123,18 @@ class RunGroup:
             if each.model is not None:
                 check_model_name(each.model, source=f"for agent {each.name}")
             called = [agents[name] for name in each.toolsets if name in agents]
+            # Agents may call each other in a circle, so each is visited once.
             reached += [other for other in called if other not in reached]
 
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder; see `CurrentRun.filesystem`."""
+        # Two names of one folder are one filesystem: a second one would find the folder locked by the first.
         where = folder.resolve()
         found = self._files.get(where)
         if found is None:
             for other in self._files:
+                # Each filesystem has its own journal. A file in both folders would be restored by one of them to a
+                # state that the other has changed since.
                 if other in where.parents or where in other.parents:
                     raise AgentError(
                         f"{where} and {other} lie one inside the other, and files of both cannot be undone together; "
@@ -160,8 +168,10 @@ class RunGroup:
         if decision is None:
             self.notify(QuestionAsked(call))
             return
+        # Recorded before the listener is notified, so that what a listener does cannot lose an answer.
         record_decision(self.session, call, decision)
         grants = self.gate.grants
+        # The grants before this index are recorded already.
         record_grants(self.session, grants[self._grants_kept :])
         self._grants_kept = len(grants)
         self.notify(QuestionDecided(call, decision))
@@ -198,11 +208,14 @@ class OpenFolders:
             FilesystemError: the folder cannot be opened, or another process works on it.
         """
         with self._lock:
+            # Opened under the lock: otherwise two runs would open one folder, and the second would find it locked by
+            # its own process.
             found = self._open.get(folder)
             if found is None:
                 _check_journal(folder)
                 filesystem = HostFilesystem(folder, store=store, wait=_AT_ONCE)
                 found = self._open[folder] = _Open(filesystem, store)
+            # By identity: what was committed is read from the store object that the journal was opened with.
             elif found.store is not store:
                 raise AgentError(
                     f"{folder} is used by another run of this process, whose session is kept in "
@@ -214,6 +227,8 @@ class OpenFolders:
             yield found.filesystem
         finally:
             with self._lock:
+                # Closed under the lock too: a run that begins meanwhile must find either the open filesystem, or a
+                # folder whose lock is released.
                 found.users -= 1
                 if not found.users:
                     del self._open[folder]
@@ -227,6 +242,7 @@ OPEN_FOLDERS = OpenFolders()
 def _check_journal(folder: Path) -> None:
     """Refuse a folder that holds what is to undo its changes: the home folder, say."""
     journal = default_journal_folder(folder, os.environ)
+    # With and without links: the folder of the journal may lead back into the tree through one.
     if folder in (*journal.parents, *journal.resolve().parents):
         raise AgentError(
             f"{folder} cannot be worked on as a whole, because {journal}, where its changes are noted in order to undo "

@@ -52,6 +52,7 @@ def _toolset(entry: Entry, agents: Mapping[str, AgentFile]) -> AbstractToolset[A
         return AgentToolset(agents[value.name])
     if isinstance(value, AbstractToolset):
         return value
+    # Tools and sections of Handrail are made for each run too, because their calls run on the session of the run.
     factory = value if isinstance(value, ToolsetFactory) else ToolsetFactory(_Of(value, entry.name))
     return FactoryToolset(factory, name=entry.name, origin=entry.origin, kind=entry.kind)
 
@@ -81,6 +82,7 @@ class _TaskValidator:
     """Validates a task, and hands it on as the fields that it has, as PydanticAI expects it."""
 
     def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
+        # Strict, as the arguments of all calls are: a number is not a text.
         return dict(Task.model_validate_json(input, strict=True))
 
     def validate_python(self, input: Any, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
@@ -92,6 +94,7 @@ class AgentToolset(AbstractToolset[Any]):
 
     def __init__(self, file: AgentFile) -> None:
         """Offer the agent of that file, by its name."""
+        # An agent without a description still needs one: the model chooses a tool by it.
         text = " ".join((file.description or file.instructions).split())
         self._name = file.name
         self._definition = ToolDefinition(

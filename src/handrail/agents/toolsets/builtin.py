@@ -49,6 +49,7 @@ ToolsetNames = Annotated[list[str], Field(default_factory=list[str])]
 FolderOf = Callable[[CurrentRun], Path]
 """Which folder a run works on."""
 
+# At most 24 characters, because providers take names of tools of at most 64.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
 
 
@@ -94,7 +95,10 @@ def dynamic_agents(_ctx: RunContext[Any]) -> AbstractToolset[Any]:
 
 
 def _toolset() -> FunctionToolset[Any]:
+    # Allowed without a question: a dynamic agent has no tool that its maker lacks, and what its tools do is asked about
+    # when they are called.
     create = PydanticTool[Any](_create, name="agent_create", metadata={"effect": "state", "approval": "allow"})
+    # Concurrent: `_call` waits for a whole run, which would hold the turn of the session all the time.
     call = PydanticTool[Any](
         _call, name="agent_call", metadata={"effect": "state", "concurrent": True, "approval": "allow"}
     )
@@ -133,6 +137,7 @@ async def _create(
         raise ToolValidationError(f"agent {name} was not made: {' '.join(faults)}")
     # Duplicates are dropped, because a toolset that is named twice would conflict with itself.
     made = DynamicAgent(name, instructions, description, tuple(dict.fromkeys(tools)), tuple(dict.fromkeys(toolsets)))
+    # An item of a STATE slice and not an attribute of the run, so that a call that is rolled back makes no agent.
     run.session[DynamicAgent].append(made)
     return f"agent {name} is made; give it tasks with agent_call"
 
@@ -329,6 +334,7 @@ def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFacto
             run.filesystem(folder(run)),
             read_only=shown.read_only,
             exclude=shown.exclude,
+            # Either may allow it: the toolset is declared in Python, and the agent's file by its author.
             show_git=shown.show_git or run.show_git,
             title=names.title("Files"),
             children=names.note,

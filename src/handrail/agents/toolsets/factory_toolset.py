@@ -190,6 +190,7 @@ class FactoryToolset(AbstractToolset[Any]):
         """What the factory returns this time."""
         try:
             given = cast("object", self.factory.function(ctx))  # whatever the user's function returns
+            # By what was returned, because a plain function may return the coroutine of another one.
             made = cast("object", await given) if inspect.isawaitable(given) else given
         except Exception as error:
             self._note(error)
@@ -203,6 +204,7 @@ class FactoryToolset(AbstractToolset[Any]):
         if raw is None:
             return None
         try:
+            # A section becomes a toolset here and not at registration, because its tools need the session of this run.
             toolset = raw if isinstance(raw, AbstractToolset) else current_run().section_toolset(raw, id=self.name)
             return await toolset.for_run(ctx)
         except Exception as error:

@@ -83,6 +83,7 @@ class LabelledToolset(CombinedToolset[Any]):
         notify: NotifyConflict = _ignore_listed,
     ) -> None:
         """Combine toolsets; nothing is checked before a run asks for tools."""
+        # PydanticAI asks these for instructions at every step; the toolset of a single tool has none.
         super().__init__([source.toolset for source in sources if source.instructs])
         self.sources = tuple(sources)
         self.reserved = reserved
@@ -207,6 +208,8 @@ def name_conflict(
         sources: the label of each source, with the names of its tools.
         reserved: names that no source may have, each with the label of what has it.
     """
+    # Reserved names come first, so that a message lists the owner of such a name before the tools that conflict with
+    # it.
     takers: dict[str, list[str]] = {name: [label] for name, label in reserved.items()}
     for label, names in sources:
         for name in names:
@@ -247,6 +250,7 @@ def static_names(entry: Entry) -> tuple[str, ...]:
 
 
 def _of_section(section: Section[Any]) -> Iterator[str]:
+    # `is True`: a function decides at each rendering, so nothing is certain.
     if section.enabled is True:
         yield from (tool.name for tool in section.tools)
         for child in section.children:

@@ -73,6 +73,7 @@ class Listing:
 
     def with_definitions(self, definitions: Iterable[ToolDefinition]) -> Listing:
         """The same with the tools that the toolset lists while it runs."""
+        # A tool that is known statically has its names in Python too, which a definition lacks.
         names = {tool.name for tool in self.tools}
         more = [_of_definition(definition) for definition in definitions if definition.name not in names]
         return replace(self, tools=(*self.tools, *more)) if more else self
@@ -124,6 +125,7 @@ def _of_plain(toolset: AbstractToolset[Any]) -> Listing:
 
 
 def _of_wrapper(toolset: WrapperToolset[Any]) -> Listing:
+    # By the exact type below: a subclass may override `get_tools` and list others.
     inner, kind = listing_of(toolset.wrapped), type(toolset)
     if isinstance(toolset, PrefixedToolset):
         named = {tool.name: f"{toolset.prefix}_{tool.name}" for tool in inner.tools}
@@ -194,6 +196,7 @@ def names_of_parameters(function: Callable[..., Any]) -> frozenset[str] | None:
     try:
         parameters = inspect.signature(function).parameters
         hints = get_type_hints(function, include_extras=True)
+    # An annotation that cannot be resolved makes the names unknown, which is a warning and not an error.
     except (TypeError, ValueError, NameError, AttributeError):
         return None
     names = set(parameters)
@@ -213,8 +216,10 @@ def names_of_fields(kind: Any) -> frozenset[str] | None:  # noqa: ANN401 - any t
     """The names and aliases of all fields in a type; `None` if a validator of its own may take others."""
     try:
         schema: object = TypeAdapter(kind).core_schema
+    # As above: a type without a schema may take any name.
     except (PydanticUserError, TypeError, NameError):
         return None
+    # `None` among the names means that some names are not known, and then no name may be refused.
     found = list(_names(schema))
     return None if None in found else frozenset(name for name in found if name is not None)
 

@@ -82,6 +82,7 @@ class SharedToolset(WrapperToolset[Any]):
             self._holders.settle(opened=False)
 
     def _itself(self, of_run: AbstractToolset[Any]) -> SharedToolset:
+        # Only the object that was entered is open; a copy for one run would show tools that are not connected.
         if of_run is not self.wrapped:
             raise AgentError(
                 f"{self.wrapped.label} cannot be shared: it makes a toolset of its own for each run or step. Use it "

@@ -124,6 +124,7 @@ class Plan:
         """The plan as the model reads it: a line for the plan, and one for each step."""
         done = sum(step.status == "done" for step in self.steps)
         progress = f"{done} of {len(self.steps)} steps done" if self.steps else "no steps yet"
+        # One line each: a title with a line break could otherwise look like a step of its own.
         lines = [f"Plan ({self.status}, {progress}): {_on_one_line(self.objective)}"]
         lines += [f"{step.step_id}. [{step.status}] {_on_one_line(step.title)}" for step in self.steps]
         return "\n".join(lines)
@@ -221,6 +222,8 @@ def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
         raise ToolValidationError("the plan has no steps yet; call planning_add_step first.")
     if event.step_id not in known:
         asked = shorten(str(event.step_id), _LONGEST_SHOWN)
+        # The number comes from the model and the list from the plan; both are bounded, because a plan may have
+        # thousands of steps.
         numbers = enumerated([str(number) for number in known], limit=_MOST_LISTED, wanted=asked)
         raise ToolValidationError(f"$.step_id: the plan has no step {asked}. Its steps are {numbers}.")
     if event.title is None and event.status is None:
@@ -230,6 +233,7 @@ def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
         )
     if event.title is not None:
         _check(_fault("$.title", event.title))
+    # The status of the plan depends on all steps, so it is computed again and not set by the event.
     return _with_steps(plan, tuple(_changed(step, event) for step in plan.steps))
 
 
@@ -251,6 +255,7 @@ def _with_steps(plan: Plan, steps: tuple[PlanStep, ...]) -> Plan:
 
 
 def _check(*faults: str | None) -> None:
+    # All faults at once, so that the model needs one more call and not one for each.
     found = [fault for fault in faults if fault is not None]
     if found:
         more = len(found) - _MOST_FAULTS
@@ -323,6 +328,7 @@ class PlanningToolsSection(Section[None]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tools", _tools(_Planner(self.session), accepts_overrides=self.accepts_overrides))
+        # After the assignment of `tools`, which it checks.
         Section.__post_init__(self)
         _register(self.session)
 
@@ -333,6 +339,8 @@ class PlanningToolsSection(Section[None]):
 
 def _register(session: Session) -> None:
     plan = session[Plan]
+    # `planning_read_plan` returns the plan itself, and the value of a result is an event. Without this reducer the
+    # default one would append it as another item.
     plan.register(Plan, replace_latest)
     plan.register(SetupPlan, _reduce_setup)
     plan.register(AddStep, _reduce_add)
@@ -398,6 +406,7 @@ class _Planner:
 
 def _will_be(plan: Plan, event: E, *, note: str = "") -> ToolResult[E]:
     """The event, for the reducers; for the model, the resulting plan."""
+    # The event is for the reducers only; in the context of the model it would repeat the arguments of the call.
     return ToolResult.ok(event, f"{note}{plan.render()}", exclude_value_from_context=True)
 
 

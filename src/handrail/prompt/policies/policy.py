@@ -43,6 +43,7 @@ class PolicyDecision:
     final: bool = True
 
     def __post_init__(self) -> None:
+        # A verdict that is none of these would be neither a denial nor a question, so the call would run.
         if self.verdict not in _VERDICTS:
             expected = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
             raise InvalidArgumentError(
@@ -90,6 +91,7 @@ class PolicyDecision:
         return self.verdict == "allow"
 
 
+# One object for all, because nearly every call is allowed by every policy.
 _ALLOW = PolicyDecision("allow")
 
 
@@ -181,6 +183,7 @@ def check_policy(policy: object) -> ToolPolicy:
     """
     kind = type(policy).__name__
     name = getattr(policy, "name", None)
+    # A class may have all three attributes, but its `check` would take the tool as `self`.
     if isinstance(policy, type) or not isinstance(name, str) or not name.strip():
         raise PromptValidationError(
             f"{policy!r} is not a policy, because it has no name: a policy is an object with a `name` (a string), "
@@ -191,6 +194,7 @@ def check_policy(policy: object) -> ToolPolicy:
         if not callable(function):
             raise PromptValidationError(f"policy {name} ({kind}) has no method {method}; see ToolPolicy.")
         fault = calling_fault(function, positional, {"context": ToolContext})
+        # Nothing awaits a policy, so its coroutine would be taken for a decision that is invalid.
         if fault is None and is_async(function):
             fault = "is asynchronous, but policies are synchronous; await in the handler"
         if fault is not None:
@@ -256,6 +260,7 @@ class Approval:
     final: bool = True
 
     def __post_init__(self) -> None:
+        # Only a boolean: any text is true, so `Approval("no")` would approve.
         check_argument("Approval", "approved", self.approved, bool, "True or False")
         check_argument("Approval", "reason", self.reason, str, "text")
         check_argument("Approval", "final", self.final, bool, "True or False")
@@ -285,6 +290,8 @@ def check_approver(function: str, approver: object) -> None:
         return
     fault = None
     if callable(approver) and not isinstance(approver, type):
+        # The return annotation is checked too, so that a function that returns text is refused here and not at its
+        # first question.
         fault = calling_fault(approver, (ApprovalRequest,), {}) or return_fault(approver, (bool, Approval))
         if fault is None:
             return

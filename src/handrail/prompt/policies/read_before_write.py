@@ -70,6 +70,7 @@ def path_in(params: object) -> AnyPath | Sequence[AnyPath] | None:
 
 def path_fields(params_type: type[Any] | None) -> Mapping[str, object]:
     """The fields of a tool's parameters that `path_in` reads, with their types."""
+    # A generic dataclass: `Write[Text]` has its fields on the class, and their types in the arguments.
     cls = get_origin(params_type) or params_type
     if cls is None:
         return {}
@@ -86,10 +87,12 @@ def fault_of_path_field(name: str, kind: object) -> str | None:
 
 
 def _may_be_path(kind: object, *, several: bool) -> bool:
+    # One alternative that may be a path is enough: which one a call has is known only then.
     inside = _inside(kind)
     if inside is not None:
         return any(_may_be_path(member, several=several) for member in inside)
     cls: object = get_origin(kind) or kind
+    # Strings are collections too, so they are accepted before collections are judged.
     if not isinstance(cls, type) or cls in {object, Any} or issubclass(cls, str | PurePath):
         return True  # only classes can be checked
     if not several or not issubclass(cls, Collection) or issubclass(cls, Mapping | bytes):
@@ -182,16 +185,20 @@ class ReadBeforeWritePolicy:
         if tool.name not in self.write_tools:
             return PolicyDecision.allow()
         filesystem = self._filesystem(context)
+        # Without a binding no call could ever be allowed, which is for the developer. A provider may return none for
+        # one run.
         if filesystem is None and Filesystem not in context.resources:
             raise UnboundResourceError(Filesystem)
         if filesystem is None:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because there is no filesystem.")
         paths = self._paths(tool, params)
+        # A write whose path is not known cannot be compared with what was read, so it is refused.
         if not paths:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because its arguments name no path.")
         known = context.session[KnownFiles]
         is_edit = tool.name in self.edit_tools
         try:
+            # All paths are judged before the answer, so that one message names everything to read.
             faults = [fault for path in paths if (fault := _fault(filesystem, path, known, is_edit=is_edit))]
         except FilesystemError as error:
             return PolicyDecision.deny(f"{str(error).rstrip('.')}.")
@@ -204,9 +211,11 @@ class ReadBeforeWritePolicy:
             return
         known = context.session[KnownFiles]
         if tool.name in self.read_tools or tool.name in self.write_tools:
+            # `None` is a tool that reports nothing; an empty list reports that no file was shown.
             text = result.files_shown
             shown = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
             learned = _learned(filesystem, shown, known, is_edit=tool.name in self.edit_tools)
+        # Without items nothing is known of any path, so there is nothing to move.
         elif tool.name in self.move_tools and known:
             learned = _moved(self._paths(tool, params))
         else:
@@ -227,6 +236,7 @@ class ReadBeforeWritePolicy:
 
     def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
         """The fault if the path field of a listed tool cannot hold a path: its calls could not be judged."""
+        # A `path_of` of the program may read any field.
         if self.path_of is not path_in or tool.name not in self._names:
             return None
         fields = path_fields(tool.params_type)
@@ -264,6 +274,7 @@ class ReadBeforeWritePolicy:
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
         """The faults of all the files, and what to do first."""
         text = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
+        # Reading more of such a file shows none of its lines, and a model that is asked to would repeat it.
         hopeless = " and ".join(fault.path for fault in faults if not fault.to_read)
         if hopeless:
             return f"{text} Leave {hopeless} as it is."
@@ -296,11 +307,13 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
     """Why a path must not be written to yet; folders are not restricted."""
     path = normalise(path)
     known = known_of(items, path)
+    # Of a file that is not known only its existence matters, and a digest would read all of it.
     now = _identity(filesystem, path, hashed=known is not None)
     if now is None:
         return None
     if known is None:
         return _Fault(path, "exists and has not been read yet", path)
+    # Compared before the extent: what was shown of other content does not count, not even for an edit.
     if known.identity != now:
         return _Fault(path, "has changed since it was read", path)
     if known.shown == "nothing":
@@ -319,11 +332,14 @@ def _learned(
     gone: list[str] = []
     for each in shown:
         path = normalise(each.path)
+        # The identity that the tool took with the text is preferred: the file may have changed since it was read.
         identity = each.identity or _identity(filesystem, path, hashed=True)
         if identity is None:
+            # No content and still there: a folder, of which nothing is recorded.
             if not filesystem.exists(path):
                 gone.append(path)
             continue
+        # One result may show several parts of a file; the later ones add to the earlier.
         before = files.get(path) or known_of(items, path)
         after = known_after_edit if is_edit or each.replaced is not None else known_after
         files[path] = after(before, each, identity)
@@ -353,6 +369,7 @@ def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:
     except PathNotFoundError:
         return None
     except FilesystemError:
+        # A file that cannot be read must not count as absent: the write would be allowed.
         if filesystem.stat(path).kind == "file":
             raise
         return None  # a folder, a special file, or a broken link: it has no content

@@ -48,6 +48,7 @@ class SequentialDependencyPolicy:
 
     def __post_init__(self) -> None:
         dependencies = {tool: _names(tool, needed) for tool, needed in self.dependencies.items()}
+        # Refused here, because at run time each of these tools would be denied with a message that names the next one.
         circle = _circle(dependencies)
         if circle:
             raise PromptValidationError(
@@ -60,6 +61,7 @@ class SequentialDependencyPolicy:
         needed = self.dependencies.get(tool.name)
         if not needed:
             return PolicyDecision.allow()
+        # Sorted: the same state gives the same message in every process, whatever the order of its sets.
         missing = sorted(needed.difference(done.tool for done in context.session[ToolSucceeded].all()))
         if not missing:
             return PolicyDecision.allow()
@@ -73,6 +75,7 @@ class SequentialDependencyPolicy:
         if not any(tool.name in needed for needed in self.dependencies.values()):
             return
         succeeded = context.session[ToolSucceeded]
+        # One item for each tool, so that the slice does not grow with the calls.
         if not succeeded.where(lambda done: done.tool == tool.name):
             succeeded.append(ToolSucceeded(tool.name))
 
@@ -90,6 +93,7 @@ class SequentialDependencyPolicy:
 
 
 def _names(tool: str, needed: object) -> frozenset[str]:
+    # A string is iterable: `"test"` would be four tools of one letter.
     if isinstance(needed, str) or not isinstance(needed, Iterable):
         raise PromptValidationError(
             f"the dependencies of {tool} are {needed!r}; write a set: {{{tool!r}: frozenset({{'test', 'build'}})}}."
@@ -109,6 +113,8 @@ def _circle(dependencies: Mapping[str, frozenset[str]]) -> list[str]:
                 found = follow(needed, [*way, tool])
                 if found:
                     return found
+            # Nothing below this tool is circular. Without the record, tools that share dependencies would be followed
+            # again on each path, which can be exponential.
             settled.add(tool)
         return []
 

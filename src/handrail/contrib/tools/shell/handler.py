@@ -126,6 +126,7 @@ class ShellHandler:
         program = self.programs[rule.program]
         if program is None:
             raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
+        # By its absolute path, found when the section was made; `PATH` of the environment is not searched again.
         line = (program, *rule.line(command)[1:])
         terms = self.terms
         # Before the program starts: afterwards it is not known which files it has changed.
@@ -167,6 +168,7 @@ class ShellHandler:
         return path, ArgumentPath(self.root, real)
 
     def _result_of(self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule) -> ToolResult[ProgramEnded]:
+        # Any other end fails the call, so that its changes are rolled back.
         if ended.how == "exited" and not ended.code:
             return ToolResult.ok(value)
         name, undone = value.command[0], ""
@@ -179,6 +181,7 @@ class ShellHandler:
         if ended.how == "exited":
             end = f"has ended with exit code {ended.code}" if ended.code > 0 else f"was ended by {_signal(-ended.code)}"
             return ToolResult.error(f"{name} {end}.{undone}", value)
+        # For a program that was stopped this message is not shown: `run` raises the cancellation.
         message = f"{name} was killed, because it may take {self.terms.seconds:g} s and was not done.{undone}"
         if rule.reads:
             return ToolResult.error(message, value)

@@ -64,6 +64,7 @@ class ProgramReach:
             return cls()
         path_filter = paths.path_filter.plus(paths.kept_in(root))
         named = path_filter.plus(excluding((), show_git=paths.show_git))
+        # Nothing is protected, so that no token has to be looked up on disk.
         if not named:
             return cls()
         return cls(path_filter, named, paths.reads_everything(context, params))
@@ -81,6 +82,8 @@ class ProgramReach:
                 by = self._keeps(path, changes=not rule.reads)
                 if by is not None:
                     return f"$.command[{number}]: {format_command(token)} is out of reach here, because of {by}"
+        # After the named paths: `reads_everything` permits what is not named, and a protected path that is named is
+        # refused nevertheless.
         if self.everything or rule.reads_everything or not rule.reads_beyond(command):
             return None
         # The programs' own reading cannot be observed, so a command that may read more is refused as a whole.

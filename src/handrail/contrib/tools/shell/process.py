@@ -147,6 +147,7 @@ class ProgramRun:
         """
         output = ProgramOutput(program.max_output_bytes)
         with self._lock:
+            # Under the lock of `stop`: a stop that comes now waits, and finds the process.
             if self._stopped:
                 return ProgramExit("stopped", -signal.SIGKILL, "", 0)
             self._process = process = _started(program)
@@ -234,11 +235,13 @@ def _started(program: Program) -> subprocess.Popen[bytes]:
         program.line,
         cwd=program.folder,
         env=dict(program.environment),
+        # Never the input of this process, from which a program would read what a person types.
         stdin=subprocess.PIPE if program.input else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         # Standard error joins the output, so that the order in which a program has written is preserved.
         stderr=subprocess.STDOUT,
         bufsize=0,
+        # A group of its own, so that `killpg` reaches its children and not this process.
         start_new_session=True,
     )
 

@@ -31,6 +31,7 @@ Command = tuple[str, ...]
 
 _LONGEST_SHOWN = 100
 _MOST_LISTED = 6
+# Without a slash: a path would name a file, and a model that can write files could provide it.
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _GLOB = re.compile(r"[*?\[]")
 _OUTSIDE = re.compile(r"(?:^|[=:,@])/|(?:^|[=:,@/])\.\.(?:/|$)")
@@ -80,8 +81,11 @@ _GIT_SETTINGS = (
     ("status.submoduleSummary", "false"),
 )
 
+# Given on the command line, which overrides the configuration of the repository: a model that can write files may have
+# written that.
 _GIT = ("git", "--no-pager", *(part for key, value in _GIT_SETTINGS for part in ("-c", f"{key}={value}")))
 
+# External diffs and text conversions are programs that a repository's configuration names.
 _PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
 
 
@@ -139,6 +143,7 @@ class ShellRule:
     def __post_init__(self) -> None:
         for name in ("prefix", "options", "forbid", "runs", "reads_beyond_with"):
             optional = name in {"options", "reads_beyond_with"}
+            # Before the other checks, which iterate these fields.
             object.__setattr__(self, name, _tokens(name, getattr(self, name), optional=optional))
         for field in fields(self):
             value: object = getattr(self, field.name)
@@ -195,6 +200,7 @@ class ShellRule:
 
     def reads_beyond(self, command: Command) -> bool:
         """Whether a matching command may read other files than its arguments name."""
+        # `None` is the cautious answer: of a program that is not described it must be assumed.
         patterns = self.reads_beyond_with
         return patterns is None or any(_forbids(pattern, token) for pattern in patterns for token in command[1:])
 
@@ -204,6 +210,7 @@ class ShellRule:
         if self.exact and len(command) > following:
             return f"nothing may follow `{' '.join(self.prefix)}`, so leave out {format_command(command[following])}"
         for number, token in enumerate(command[1:], 1):
+            # The tokens of the prefix are checked too: a glob in it may match a path or a forbidden option.
             refusal = self._fault_of(token, is_following=number >= following, place=place)
             if refusal:
                 return f"$.command[{number}]: {refusal}"
@@ -211,6 +218,7 @@ class ShellRule:
 
     def _fault_of(self, token: str, *, is_following: bool, place: ArgumentPath) -> str | None:
         forbidden = next((pattern for pattern in self.forbid if _forbids(pattern, token)), None)
+        # Before the options, because a glob of `forbid` may also match a permitted one.
         if forbidden is not None:
             return f"{format_command(token)} is forbidden with {self.label} ({forbidden})"
         if is_following and self.options is not None and not _is_among(self.options, token):
@@ -276,6 +284,7 @@ def rules_of(allow: object) -> tuple[ShellRule, ...]:
     rules: list[ShellRule] = []
     faults: list[str] = []
     for number, declared in enumerate(cast("Sequence[object]", allow)):
+        # A string is a sequence of its letters, which `ShellRule` would take for tokens.
         if isinstance(declared, str):
             faults.append(f"allow[{number}] is the string {declared!r}; write the tokens: ({declared!r},)")
             continue
@@ -310,6 +319,7 @@ def _forbids(pattern: str, token: str) -> bool:
         name = token.partition("=")[0]
         # Programs accept shortened long options, so `--out` is refused where `--output` is.
         return (
+            # `--` alone ends the options, and is not a shortened one.
             name.startswith("--") and len(name) > len("--") and (fnmatchcase(name, pattern) or pattern.startswith(name))
         )
     is_letter = re.fullmatch(r"-[^-]", pattern) is not None
@@ -388,6 +398,7 @@ READING: tuple[ShellRule, ...] = (
 GIT_READING: tuple[ShellRule, ...] = (
     _looking("git", "status", options=_GIT_STATUS, runs=(*_GIT, "status", "--ignore-submodules=all")),
     *(
+        # `%G` in a format checks signatures, which starts the program that the configuration names for it.
         _looking("git", what, options=_GIT_HISTORY, forbid=("*%G*",), runs=(*_GIT, what, *_PLAIN_DIFF))
         for what in ("log", "diff", "show")
     ),

@@ -21,6 +21,7 @@ from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, Section, Tool, ToolExample
 from handrail.resources import ResourceRegistry
 
+# Not the `PATH` of this process: it may have relative folders, or ones that the user of the process can write to.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 _TEXT = """\
@@ -93,6 +94,7 @@ class ShellToolsSection(Section[None]):
         set_field = object.__setattr__
         shell = self._shell()
         set_field(self, "allow", shell.rules)
+        # Not a fault: a rule for a program that is not installed permits nothing.
         missing = (name for name, path in shell.programs.items() if path is None)
         set_field(self, "missing", frozenset(missing))
         set_field(self, "environment", dict(self.environment))
@@ -100,6 +102,7 @@ class ShellToolsSection(Section[None]):
         if shell.filesystem is not None:
             given = self.resources
             declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
+            # Bound, so that it takes part in the transactions of calls: its changes are then rolled back with them.
             own = ResourceRegistry.build({HostFilesystem: shell.filesystem})
             set_field(self, "resources", ResourceRegistry.of(*declared, *own))
         Section.__post_init__(self)
@@ -142,6 +145,7 @@ class ShellToolsSection(Section[None]):
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         environment = _environment(root) | dict(self.environment)
         path = environment["PATH"]
+        # Searched for once: a file that is put on the `PATH` later is not run in place of the one that was found now.
         programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
         terms = ShellSettings(self.timeout.total_seconds(), self.max_output_bytes, environment)
         return ShellHandler(root, filesystem, rules, programs, terms)
@@ -181,6 +185,7 @@ def _faults_of_environment(given: object) -> list[str]:
 
 
 def _tool(shell: ShellHandler, *, accepts_overrides: bool) -> Tool[Any, Any]:
+    # The example must be a command that is allowed; a prefix with globs is not a command.
     plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
     command = next(plain, ("ls",))
     return Tool[ShellRun, ProgramEnded](

@@ -204,6 +204,8 @@ class FileExcerpt:
         return f"{' '.join(notes)}\n{self.text}"
 
     def _shown(self) -> str:
+        # A part of one line is described in characters. From a column in the middle of the first of several lines,
+        # `start` below says so.
         if self.next_column is not None or (self.column > 1 and self.first_line == self.last_line):
             last = self.column + len(self.text) - 1
             return f"characters {self.column} to {last} of line {self.first_line} (of {self.total_lines})"

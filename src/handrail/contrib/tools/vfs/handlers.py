@@ -114,6 +114,7 @@ class FileHandlers:
         register_overflow(context.session, LinesFound)
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
+            # Before any file is looked at, because it refuses a pattern that is invalid.
             search = Search(params, self.limits, look.is_over, tool=name_of_tool("grep_files", context))
             pattern = Pattern(params.files)
             there = filesystem.stat(params.path)
@@ -150,6 +151,8 @@ class FileHandlers:
     def write_file(self, params: WriteFile, *, context: ToolContext) -> ToolResult[FileWritten]:
         """Make or replace a file."""
         with self._filesystem(context) as filesystem:
+            # Before the write, after which the file always exists. No other call can come between: this one holds the
+            # turn.
             created = not filesystem.exists(params.path)
             filesystem.write_text(params.path, params.content)
             # The identity is of the text that was written, and not of what is read again: a change in between counts as
@@ -265,6 +268,8 @@ def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:
     """Whether the time for a search is over: its own, or that of the run."""
     seconds = float(limits.search_seconds)
     if context.deadline is not None:
+        # So that the search ends with what it has found; a deadline that passes in the handler would end the run with
+        # nothing.
         seconds = min(seconds, context.deadline.remaining().total_seconds())
     # Measured in monotonic time, so that setting the clock of the machine does not end or prolong a search.
     now, end = context.clock.monotonic, context.clock.monotonic() + seconds
@@ -322,6 +327,7 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
         # The identity is computed first: if the file changes before the second read, it counts as unread.
         identity = filesystem.identity(path)
         return Content(stat.path, described(filesystem.read_start(path, START_BYTES), limits), identity)
+    # Most files are this small, and then the first read was the only one.
     if start.size <= len(start.data):
         return Content(stat.path, decode_text(start.data), identity_of(filesystem, path, start.data))
     if start.size > MOST_HASHED_BYTES:

@@ -211,6 +211,7 @@ class MountedFilesystem:
 
     def snapshot(self) -> _Moment:
         """The current state of all parts, to be restored."""
+        # Not atomic by itself: the turn of the whole keeps other calls from writing between two parts.
         return _Moment(self._turn, tuple(filesystem.snapshot() for filesystem in self._mounts.values()))
 
     def restore(self, snapshot: object, /) -> None:
@@ -254,6 +255,7 @@ class MountedFilesystem:
         """Where a path leads; `None` for the root, and for a path in no mount."""
         name, _, inner = normalise(path).partition("/")
         filesystem = self._mounts.get(name)
+        # A mount that a filter hides is treated as one that does not exist, so that no message reveals it.
         if filesystem is None or self._filter.unreadable(name) is not None:
             return None
         return name, filesystem, inner or ROOT
@@ -292,6 +294,7 @@ class MountedFilesystem:
 
     def _refuse_mount(self, path: str) -> None:
         place = self._place(path)
+        # The mounts themselves stay: their names are not entries of any filesystem.
         if normalise(path) == ROOT or (place is not None and place[2] == ROOT):
             msg = f"{normalise(path)!r} cannot be removed or moved. Name the files and folders in it."
             raise PathConflictError(msg, path=normalise(path))
@@ -320,6 +323,7 @@ def _put_right(scan: Scan, inner: str, folder: str) -> Scan:
 
 
 def _renamed(scan: Scan, inner: str, folder: str) -> tuple[FileStat, ...]:
+    # The length of the prefix and its slash; paths in the root have neither.
     start = 0 if inner == ROOT else len(inner) + 1
     return tuple(replace(stat, path=join(folder, stat.path[start:])) for stat in scan.entries)
 
@@ -340,6 +344,8 @@ def _check(name: str, filesystem: object) -> None:
     if not isinstance(filesystem, Filesystem):
         raise TypeError(f"{name!r} is a {type(filesystem).__name__}, not a Filesystem; mount one")
     try:
+        # `normalise` raises for what cannot be a path; a name that it changes, such as `./a`, would never be found
+        # again.
         is_name = normalise(name) == name != ROOT and "/" not in name
     except FilesystemError:
         is_name = False

@@ -64,6 +64,7 @@ class KeptText:
     @property
     def reader(self) -> str:
         """The tool of the same toolset that shows it."""
+        # The prefix of the tool is that of its reader: both are of one toolset.
         return f"{self.tool.removesuffix(_own_name(self.tool))}{_READER}"
 
     def reading_on(self, shown: int) -> str:
@@ -139,6 +140,7 @@ def store_overflow(tool: str, lines: Sequence[str], paths: Sequence[str], limits
     # Toolsets with a prefix have other files, so equal texts must not have the same key. Without a prefix, keys depend
     # on the text alone.
     named = text if _own_name(tool) == tool else f"{tool}\n{text}"
+    # Eight digits distinguish the 16 texts of a session, and are short enough for a model to copy.
     return KeptText(hashlib.sha256(named.encode()).hexdigest()[:8], tool, text, tuple(paths))
 
 
@@ -150,6 +152,7 @@ def name_of_tool(name: str, context: ToolContext) -> str:
 
 def register_overflow(session: Session, value_type: type[CanOverflow]) -> None:
     """Register the reducer that stores what results of this type carry; idempotent."""
+    # By the handlers, at each call: a call may run on a child session, which has no reducers yet.
     session[KeptText].register(value_type, _take_over)
 
 
@@ -159,6 +162,7 @@ def kept_text(session: Session, key: str, *, reader: str = _READER) -> KeptText:
     Raises:
         ToolValidationError: there is no such text, or it is from another toolset, which may have other files.
     """
+    # At most `MAX_OVERFLOWS` items, so a search in order is fast enough.
     kept = next((kept for kept in session[KeptText] if kept.key == key), None)
     if kept is None:
         asked = repr(shorten(key, _LONGEST_SHOWN))

@@ -231,6 +231,7 @@ def matcher(pattern: str, *, ignore_case: bool) -> Matches:
     """
     if not pattern:
         raise ToolValidationError("$.pattern is empty; give what to look for. To list files, use glob_files.")
+    # It would match nothing, because lines are searched without their ends, and the empty result would be misleading.
     if "\n" in pattern:
         raise ToolValidationError(
             "$.pattern holds a line break, but each line is searched by itself. Look for the first of the lines, and "
@@ -309,6 +310,7 @@ class Search:
     def of(self, filesystem: Filesystem, stats: Sequence[FileStat], left_out: LeftOut) -> LinesFound:
         """Search files, in their order; `left_out` is what was skipped when they were listed."""
         for place, stat in enumerate(stats):
+            # After the file in which the search stopped: what was found in it is still shown.
             if self._stopped is not None:
                 return self._found(left=len(stats) - place, left_out=left_out)
             text = self._text(filesystem, stat)
@@ -320,6 +322,7 @@ class Search:
         """The text of a file; `None` for one that cannot be searched, which is recorded."""
         text = self._read(filesystem, stat)
         if isinstance(text, NotText):
+            # By reason, so that a folder of images is one clause in the result.
             self._unsearched.setdefault(text.what, []).append(stat.path)
             return None
         return text
@@ -356,6 +359,7 @@ class Search:
     def _with_context(self, path: str, lines: Sequence[str], found: Sequence[int]) -> Iterator[str]:
         """The lines that match and those around them, as they are shown: `path:12: text` and `path-13- text`."""
         around, matching, next_number = self._asked.context, frozenset(found), -1
+        # A set, because the contexts of neighbouring matches overlap.
         numbers = {n for at in found for n in range(max(at - around, 0), min(at + around + 1, len(lines)))}
         for number in sorted(numbers):
             # Separates groups of lines that do not adjoin, as `grep` does.

@@ -191,6 +191,7 @@ class VfsToolsSection(Section[None]):
         set_field = object.__setattr__
         tools = looking_tools if self.read_only else file_tools
         path_filter = excluding(self.exclude, show_git=self.show_git)
+        # The handlers filter too, because without `filesystem` the prompt binds one that this section does not filter.
         files = FileHandlers(self.limits, path_filter)
         set_field(self, "tools", tools(files, accepts_overrides=self.accepts_overrides))
         if self.mounts:
@@ -213,6 +214,8 @@ class VfsToolsSection(Section[None]):
         # The policy must use the same filter: otherwise its message could reveal an excluded path.
         kept = tuple(_behind(policy, path_filter) for policy in self.policies)
         if self.read_only:
+            # Its `scope_fault` accepts a section without write tools, but the policy would record reads that nothing
+            # asks about.
             kept = tuple(policy for policy in kept if not isinstance(policy, ReadBeforeWritePolicy))
         set_field(self, "policies", kept)
 
@@ -235,6 +238,7 @@ def _with_filesystem(
     resources: ResourceRegistry | Mapping[type[Any], object] | None, filesystem: Filesystem
 ) -> ResourceRegistry:
     declared = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
+    # `of` and not `merge`, so that a second binding of `Filesystem` is an error.
     return ResourceRegistry.of(*declared, *ResourceRegistry.build({Filesystem: filesystem}))
 
 

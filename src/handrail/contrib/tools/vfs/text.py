@@ -24,6 +24,7 @@ from handrail.filesystem import FileStart
 from handrail.prompt.known_files import Position, TextReplaced
 from handrail.serde.formatting import count_noun
 
+# Git and grep decide by a NUL near the start too.
 _LOOKED_AT = 8_192
 """How many bytes at the start of a file decide whether it is binary."""
 
@@ -150,6 +151,7 @@ def fit_lines(lengths: Iterable[int], *, most: int, characters: int) -> int:
     """How many lines of these lengths one result may show; at least one, if there is one."""
     shown = 0
     for length in lengths:
+        # The line end counts as a character of the result.
         characters -= length + 1
         if shown == most or (shown and characters < 0):
             break
@@ -173,6 +175,7 @@ def lines_of(text: str) -> list[str]:
 
 def line_count(text: str) -> int:
     """How many lines a text has, whatever its line ends."""
+    # Without a split: the text of an edit may have millions of lines, and only their number is needed.
     return text.count("\n") + (text[-1:] not in {"", "\n"})
 
 
@@ -192,6 +195,7 @@ def excerpt(text: str, asked: ReadFile, limits: VfsLimits, *, path: str) -> File
     if not lines:
         return FileExcerpt(path, "", 0, 0, 0)
     rest = _rest_of_line(lines, asked, path)
+    # The first line is always shown, cut if need be; otherwise a very long line could never be read.
     last, shown = asked.offset, [rest[: limits.characters]]
     room = limits.characters - len(rest)
     # Never more than the section allows, whatever the model asks for.
@@ -327,6 +331,8 @@ def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
             f"$.old occurs {times} in {path}, at {where}. Give more of the text around the one you mean, or set "
             "replace_all to true."
         )
+    # `split` takes occurrences from the left and without overlaps. With one occurrence, or `replace_all`, that is what
+    # was asked.
     pieces = seen.split(old)
     after = new.join(pieces) if seen == text else _with_own_line_ends(text, pieces, old=old, new=new)
     lines = _lines_of_joints(pieces, new)
@@ -367,6 +373,7 @@ def _with_own_line_ends(text: str, pieces: list[str], *, old: str, new: str) -> 
         # come here, so `ends` is not empty.
         kept += [ends[min(to, len(ends) - 1)]] * new.count("\n")
         at = to + old.count("\n")
+    # The ends of the lines after the last occurrence.
     kept += ends[at:]
     lines = new.join(pieces).split("\n")
     return "".join(line + end for line, end in zip(lines, [*kept, ""], strict=True))
@@ -374,6 +381,7 @@ def _with_own_line_ends(text: str, pieces: list[str], *, old: str, new: str) -> 
 
 def _nearest(text: str, old: str) -> str:
     """A few lines of a text that are nearest to a piece that it does not hold."""
+    # In order of how certain they are; the search by similarity is the slowest, and comes last.
     differing = _started(text, old) or _but_for_white_space(text, old)
     if differing:
         return differing
