@@ -275,7 +275,7 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
         with pytest.raises(AgentError) as caught:
             read_agent_file(path)
         assert str(caught.value) == f"{path}: {told}"
-    with pytest.raises(AgentFileError, match="this cannot be the path of a file: .*embedded null"):
+    with pytest.raises(AgentFileError, match=r"this cannot be the path of a file: .*embedded null"):
         read_agent_file(Path("a\0b.agent"))
 
 
