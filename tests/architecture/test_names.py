@@ -123,7 +123,7 @@ FACES = {
         run_to_crash run_tool run_tool_async
     """,
     "handrail.transaction": """
-        CommitParticipant Snapshotable Transaction UnitStore check_write current is_rolling_back
+        CommitParticipant RecordCommit Snapshotable Transaction UnitOfWork UnitStore check_write current is_rolling_back
     """,
 }
 """What each package exports: the documents, the README and programs import it from there."""

@@ -21,6 +21,7 @@ from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import EffectRow, EffectStatus, Store
 from handrail.store.protocol import ClaimOwner
+from tests.store.units import append, insert
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -67,7 +68,7 @@ def fill(store: Store) -> None:
         SessionEntry(2, "resp_1", "call_1", "event", "desk.asked", 1, 0, 0, 1, b'[{"amount":7}]'),
         SessionEntry(3, "resp_1", "call_2", "state", "desk.plan", 2, 0, 1, 2, TWO),
     ]
-    store.append(hold, 0, entries, None)
+    append(store, hold, 0, entries, None)
     store.release(hold)
     store.create(SessionRow(FORK, {}, SESSION, now))
     minute = timedelta(minutes=1)
@@ -82,7 +83,7 @@ def fill(store: Store) -> None:
             effect("app:mail:kept", "done", now, tool="mail", owner=ClaimOwner(), expires_at=None, value=None),
         )
     ):
-        store.insert(row._replace(effect_id=f"{age:032x}", created_at=now - age * minute))
+        insert(store, row._replace(effect_id=f"{age:032x}", created_at=now - age * minute))
 
 
 def record(store: Store, head: int, *calls: CallRef) -> None:
@@ -92,7 +93,7 @@ def record(store: Store, head: int, *calls: CallRef) -> None:
         SessionEntry(number, call.reply or "", call.call_id, "log", "desk.done", 1, number - head - 1, 0, 1, b"[{}]")
         for number, call in enumerate(calls, head + 1)
     ]
-    store.append(hold, head, records, None)
+    append(store, hold, head, records, None)
     store.release(hold)
 
 

@@ -23,6 +23,7 @@ from handrail.store import Store
 from tests.architecture.sources import ROOT
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, Terminal, record
+from tests.store.units import append
 from tests.wording import Wording
 
 ENDING = """\
@@ -220,7 +221,7 @@ def test_items_that_are_no_json_are_shown_to_people_as_they_are(
 ) -> None:
     """Who looks for a fault needs to see it; a program is refused."""
     hold = store.acquire(FORK, wait=timedelta(0))
-    store.append(hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
+    append(store, hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
     store.release(hold)
     assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK).out
     assert '  [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--full").out
@@ -342,7 +343,7 @@ def test_a_table_of_sessions_fits_a_narrow_terminal(terminal: Terminal, wording:
 def test_entries_are_cut_to_the_width_of_a_terminal(terminal: Terminal, store: Store) -> None:
     """One line an entry, however long its items are."""
     hold = store.acquire(FORK, wait=timedelta(0))
-    store.append(hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
+    append(store, hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
     store.release(hold)
     assert terminal.run("sessions", "show", FORK, width=80) == 0
     assert terminal.lines[-1].endswith("x…")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-
 from handrail.errors import StoreUnavailableError
+from handrail.transaction import RecordCommit, UnitOfWork
+from handrail.transaction.unit_of_work import Refusal
 
 
 class Decisions:
@@ -25,26 +24,17 @@ class Decisions:
         self.down = False
         self.lost: str | None = None
         self.seen: set[str] = set()
-        self._unit: set[str] | None = None
 
-    @contextmanager
-    def unit(self) -> Generator[None]:
+    def apply(self, unit: UnitOfWork) -> Refusal | None:
         self._answer()
-        self._unit = set(self.kept)
-        try:
-            yield
-            if self.lost == "before":
-                raise StoreUnavailableError("lost", store=self.url, in_doubt=True)
-            self.kept = self._unit
-            if self.lost == "after":
-                raise StoreUnavailableError("lost", store=self.url, in_doubt=True)
-        finally:
-            self._unit = None
-
-    def record_commit(self, journal_id: str) -> None:
-        self._answer()
-        self.seen.add(journal_id)
-        (self.kept if self._unit is None else self._unit).add(journal_id)
+        journals = {write.journal_id for write in unit.writes if isinstance(write, RecordCommit)}
+        self.seen |= journals
+        if self.lost == "before":
+            raise StoreUnavailableError("lost", store=self.url, in_doubt=True)
+        self.kept |= journals
+        if self.lost == "after":
+            raise StoreUnavailableError("lost", store=self.url, in_doubt=True)
+        return None
 
     def is_committed(self, journal_id: str) -> bool:
         self._answer()

@@ -41,6 +41,7 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import held
+from tests.store.units import append
 from tests.wording import Wording
 
 _NUMBERS = count()
@@ -354,5 +355,5 @@ def _store_version_1(kept: Store, digest: str) -> None:
     values = (b'[{"digests":{"b.md":"0"}}]', f'[{{"digests":{{"b.md":"0","a.md":"{digest}"}}}}]'.encode())
     for number, value in enumerate(values, 1):
         row = SessionEntry(number, "r", f"c{number}", "state", "handrail.files_known", 1, 0, number - 1, 1, value)
-        kept.append(hold, number - 1, [row], None)
+        append(kept, hold, number - 1, [row], None)
     kept.release(hold)

@@ -19,6 +19,7 @@ from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step, Too
 from handrail.runtime.ledger.effects import ClaimRequest
 from handrail.serde import digest
 from tests.runtime.bench import Kept, Note, call, echo, events, executor, soon, tool
+from tests.store.units import replace
 from tests.wording import Wording
 
 
@@ -114,7 +115,7 @@ def test_a_done_effect_whose_result_cannot_be_read_stays_done(
     )
     assert executor(paying, effect_ledger=ledger).execute(call("pay")).success
     [row] = ledger.rows()
-    assert ledger.store.replace(row, row._replace(value=value))
+    assert replace(ledger.store, row, row._replace(value=value))
     [changed] = ledger.rows()
 
     for name in ("again", "and-again"):
@@ -137,10 +138,10 @@ def test_a_result_that_can_be_read_again_answers_the_call() -> None:
     door = executor(tool("pay", effect="external", idempotency=IdempotencyConfig()), effect_ledger=ledger)
     assert door.execute(call("pay")).success
     [row] = ledger.rows()
-    assert ledger.store.replace(row, row._replace(value=b'{"txt":1}'))
+    assert replace(ledger.store, row, row._replace(value=b'{"txt":1}'))
     assert not door.execute(call("pay", id="again"), reply="r").success
     [changed] = ledger.rows()
-    assert ledger.store.replace(changed, row)
+    assert replace(ledger.store, changed, row)
     message = door.execute(call("pay", id="again"), reply="r")
     assert (message.success, message.replayed) == (True, True)
 

@@ -13,15 +13,16 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectUncertain, LeaseLostError, PromptEvaluationError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session
-from handrail.store import EffectRow, MemoryStore
+from handrail.store import EffectRow
 from handrail.testing import FakeClock
 from tests.runtime.bench import Handler, Kept, Note, Run, both_ways, call, events, executor, tool
+from tests.store.units import WriteByWrite, replace
 from tests.wording import Wording
 
 ONCE = IdempotencyConfig()
 
 
-class Flaky(MemoryStore):
+class Flaky(WriteByWrite):
     """A store in memory that refuses some writes, as long as it is told to."""
 
     __slots__ = ("refuses",)
@@ -241,7 +242,7 @@ def test_a_handler_that_lost_its_lease_leaves_nothing(way: Run, wording: Wording
         context.session[Kept].append(Kept("half"))
         row = ledger.row(context.idempotency_key or "", partition="s")
         assert row is not None
-        ledger.store.replace(row, row._replace(fence=row.fence + 1))
+        replace(ledger.store, row, row._replace(fence=row.fence + 1))
         with pytest.raises(LeaseLostError):
             context.beat()
         return ToolResult.ok(params)

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
+from handrail.session.persistence.protocol import (
+    Checkpoint,
+    DatabaseConnection,
+    SessionAppend,
+    SessionEntry,
+    SessionLock,
+    SessionRow,
+)
 from handrail.store import EffectRow, Store, Testimony, WatchCallback
+from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
+from handrail.transaction import UnitOfWork
 from tests.store.stores import STORES
 
 Point = Literal["begin", "begun", "check", "insert", "replace", "testify", "append", "commit", "committed"]
-"""Where it may fail: on entering a unit or just inside it, at an operation, before and after a unit is committed."""
+"""Where it may fail: before a unit is begun or just after, at a write, before and after a unit is committed."""
+
+_POINTS: dict[type[object], Point] = {
+    EffectInsert: "insert",
+    EffectChange: "replace",
+    Testimony: "testify",
+    SessionAppend: "append",
+}
 
 
 @contextmanager
@@ -96,14 +112,21 @@ class FaultyStore(Store):
     def now(self) -> datetime:
         return self._store.now()
 
-    @contextmanager
-    def unit(self) -> Generator[object]:
+    def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
+        points = [_POINTS.get(type(write)) for write in unit.writes]
+        if points in (["insert"], ["replace"]):
+            self._reach(points[0])
+            return self._store.apply(unit)
         self._reach("begin")
-        with self._store.unit() as unit:
-            self._reach("begun")
-            yield unit
-            self._reach("commit")
-        self._reach("committed")
+        self._reach("begun")
+        for write, point in zip(unit.writes, points, strict=True):
+            self._reach(point)
+            self.appended += len(write.entries) if isinstance(write, SessionAppend) else 0
+        self._reach("commit")
+        refused = self._store.apply(unit)
+        if refused is None:
+            self._reach("committed")
+        return refused
 
     def close(self) -> None:
         self._store.close()
@@ -118,21 +141,6 @@ class FaultyStore(Store):
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         return self._store.get(partition, key)
-
-    def insert(self, row: EffectRow) -> EffectRow | None:
-        self._reach("insert")
-        return self._store.insert(row)
-
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        self._reach("replace")
-        return self._store.replace(seen, row)
-
-    def delete(self, seen: EffectRow) -> bool:
-        return self._store.delete(seen)
-
-    def testify(self, testimony: Testimony) -> bool:
-        self._reach("testify")
-        return self._store.testify(testimony)
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         return self._store.testimony(effect_id)
@@ -166,13 +174,6 @@ class FaultyStore(Store):
         self._reach("check")
         self._store.check_lock(lock, head)
 
-    def append(
-        self, lock: SessionLock, head: int, entries: Sequence[SessionEntry], checkpoint: Checkpoint | None
-    ) -> None:
-        self._reach("append")
-        self.appended += len(entries)
-        self._store.append(lock, head, entries, checkpoint)
-
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         return self._store.checkpoint(session_id, until=until)
 
@@ -203,16 +204,15 @@ class FaultyStore(Store):
 
     # ----------------------------------------------------------------------------------------------------- decisions
 
-    def record_commit(self, journal_id: str) -> None:
-        self._store.record_commit(journal_id)
-
     def is_committed(self, journal_id: str) -> bool:
         return self._store.is_committed(journal_id)
 
     def delete_commit_record(self, journal_id: str) -> None:
         self._store.delete_commit_record(journal_id)
 
-    def _reach(self, point: Point) -> Any:
+    def _reach(self, point: Point | None) -> None:
+        if point is None:
+            return
         acts = self._acts.get(point)
         if acts:
             acts.popleft()()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from handrail.transaction import Transaction, UnitStore
 from handrail.turns import draw_ticket
@@ -17,16 +17,18 @@ def call(tool: str = "pay", *, inside: Transaction | None = None, writes: bool =
 class Record:
     """Something that is settled with a call in the store: the row of the ledger, say."""
 
-    def __init__(self, store: UnitStore, write: Callable[[], object]) -> None:
+    def __init__(self, store: UnitStore, *writes: object, settle: Callable[[], object] = lambda: None) -> None:
         self.store: UnitStore | None = store
-        self._write = write
+        self._writes = writes
+        self._settle = settle
         self.heard: list[str] = []
 
     def prepare(self) -> None:
         """Nothing has to be waited for."""
 
-    def write(self) -> None:
-        self._write()
+    def write(self) -> Sequence[object]:
+        self._settle()
+        return self._writes
 
     def after_commit(self) -> None:
         self.heard.append("committed")

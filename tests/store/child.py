@@ -12,6 +12,8 @@ import sys
 from datetime import timedelta
 
 import handrail.store
+from handrail import crash_points
+from handrail.transaction import RecordCommit, UnitOfWork
 
 
 def main(url: str, session_id: str, what: str, then: str = "") -> None:
@@ -19,10 +21,16 @@ def main(url: str, session_id: str, what: str, then: str = "") -> None:
     store = handrail.store.open(url)
     if what == "hold":
         store.acquire(session_id, wait=timedelta(0))
+        if then == "fork" and os.fork():
+            signal.pause()
+        stay()
     else:
-        store.unit().__enter__()
-    if then == "fork" and os.fork():
-        signal.pause()
+        crash_points.arm(lambda point: stay() if point == "unit-before-commit" else None)
+        store.apply(UnitOfWork((RecordCommit("j1"),)))
+
+
+def stay() -> None:
+    """Say that it is so, and do nothing more."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.read()

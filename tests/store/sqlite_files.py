@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from handrail.store import SqliteStore
+from handrail.store.protocol import EffectInsert
 from handrail.testing import FakeClock
+from handrail.transaction import UnitOfWork
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import entries, held
+from tests.store.units import append
 
 NOBODY = 65534
 CLOCK = FakeClock()
@@ -18,11 +22,18 @@ CLOCK = FakeClock()
 def filled(path: Path, count: int = 400) -> SqliteStore:
     """A store with rows, a session and entries."""
     store = SqliteStore(path, durability="normal", clock=CLOCK)
-    with store.unit():
-        for number in range(count):
-            store.insert(running_row(CLOCK, f"key {number:04}"))
-    store.append(held(store, CLOCK), 0, entries(1, 5), None)
+    store.apply(UnitOfWork(tuple(EffectInsert(running_row(CLOCK, f"key {number:04}")) for number in range(count))))
+    append(store, held(store, CLOCK), 0, entries(1, 5), None)
     return store
+
+
+@contextmanager
+def written(path: Path) -> Generator[None]:
+    """Another process that writes to the file during the block."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
 
 
 def edited(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> SqliteStore:

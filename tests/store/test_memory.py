@@ -5,6 +5,7 @@ from __future__ import annotations
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
+from tests.store.units import delete, insert
 
 
 def test_nobody_has_to_poll_memory() -> None:
@@ -18,12 +19,12 @@ def test_rows_are_those_of_one_moment() -> None:
     store = MemoryStore(clock=clock)
     keys = [f"key {number}" for number in range(3)]
     for key in keys:
-        store.insert(running_row(clock, key))
+        insert(store, running_row(clock, key))
     seen: list[str] = []
     for row in store.rows():
         seen.append(row.key)
-        store.delete(row)
-        store.insert(row._replace(key=f"{row.key}, again"))
+        delete(store, row)
+        insert(store, row._replace(key=f"{row.key}, again"))
     assert seen == keys
 
 
@@ -35,8 +36,8 @@ def test_watcher_may_use_the_store() -> None:
 
     def wake(changed: EffectRow | None) -> None:
         if changed is not None:
-            store.delete(changed)
+            delete(store, changed)
 
     store.watch(row.partition, row.key, wake)
-    store.insert(row)
+    insert(store, row)
     assert store.get(row.partition, row.key) is None

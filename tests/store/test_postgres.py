@@ -22,13 +22,18 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.session import Session
-from handrail.store.postgres.server import ServerClock, known_to_forks
+from handrail.store.postgres.server import Server, ServerClock, known_to_forks
+from handrail.store.postgres.store import PostgresDriver
+from handrail.store.protocol import EffectInsert
 from handrail.store.sql.driver import Durability
+from handrail.store.sql.unit_writer import insert_row
 from handrail.testing import FakeClock
+from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.calls import Record, call
 from tests.store.ledger_stores import running_row
 from tests.store.postgres_server import fresh_url, server_of_its_own, server_url
 from tests.store.session_rows import NOW, entries, held, session_row
+from tests.store.units import append, at_point
 from tests.wording import Wording
 
 CLOCK = FakeClock()
@@ -103,9 +108,9 @@ def test_connections_that_were_ended_are_replaced(url: str) -> None:
         with pytest.raises(SessionLockedError):
             other.acquire("s1", wait=NOW)
         end_connections(url)
-        store.append(hold, 0, entries(1, 1), None)
+        append(store, hold, 0, entries(1, 1), None)
         store.release(hold)
-        other.append(other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
+        append(other, other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
 
 
 def test_session_that_was_taken_over_is_not_taken_back(url: str, wording: Wording) -> None:
@@ -125,38 +130,31 @@ def test_connection_lost_in_a_unit_leaves_nothing(url: str) -> None:
     """The unit may be tried again; only in the moment of the commit would it be in doubt."""
     row = running_row(CLOCK)
     with handrail.store.open(doomed(url)) as store:
-
-        def interrupted(*, then_reads: bool) -> None:
-            with store.unit():
-                store.insert(row)
-                end_connections(url)
-                if then_reads:
-                    store.get("s1", row.key)
-
-        with pytest.raises(StoreUnavailableError) as told:
-            interrupted(then_reads=True)
-        assert not told.value.in_doubt
-        assert list(store.rows()) == []
-        with pytest.raises(StoreUnavailableError) as told:
-            interrupted(then_reads=False)
-        assert told.value.in_doubt
-        assert list(store.rows()) == []
-        with store.unit():
-            store.insert(row)
+        unit = UnitOfWork((EffectInsert(row), RecordCommit("j1")))
+        for point, in_doubt in (("unit-ledger-written", False), ("unit-before-commit", True)):
+            with at_point(point, lambda: end_connections(url)), pytest.raises(StoreUnavailableError) as told:
+                store.apply(unit)
+            assert told.value.in_doubt is in_doubt
+            assert list(store.rows()) == []
+        assert store.apply(unit) is None
         assert list(store.rows()) == [row]
 
 
 def test_unit_whose_statement_failed_is_not_taken_for_committed(url: str) -> None:
     """PostgreSQL would answer such a commit with a rollback, and no error."""
     with handrail.store.open(url) as store:
-        with ExitStack() as units:
-            units.enter_context(pytest.raises(StoreError, match="a statement of the transaction has failed"))
-            units.enter_context(store.unit())
-            store.insert(running_row(CLOCK))
-            with pytest.raises(StoreError, match="NUL"):
-                store.create(session_row(CLOCK, "\0"))
-            with pytest.raises(StoreError, match="out of range"):
-                store.insert(running_row(CLOCK, "far")._replace(fence=2**70))
+        driver = PostgresDriver(Server(url, url))
+        link = driver.acquire()
+        link.begin()
+        assert insert_row(link, EffectInsert(running_row(CLOCK))) is None
+        with pytest.raises(StoreError, match="NUL"):
+            link.query("SELECT ?", ("\0",))
+        with pytest.raises(StoreError, match="out of range"):
+            insert_row(link, EffectInsert(running_row(CLOCK, "far")._replace(fence=2**70)))
+        with pytest.raises(StoreError, match="a statement of the transaction has failed"):
+            link.commit()
+        driver.release(link)
+        driver.close()
         assert list(store.rows()) == []
 
 
@@ -233,9 +231,9 @@ def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str
         os.waitpid(child, 0)
         with pytest.raises(SessionLockedError):
             other.acquire("s1", wait=NOW)
-        store.append(hold, 0, entries(1, 1), None)
+        append(store, hold, 0, entries(1, 1), None)
         store.release(hold)
-        other.append(other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
+        append(other, other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
 
 
 def sockets() -> set[str]:
@@ -270,12 +268,15 @@ def test_forked_process_inherits_no_connection(url: str) -> None:
     with handrail.store.open(url) as store:
         store.create(session_row(CLOCK))
         hold = store.acquire("s1", wait=NOW)
-        with store.unit():
-            store.append(hold, 0, entries(1, 1), None)
+
+        def look() -> None:
             assert len(sockets() - before) >= 2
             # The pool may be opening one more at this moment: that is closed in the parent, and not in the first child.
             assert any(in_fork(partial(inherits_none, sockets() - before)) for _ in range(5))
-        store.append(hold, 1, entries(2, 2), None)
+
+        with at_point("unit-session-written", look):
+            append(store, hold, 0, entries(1, 1), None)
+        append(store, hold, 1, entries(2, 2), None)
         assert list(store.entries("s1")) == entries(1, 2)
 
 
@@ -323,12 +324,12 @@ def test_server_that_is_down_is_unavailable_until_it_is_back() -> None:
     with server_of_its_own() as (url, server):
         with handrail.store.open(url, busy=timedelta(seconds=2)) as store:
             hold = held(store, CLOCK)
-            store.append(hold, 0, entries(1, 2), None)
+            append(store, hold, 0, entries(1, 2), None)
             server.stop()
             with pytest.raises(StoreUnavailableError):
                 store.check_lock(hold, 2)
             with pytest.raises(StoreUnavailableError):
-                store.append(hold, 2, entries(3, 3), None)
+                append(store, hold, 2, entries(3, 3), None)
             server.ensure_postgres_running()
         with handrail.store.open(url) as store:
             assert list(store.entries("s1")) == entries(1, 2)
@@ -343,13 +344,13 @@ def test_commit_in_doubt_is_told_and_not_repeated_without_the_handlers_writes(ur
             transaction = blocks.enter_context(call())
             found = store.connection().execute("SELECT pg_backend_pid()").fetchone()
 
-            def settle() -> None:
-                store.insert(row)
+            def terminate() -> None:
                 with psycopg.connect(url, autocommit=True) as connection:
                     connection.execute("SELECT pg_terminate_backend(%s, 60000)", found)
 
-            record = Record(store, settle)
+            record = Record(store, EffectInsert(row))
             transaction.enlist(record)
+            blocks.enter_context(at_point("unit-before-commit", terminate))
             transaction.commit()
         assert record.heard == ["in doubt"]
         assert store.get("s1", row.key) is None

@@ -13,6 +13,7 @@ from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
+from tests.store.units import delete, insert, replace
 
 THREADS = 32
 
@@ -28,16 +29,16 @@ def test_first_insert_wins(store: LedgerStore, clock: FakeClock) -> None:
     """`insert` adds a row only where there is none, and says what stands there otherwise."""
     first, second = running_row(clock), running_row(clock, effect_id="2" * 32)
     assert store.get("s1", first.key) is None
-    assert store.insert(first) is None
-    assert store.insert(second) == first
+    assert insert(store, first) is None
+    assert insert(store, second) == first
     assert store.get("s1", first.key) == first
 
 
 def test_one_key_in_two_partitions_is_two_rows(store: LedgerStore, clock: FakeClock) -> None:
     """A row is identified by partition and key together."""
     mine, theirs = running_row(clock), running_row(clock, partition="s2")
-    assert store.insert(mine) is None
-    assert store.insert(theirs) is None
+    assert insert(store, mine) is None
+    assert insert(store, theirs) is None
     assert store.get("s2", mine.key) == theirs
     assert sorted(store.rows()) == [mine, theirs]
 
@@ -47,9 +48,9 @@ def test_row_that_is_still_the_one_seen_is_replaced(store: LedgerStore, clock: F
     seen = running_row(clock)
     extended = seen._replace(lease_until=clock.now() + timedelta(hours=1))
     ended = seen._replace(status="unknown", fence=2, lease_until=None)
-    store.insert(seen)
-    assert store.replace(seen, extended)
-    assert store.replace(seen, ended)
+    insert(store, seen)
+    assert replace(store, seen, extended)
+    assert replace(store, seen, ended)
     assert store.get("s1", seen.key) == ended
 
 
@@ -60,19 +61,19 @@ def test_row_that_has_changed_is_neither_replaced_nor_deleted(
     """A writer that has seen another row than the one that stands changes nothing."""
     seen = running_row(clock)
     standing = change(seen)
-    store.insert(standing)
-    assert not store.replace(seen, seen._replace(note="zombie"))
-    assert not store.delete(seen)
+    insert(store, standing)
+    assert not replace(store, seen, seen._replace(note="zombie"))
+    assert not delete(store, seen)
     assert store.get("s1", seen.key) == standing
 
 
 def test_row_that_is_gone_is_neither_replaced_nor_deleted(store: LedgerStore, clock: FakeClock) -> None:
     """A removed row does not come back by a late write."""
     seen = running_row(clock)
-    store.insert(seen)
-    assert store.delete(seen)
-    assert not store.replace(seen, seen)
-    assert not store.delete(seen)
+    insert(store, seen)
+    assert delete(store, seen)
+    assert not replace(store, seen, seen)
+    assert not delete(store, seen)
     assert store.get("s1", seen.key) is None
 
 
@@ -99,7 +100,7 @@ def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
         arguments=b'{"order":1}',
         applied_at=now + timedelta(microseconds=2),
     )
-    store.insert(row)
+    insert(store, row)
     assert store.get("", row.key) == row
     assert list(store.rows()) == [row]
 
@@ -107,7 +108,7 @@ def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
 def test_nothing_expires_by_itself(store: LedgerStore, clock: FakeClock) -> None:
     """An expired row stays until somebody deletes it."""
     row = running_row(clock)._replace(status="done", expires_at=clock.now())
-    store.insert(row)
+    insert(store, row)
     clock.advance(timedelta(days=1000))
     assert store.get("s1", row.key) == row
     assert list(store.rows()) == [row]
@@ -127,16 +128,16 @@ def test_watcher_is_told_of_each_change_of_its_key(store: LedgerStore, clock: Fa
     row, other = running_row(clock), running_row(clock, "session:pay:2")
     ended = row._replace(status="unknown", fence=2)
     stop = store.watch(row.partition, row.key, told.append)
-    store.insert(row)
-    store.insert(other)
-    store.insert(row)
-    store.replace(row, ended)
-    store.replace(row, row)
-    store.delete(row)
-    store.delete(ended)
+    insert(store, row)
+    insert(store, other)
+    insert(store, row)
+    replace(store, row, ended)
+    replace(store, row, row)
+    delete(store, row)
+    delete(store, ended)
     assert told == [row, ended, None]
     stop()
-    store.insert(row)
+    insert(store, row)
     assert told == [row, ended, None]
 
 
@@ -148,7 +149,7 @@ def test_watchers_of_one_key_do_not_know_each_other(store: LedgerStore, clock: F
     store.watch(row.partition, row.key, told.append)
     stop()
     stop()
-    store.insert(row)
+    insert(store, row)
     assert told == [row]
 
 
@@ -156,13 +157,13 @@ def test_one_of_many_threads_inserts(store: LedgerStore, clock: FakeClock) -> No
     """Of all that insert one key at once, one does; the others are told of its row."""
     start = threading.Barrier(THREADS)
 
-    def insert(number: int) -> EffectRow | None:
+    def insert_one(number: int) -> EffectRow | None:
         row = running_row(clock, effect_id=f"{number:032x}")
         start.wait()
-        return store.insert(row)
+        return insert(store, row)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        standing = list(pool.map(insert, range(THREADS)))
+        standing = list(pool.map(insert_one, range(THREADS)))
     assert standing.count(None) == 1
     assert {row for row in standing if row} == {store.get("s1", "session:pay:1")}
 
@@ -171,14 +172,14 @@ def test_one_of_many_threads_replaces(store: LedgerStore, clock: FakeClock) -> N
     """Of all that replace the same row at once by the next fence, one does."""
     start = threading.Barrier(THREADS)
     seen = running_row(clock)
-    store.insert(seen)
+    insert(store, seen)
 
-    def replace(number: int) -> bool:
+    def replace_with(number: int) -> bool:
         start.wait()
-        return store.replace(seen, seen._replace(fence=2, owner=ClaimOwner(call_id=str(number))))
+        return replace(store, seen, seen._replace(fence=2, owner=ClaimOwner(call_id=str(number))))
 
     with ThreadPoolExecutor(THREADS) as pool:
-        replaced = list(pool.map(replace, range(THREADS)))
+        replaced = list(pool.map(replace_with, range(THREADS)))
     assert replaced.count(True) == 1
     assert store.rows().__next__().owner.call_id == str(replaced.index(True))
 

@@ -12,6 +12,7 @@ from handrail.session.persistence.protocol import Checkpoint, SessionLock
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import NOW, entries, entry, held, session_row
+from tests.store.units import append, record_commit
 from tests.wording import Wording
 
 
@@ -47,8 +48,8 @@ def test_sessions_come_newest_first(store: Store, clock: FakeClock) -> None:
 def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
     """`entries` gives what lies after one number and up to another, all of it or what is of one type."""
     hold = held(store, clock)
-    store.append(hold, 0, entries(1, 2), None)
-    store.append(hold, 2, [entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")], None)
+    append(store, hold, 0, entries(1, 2), None)
+    append(store, hold, 2, [entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")], None)
     assert list(store.entries("s1")) == [*entries(1, 2), entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")]
     assert [found.number for found in store.entries("s1", after=1, until=3)] == [2, 3]
     assert [found.number for found in store.entries("s1", type_name="desk:Note")] == [1, 2, 4]
@@ -63,7 +64,7 @@ def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
 def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:
     """However many there are; they are read as they are wanted."""
     hold = held(store, clock)
-    store.append(hold, 0, entries(1, 2500), None)
+    append(store, hold, 0, entries(1, 2500), None)
     assert list(store.entries("s1")) == entries(1, 2500)
     assert [found.number for found in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
     assert [found.number for found in store.entries("s1", type_name="desk:Note")][-1] == 2500
@@ -73,7 +74,7 @@ def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock, 
     """Numbers have no gaps, so entries are numbered from `head + 1` on."""
     hold = held(store, clock)
     with pytest.raises(SessionError) as raised:
-        store.append(hold, 0, entries(2, 3), None)
+        append(store, hold, 0, entries(2, 3), None)
     assert str(raised.value) == wording
     assert list(store.entries("s1")) == []
 
@@ -85,7 +86,7 @@ def test_record_of_a_call_is_its_newest_entry_in_a_log(store: Store, clock: Fake
     """Where a fork at a call branches off. The changes of a call do not record it, nor does a LOG item without call."""
     change = entry(5, "c2", "desk:Plan")._replace(role="state", start=0)
     hold = held(store, clock)
-    store.append(hold, 0, [entry(1), entry(2, "c2"), entry(3), entry(4, reply=""), change, entry(6, "")], None)
+    append(store, hold, 0, [entry(1), entry(2, "c2"), entry(3), entry(4, reply=""), change, entry(6, "")], None)
     assert [store.record_of_call("s1", call) for call in (ONE, TWO, NO_REPLY)] == [3, 2, 4]
     assert store.record_of_call("s1", CallRef("r2", "c1")) is None
     assert store.record_of_call("s1", CallRef("r1", "c3")) is None
@@ -95,7 +96,7 @@ def test_record_of_a_call_is_its_newest_entry_in_a_log(store: Store, clock: Fake
 def test_recorded_calls_are_listed_from_the_newest(store: Store, clock: FakeClock) -> None:
     """A call that was recorded twice is listed twice; with an id, the calls of that id in any reply."""
     hold = held(store, clock)
-    store.append(hold, 0, [entry(1), entry(2, "c2"), entry(3), entry(4, reply="")], None)
+    append(store, hold, 0, [entry(1), entry(2, "c2"), entry(3), entry(4, reply="")], None)
     assert store.recorded_calls("s1", limit=9) == [(NO_REPLY, 4), (ONE, 3), (TWO, 2), (ONE, 1)]
     assert store.recorded_calls("s1", limit=2) == [(NO_REPLY, 4), (ONE, 3)]
     assert store.recorded_calls("s1", limit=9, call_id="c2") == [(TWO, 2)]
@@ -106,9 +107,9 @@ def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: Fak
     """Opening a session starts from its newest checkpoint, a fork from one that lies before it."""
     hold = held(store, clock)
     assert store.checkpoint("s1") is None
-    store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
-    store.append(hold, 2, entries(3, 5), Checkpoint(5, b"\x00"))
-    store.append(hold, 5, entries(6, 6), None)
+    append(store, hold, 0, entries(1, 2), Checkpoint(2, b"two"))
+    append(store, hold, 2, entries(3, 5), Checkpoint(5, b"\x00"))
+    append(store, hold, 5, entries(6, 6), None)
     assert store.checkpoint("s1") == Checkpoint(5, b"\x00")
     assert store.checkpoint("s1", until=4) == Checkpoint(2, b"two")
     assert store.checkpoint("s1", until=2) == Checkpoint(2, b"two")
@@ -119,24 +120,24 @@ def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: Fak
 def test_checkpoint_may_come_without_entries(store: Store, clock: FakeClock) -> None:
     """It then covers what is there; kept twice, it is kept once."""
     hold = held(store, clock)
-    store.append(hold, 0, entries(1, 2), None)
-    store.append(hold, 2, [], Checkpoint(2, b"two"))
-    store.append(hold, 2, [], Checkpoint(2, b"two"))
+    append(store, hold, 0, entries(1, 2), None)
+    append(store, hold, 2, [], Checkpoint(2, b"two"))
+    append(store, hold, 2, [], Checkpoint(2, b"two"))
     assert store.checkpoint("s1") == Checkpoint(2, b"two")
 
 
 def test_copy_has_the_first_entries_and_their_checkpoints(store: Store, clock: FakeClock) -> None:
     """A fork begins with what the other session was, and goes its own way."""
     hold = held(store, clock)
-    store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
-    store.append(hold, 2, entries(3, 4), Checkpoint(4, b"four"))
+    append(store, hold, 0, entries(1, 2), Checkpoint(2, b"two"))
+    append(store, hold, 2, entries(3, 4), Checkpoint(4, b"four"))
     row = session_row(clock, "s2", parent="s1", head=3)
     assert store.copy("s1", row)
     assert not store.copy("s1", row)
     assert store.find("s2") == row
     assert list(store.entries("s2")) == entries(1, 3)
     assert store.checkpoint("s2") == Checkpoint(2, b"two")
-    store.append(store.acquire("s2", wait=NOW), 3, [entry(4, "fork")], None)
+    append(store, store.acquire("s2", wait=NOW), 3, [entry(4, "fork")], None)
     assert list(store.entries("s1")) == entries(1, 4)
 
 
@@ -175,7 +176,7 @@ def test_released_hold_writes_nothing(store: Store, clock: FakeClock, wording: W
         store.check_lock(hold, 0)
     assert str(raised.value) == wording
     with pytest.raises(SessionLostError) as raised:
-        store.append(hold, 0, entries(1, 1), None)
+        append(store, hold, 0, entries(1, 1), None)
     assert str(raised.value) == wording
     assert list(store.entries("s1")) == []
 
@@ -193,12 +194,12 @@ def test_late_release_does_not_end_the_next_hold(store: Store, clock: FakeClock)
 def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: FakeClock, wording: Wording) -> None:
     """`head` must be what the holder believes."""
     hold = held(store, clock)
-    store.append(hold, 0, entries(1, 2), None)
+    append(store, hold, 0, entries(1, 2), None)
     with pytest.raises(SessionLostError) as raised:
         store.check_lock(hold, 1)
     assert str(raised.value) == wording
     with pytest.raises(SessionLostError) as raised:
-        store.append(hold, 1, [entry(2, "late"), entry(3, "late"), entry(4, "late")], None)
+        append(store, hold, 1, [entry(2, "late"), entry(3, "late"), entry(4, "late")], None)
     assert str(raised.value) == wording
     assert list(store.entries("s1")) == entries(1, 2)
 
@@ -206,8 +207,8 @@ def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: Fa
 def test_repeated_append_is_one(store: Store, clock: FakeClock) -> None:
     """What the store has already got from this hold may be sent again, as after a commit in doubt."""
     hold = held(store, clock)
-    store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
-    store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
+    append(store, hold, 0, entries(1, 2), Checkpoint(2, b"two"))
+    append(store, hold, 0, entries(1, 2), Checkpoint(2, b"two"))
     assert list(store.entries("s1")) == entries(1, 2)
     store.check_lock(hold, 2)
 
@@ -235,8 +236,8 @@ def test_closed_store_lets_go_of_its_sessions(store: Store, clock: FakeClock) ->
 def test_decision_about_a_journal_is_kept_until_it_is_forgotten(store: Store) -> None:
     """Deciding twice is once; forgetting what was not decided is no fault."""
     assert not store.is_committed("j1")
-    store.record_commit("j1")
-    store.record_commit("j1")
+    record_commit(store, "j1")
+    record_commit(store, "j1")
     assert store.is_committed("j1")
     store.delete_commit_record("j1")
     store.delete_commit_record("j1")

@@ -13,11 +13,14 @@ import pytest
 
 from handrail.errors import StoreUnavailableError
 from handrail.store import EffectRow, LedgerStore, SqliteStore, Store, protocol
+from handrail.store.protocol import EffectChange
 from handrail.testing import FakeClock
+from handrail.transaction import UnitOfWork
 from tests.store.calls import call
 from tests.store.failing import failing
 from tests.store.ledger_stores import running_row
 from tests.store.orders import add, with_orders
+from tests.store.units import delete, give_testimony, insert, replace
 
 EFFECT, OTHER = "1" * 32, "2" * 32
 
@@ -34,7 +37,7 @@ def test_all_columns_of_testimony_come_back(store: LedgerStore, clock: FakeClock
         protocol.Testimony(EFFECT, 2, clock.now() + timedelta(microseconds=1), "failed", note="nö"),
         protocol.Testimony(EFFECT, 3, clock.now(), "unknown"),
     ]
-    assert all(map(store.testify, given))
+    assert all(give_testimony(store, each) for each in given)
     assert store.testimony(EFFECT) == tuple(given)
     assert store.testimony(OTHER) == ()
 
@@ -42,30 +45,34 @@ def test_all_columns_of_testimony_come_back(store: LedgerStore, clock: FakeClock
 def test_first_testimony_of_a_fencing_token_stays(store: LedgerStore, clock: FakeClock) -> None:
     """A second one changes nothing; one of another token or another effect is another one."""
     first = said(clock)
-    assert store.testify(first)
-    assert not store.testify(said(clock, message="paid twice"))
-    assert store.testify(said(clock, effect_id=OTHER))
+    assert give_testimony(store, first)
+    assert not give_testimony(store, said(clock, message="paid twice"))
+    assert give_testimony(store, said(clock, effect_id=OTHER))
     assert store.testimony(EFFECT) == (first,)
 
 
 def test_testimony_is_in_the_order_of_the_fencing_tokens(store: LedgerStore, clock: FakeClock) -> None:
     """Whatever the order in which it was given."""
     for fence in (10, 2, 7):
-        assert store.testify(said(clock, fence))
+        assert give_testimony(store, said(clock, fence))
     assert [each.fence for each in store.testimony(EFFECT)] == [2, 7, 10]
 
 
 def test_one_of_many_threads_testifies(store: LedgerStore, clock: FakeClock) -> None:
     """Of all that testify under one fencing token at once, one does."""
     with ThreadPoolExecutor(8) as pool:
-        first = list(pool.map(store.testify, [said(clock, message=str(number)) for number in range(8)]))
+        first = list(
+            pool.map(
+                lambda each: give_testimony(store, each), [said(clock, message=str(number)) for number in range(8)]
+            )
+        )
     assert first.count(True) == 1
     assert store.testimony(EFFECT) == (said(clock, message=str(first.index(True))),)
 
 
 REMOVALS: dict[str, Callable[[LedgerStore, EffectRow], bool]] = {
-    "deleted": lambda store, row: store.delete(row),
-    "replaced by another effect": lambda store, row: store.replace(row, row._replace(effect_id=OTHER)),
+    "deleted": delete,
+    "replaced by another effect": lambda store, row: replace(store, row, row._replace(effect_id=OTHER)),
 }
 removals = pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
 
@@ -76,12 +83,12 @@ def test_testimony_goes_with_the_row_of_its_effect(
 ) -> None:
     """When the row is deleted, or another effect takes its place; testimony about other effects stays."""
     row = running_row(clock)
-    store.insert(row)
+    insert(store, row)
     for fence in (1, 2):
-        store.testify(said(clock, fence))
-    store.testify(said(clock, effect_id="3" * 32))
+        give_testimony(store, said(clock, fence))
+    give_testimony(store, said(clock, effect_id="3" * 32))
     assert not remove(store, row._replace(fence=9))
-    assert store.replace(row, row._replace(status="unknown", fence=2))
+    assert replace(store, row, row._replace(status="unknown", fence=2))
     assert len(store.testimony(EFFECT)) == 2
     assert remove(store, row._replace(status="unknown", fence=2))
     assert store.testimony(EFFECT) == ()
@@ -92,27 +99,15 @@ def test_testimony_goes_with_the_row_of_its_effect(
 def test_what_removes_testimony_is_undone_with_its_unit(
     store: Store, clock: FakeClock, remove: Callable[[LedgerStore, EffectRow], bool]
 ) -> None:
-    """The row and the testimony are there again, and what was added in the unit is not."""
+    """The row and the testimony are there, and what the unit would have added is not."""
     row = running_row(clock)
-    store.insert(row)
-    store.testify(said(clock))
-    with failing(store.unit()):
-        assert remove(store, row)
-        assert store.testify(said(clock, 5))
-        assert store.testimony(EFFECT) == (said(clock, 5),)
+    insert(store, row)
+    give_testimony(store, said(clock))
+    becomes = None if remove is delete else row._replace(effect_id=OTHER)
+    writes = (EffectChange(row, becomes), said(clock, 5), EffectChange(running_row(clock, "none"), None))
+    assert store.apply(UnitOfWork(writes)) is not None
     assert store.get("s1", row.key) == row
     assert store.testimony(EFFECT) == (said(clock),)
-
-
-def test_testimony_counts_with_its_unit(store: Store, clock: FakeClock) -> None:
-    """With the row that was changed beside it; an inner unit that raises is undone alone."""
-    row = running_row(clock)
-    with store.unit():
-        store.insert(row)
-        store.testify(said(clock))
-        with failing(store.unit()):
-            store.testify(said(clock, 2))
-    assert (list(store.rows()), store.testimony(EFFECT)) == ([row], (said(clock),))
 
 
 def test_watchers_are_told_of_a_removal_once(store: LedgerStore, clock: FakeClock) -> None:
@@ -121,10 +116,10 @@ def test_watchers_are_told_of_a_removal_once(store: LedgerStore, clock: FakeCloc
     row = running_row(clock)
     other = row._replace(effect_id=OTHER)
     store.watch(row.partition, row.key, told.append)
-    store.insert(row)
-    store.testify(said(clock))
-    store.replace(row, other)
-    store.delete(other)
+    insert(store, row)
+    give_testimony(store, said(clock))
+    replace(store, row, other)
+    delete(store, other)
     assert told == [row, other, None]
 
 
@@ -140,8 +135,8 @@ def test_removal_inside_a_call_does_not_belong_to_the_call(
     Otherwise a nested call would carry an effect out under a claim that is undone with its parent.
     """
     row, orders = running_row(clock), with_orders(database)
-    orders.insert(row)
-    orders.testify(said(clock))
+    insert(orders, row)
+    give_testimony(orders, said(clock))
     removed = False
     with failing(call()):
         add(orders.connection(), "tea")
@@ -170,9 +165,9 @@ def test_testimony_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, v
     path, clock = tmp_path / "desk.db", FakeClock()
     row = running_row(clock)
     with SqliteStore(path, clock=clock) as store:
-        store.insert(row)
-        store.testify(said(clock))
-        store.testify(said(clock, 2))
+        insert(store, row)
+        give_testimony(store, said(clock))
+        give_testimony(store, said(clock, 2))
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"UPDATE handrail_testimony SET {column} = ? WHERE fence = 1", (value,))  # noqa: S608 - a column's name
     with SqliteStore(path, clock=clock) as store:
@@ -182,7 +177,7 @@ def test_testimony_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, v
         assert (found.effect_id, found.fence) == (EFFECT, 0 if column == "fence" else 1)
         assert found.message == ("" if column == "message" else "paid")
         assert found.given_at == (datetime(1970, 1, 1, tzinfo=UTC) if column == "given_at" else clock.now())
-        assert store.delete(row)
+        assert delete(store, row)
         assert store.testimony(EFFECT) == ()
 
 
@@ -191,16 +186,14 @@ def test_row_that_cannot_be_read_takes_its_testimony_along(tmp_path: Path) -> No
     path, clock = tmp_path / "desk.db", FakeClock()
     row = running_row(clock)
     with SqliteStore(path, clock=clock) as store:
-        store.insert(row)
-        store.testify(said(clock))
+        insert(store, row)
+        give_testimony(store, said(clock))
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE handrail_effects SET message = 5")
     with SqliteStore(path, clock=clock) as store:
         seen = store.get("s1", row.key)
         assert seen is not None
-        with failing(store.unit()):
-            assert store.delete(seen)
-            assert store.testimony(EFFECT) == ()
+        assert store.apply(UnitOfWork((EffectChange(seen, None), EffectChange(running_row(clock, "none"), None))))
         assert store.testimony(EFFECT) == (said(clock),)
-        assert store.delete(seen)
+        assert delete(store, seen)
         assert store.testimony(EFFECT) == ()

@@ -1,146 +1,136 @@
-"""Units of work, over every store: all of it or nothing, and told when it counts."""
+"""Units of work, over every store: all of it or nothing, and who watches is notified when it counts."""
 
 from __future__ import annotations
-
-import threading
-from contextvars import copy_context
 
 import pytest
 
 from handrail import crash_points
-from handrail.errors import StoreUnavailableError
-from handrail.session.persistence.protocol import Checkpoint
-from handrail.store import EffectRow, MemoryStore, Store
+from handrail.errors import SessionLostError
+from handrail.session.persistence.protocol import Checkpoint, SessionAppend
+from handrail.store import EffectRow, Store
+from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
+from handrail.store.protocol import Testimony as GivenTestimony
 from handrail.testing import FakeClock
-from tests.store.failing import Stop, failing
+from handrail.transaction import RecordCommit, UnitOfWork
+from tests.store.failing import Stop
 from tests.store.ledger_stores import running_row
-from tests.store.session_rows import entries, entry, held, session_row
-from tests.store.stores import STORES
+from tests.store.session_rows import entries, held
+from tests.store.units import append, give_testimony, insert, record_commit, replace
+
+
+def unknown(row: EffectRow) -> EffectRow:
+    """What a row becomes in most units here."""
+    return row._replace(status="unknown", lease_until=None)
 
 
 def test_unit_counts_as_a_whole(store: Store, clock: FakeClock) -> None:
-    """The row of the ledger, the entries of the session and the decision about files are there together."""
-    row = running_row(clock)
-    store.insert(row)
-    hold = held(store, clock)
-    with store.unit():
-        assert store.replace(row, row._replace(status="unknown", fence=2))
-        store.append(hold, 0, entries(1, 3), Checkpoint(3, b"three"))
-        store.record_commit("j1")
-    found = store.get("s1", row.key)
-    assert found is not None
-    assert found.status == "unknown"
+    """The rows of the ledger, the testimony, the entries of the session and the record of a journal are there."""
+    row, added, hold = running_row(clock), running_row(clock, "added"), held(store, clock)
+    insert(store, row)
+    testimony = GivenTestimony("3" * 32, 1, clock.now(), "done", message="paid")
+    writes = (
+        SessionAppend(hold, 0, tuple(entries(1, 3)), Checkpoint(3, b"three")),
+        EffectChange(row, unknown(row)),
+        EffectInsert(added),
+        testimony,
+        RecordCommit("j1"),
+    )
+    assert store.apply(UnitOfWork(writes)) is None
+    assert [store.get("s1", each.key) for each in (row, added)] == [unknown(row), added]
+    assert store.testimony("3" * 32) == (testimony,)
     assert list(store.entries("s1")) == entries(1, 3)
+    assert store.checkpoint("s1") == Checkpoint(3, b"three")
     assert store.is_committed("j1")
 
 
-def test_unit_that_raises_leaves_nothing(store: Store, clock: FakeClock) -> None:
-    """Whatever was written in it is undone: what was added, changed and removed."""
+def test_unit_of_which_one_write_is_refused_leaves_nothing(store: Store, clock: FakeClock) -> None:
+    """Whichever it is: a key that is taken, a row that has changed, one that is gone, or testimony that was given."""
     kept, doomed, hold = running_row(clock), running_row(clock, "gone"), held(store, clock)
-    store.insert(kept)
-    store.insert(doomed)
-    store.append(hold, 0, entries(1, 1), Checkpoint(1, b"one"))
-    store.record_commit("j1")
-    with failing(store.unit()):
-        store.insert(running_row(clock, "new"))
-        store.replace(kept, kept._replace(status="unknown"))
-        store.delete(doomed)
-        store.append(hold, 1, entries(2, 3), Checkpoint(3, b"three"))
-        store.create(session_row(clock, "s2"))
-        store.copy("s1", session_row(clock, "s3", head=2))
-        store.record_commit("j2")
-        store.delete_commit_record("j1")
-    assert {row.key: row for row in store.rows()} == {kept.key: kept, "gone": doomed}
-    assert list(store.entries("s1")) == entries(1, 1)
-    assert store.checkpoint("s1") == Checkpoint(1, b"one")
-    assert [row.session_id for row in store.sessions()] == ["s1"]
-    assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
-    store.check_lock(hold, 1)
+    testimony = GivenTestimony("3" * 32, 1, clock.now(), "failed")
+    insert(store, kept)
+    insert(store, doomed)
+    append(store, hold, 0, entries(1, 1), Checkpoint(1, b"one"))
+    record_commit(store, "j1")
+    assert give_testimony(store, testimony)
+    taken, other = EffectInsert(kept._replace(effect_id="2" * 32)), testimony._replace(status="done")
+    changed, absent = EffectChange(kept._replace(fence=7), None), EffectChange(running_row(clock, "none"), None)
+    for refused, standing in ((taken, kept), (changed, kept), (absent, None), (other, None)):
+        writes = (
+            EffectInsert(running_row(clock, "new")),
+            EffectChange(doomed, None),
+            SessionAppend(hold, 1, tuple(entries(2, 3)), Checkpoint(3, b"three")),
+            RecordCommit("j2"),
+            refused,
+        )
+        assert store.apply(UnitOfWork(writes)) == RefusedWrite(refused, standing)
+        assert {row.key: row for row in store.rows()} == {kept.key: kept, "gone": doomed}
+        assert list(store.entries("s1")) == entries(1, 1)
+        assert store.checkpoint("s1") == Checkpoint(1, b"one")
+        assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
+        assert store.testimony("3" * 32) == (testimony,)
 
 
-def test_unit_reads_what_it_has_written(store: Store, clock: FakeClock) -> None:
-    """Within the unit, before it counts."""
-    row = running_row(clock)
-    with store.unit():
-        store.insert(row)
-        assert store.get("s1", row.key) == row
-        assert store.insert(row._replace(effect_id="2" * 32)) == row
-
-
-def test_inner_unit_joins_the_outer(store: Store, clock: FakeClock) -> None:
-    """What it wrote is undone with the outer unit, although it was left without error."""
-    with failing(store.unit()), store.unit():
-        store.insert(running_row(clock))
+def test_unit_of_a_session_that_has_moved_on_leaves_nothing(store: Store, clock: FakeClock) -> None:
+    """The ledger is not written either."""
+    row, hold = running_row(clock), held(store, clock)
+    append(store, hold, 0, entries(1, 2), None)
+    for lock, head in ((hold, 1), (hold._replace(token="0" * 32), 2)):
+        writes = (EffectInsert(row), SessionAppend(lock, head, tuple(entries(head + 1, head + 2))))
+        with pytest.raises(SessionLostError):
+            store.apply(UnitOfWork(writes))
     assert list(store.rows()) == []
+    assert list(store.entries("s1")) == entries(1, 2)
 
 
-def test_inner_unit_that_raises_is_undone_alone(store: Store, clock: FakeClock) -> None:
-    """The outer unit may go on, and what it wrote counts; nobody is told of what does not."""
+def test_session_is_compared_without_being_written(store: Store, clock: FakeClock) -> None:
+    """An append of no entries makes sure that the session is held, and that nobody has written to it."""
+    row, hold = running_row(clock), held(store, clock)
+    append(store, hold, 0, entries(1, 1), None)
+    assert store.apply(UnitOfWork((EffectInsert(row), SessionAppend(hold, 1)))) is None
+    with pytest.raises(SessionLostError):
+        store.apply(UnitOfWork((EffectChange(row, None), SessionAppend(hold, 0))))
+    assert list(store.rows()) == [row]
+    assert list(store.entries("s1")) == entries(1, 1)
+
+
+def test_unit_that_was_written_already_changes_nothing(store: Store, clock: FakeClock) -> None:
+    """Its answer was lost, so it is repeated: it is answered as if it had been written now."""
+    row, added, hold = running_row(clock), running_row(clock, "added"), held(store, clock)
+    insert(store, row)
+    units = [
+        UnitOfWork((EffectChange(row, unknown(row)), SessionAppend(hold, 0, tuple(entries(1, 2))), RecordCommit("j"))),
+        UnitOfWork((EffectInsert(added), GivenTestimony("3" * 32, 1, clock.now(), "done"))),
+    ]
+    for _ in range(2):
+        assert [store.apply(unit) for unit in units] == [None] * 2
+    assert {each.key: each for each in store.rows()} == {row.key: unknown(row), "added": added}
+    assert list(store.entries("s1")) == entries(1, 2)
+
+
+def test_single_change_counts_once(store: Store, clock: FakeClock) -> None:
+    """Of two that make the same change, one is told that it has not made it."""
+    row = running_row(clock)
+    insert_it, change_it, remove_it = (
+        EffectInsert(row),
+        EffectChange(row, unknown(row)),
+        EffectChange(unknown(row), None),
+    )
+    for write, standing in ((insert_it, row), (change_it, unknown(row)), (remove_it, None)):
+        answers = [store.apply(UnitOfWork((write,))) for _ in range(2)]
+        assert answers == [None, RefusedWrite(write, standing)]
+
+
+def test_watcher_is_notified_when_the_unit_counts(store: Store, clock: FakeClock) -> None:
+    """After the commit, and never of a unit that was refused."""
     told: list[EffectRow | None] = []
-    row, other, hold = running_row(clock), running_row(clock, "other"), held(store, clock)
+    row, taken = running_row(clock), running_row(clock, "taken")
+    insert(store, taken)
     store.watch("s1", row.key, told.append)
-    store.watch("s1", other.key, told.append)
-    with store.unit():
-        store.insert(row)
-        for _ in range(2):
-            with failing(store.unit()):
-                store.insert(other)
-                store.append(hold, 0, entries(1, 2), None)
-        store.append(hold, 0, [entry(1, "kept")], None)
-    assert list(store.rows()) == [row]
-    assert list(store.entries("s1")) == [entry(1, "kept")]
-    assert told == [row]
-
-
-def test_watcher_is_told_when_the_unit_counts(store: Store, clock: FakeClock) -> None:
-    """Not before, and never of a unit that was undone."""
-    told: list[EffectRow | None] = []
-    row = running_row(clock)
-    store.watch("s1", row.key, told.append)
-    with store.unit():
-        store.insert(row)
-        assert told == []
-    assert told == [row]
-    with failing(store.unit()):
-        store.delete(row)
-    assert told == [row]
-
-
-def test_other_threads_do_not_write_into_a_unit(store: Store, clock: FakeClock) -> None:
-    """Their writes count, whatever becomes of the unit; and a copied context does not take the unit along."""
-    row = running_row(clock)
-    begun = threading.Event()
-
-    def write() -> None:
-        begun.set()
-        store.insert(row)
-
-    with failing(store.unit()):
-        writer = threading.Thread(target=copy_context().run, args=(write,))
-        writer.start()
-        begun.wait()
-    writer.join()
-    assert list(store.rows()) == [row]
-
-
-def test_unit_that_has_ended_takes_nothing(store: Store, clock: FakeClock) -> None:
-    """A context that was copied inside a unit writes by itself when the unit is over."""
-    row = running_row(clock)
-    with failing(store.unit()):
-        inside = copy_context()
-    inside.run(store.insert, row)
-    assert list(store.rows()) == [row]
-
-
-def test_units_of_two_stores_do_not_know_each_other(store: Store, clock: FakeClock) -> None:
-    """Each is undone or counts by itself, also where one is open inside the other."""
-    other = MemoryStore(clock=clock)
-    row = running_row(clock)
-    with store.unit(), failing(other.unit()):
-        store.insert(row)
-        other.insert(row)
-    assert list(store.rows()) == [row]
-    assert list(other.rows()) == []
+    assert store.apply(UnitOfWork((EffectInsert(row), EffectInsert(taken._replace(fence=2))))) is not None
+    assert told == []
+    assert store.apply(UnitOfWork((EffectInsert(row), EffectChange(taken, None)))) is None
+    assert replace(store, row, unknown(row))
+    assert told == [row, unknown(row)]
 
 
 def test_unit_reaches_its_points(store: Store, clock: FakeClock) -> None:
@@ -149,9 +139,7 @@ def test_unit_reaches_its_points(store: Store, clock: FakeClock) -> None:
     hold = held(store, clock)
     crash_points.arm(reached.append)
     try:
-        with store.unit():
-            store.insert(running_row(clock))
-            store.append(hold, 0, entries(1, 1), None)
+        store.apply(UnitOfWork((EffectInsert(running_row(clock)), SessionAppend(hold, 0, tuple(entries(1, 1))))))
     finally:
         crash_points.arm(None)
     assert reached == [
@@ -159,7 +147,7 @@ def test_unit_reaches_its_points(store: Store, clock: FakeClock) -> None:
     ]
 
 
-@pytest.mark.parametrize("point", ["unit-begun", "unit-before-commit"])
+@pytest.mark.parametrize("point", ["unit-begun", "unit-ledger-written", "unit-before-commit"])
 def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point: str) -> None:
     """Whatever is raised on the way to its commit; the store can be used afterwards."""
 
@@ -167,33 +155,13 @@ def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point:
         if reached == point:
             raise Stop
 
-    row = running_row(clock)
+    row, hold = running_row(clock), held(store, clock)
     crash_points.arm(raise_at)
     try:
-        with pytest.raises(Stop), store.unit():
-            store.insert(row)
+        with pytest.raises(Stop):
+            store.apply(UnitOfWork((EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 1))))))
     finally:
         crash_points.arm(None)
     assert list(store.rows()) == []
-    assert store.insert(row) is None
-
-
-@pytest.mark.parametrize("name", ["memory", "sqlite"])
-def test_another_task_of_the_thread_does_not_write_into_a_unit(clock: FakeClock, name: str) -> None:
-    """Where units keep others out, it could wait for ever, so it is told."""
-    store, outside = STORES[name](clock), copy_context()
-    row = running_row(clock)
-    store.insert(row)
-
-    def begin() -> None:
-        with store.unit():
-            raise AssertionError
-
-    with store.unit():
-        with pytest.raises(StoreUnavailableError, match="do not await"):
-            outside.run(store.insert, row._replace(key="other"))
-        with pytest.raises(StoreUnavailableError, match="do not await"):
-            outside.run(store.delete, row)
-        with pytest.raises(StoreUnavailableError, match="do not await"):
-            outside.run(begin)
-    assert list(store.rows()) == [row]
+    assert insert(store, row) is None
+    append(store, hold, 0, entries(1, 1), None)

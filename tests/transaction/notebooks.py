@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,10 +75,11 @@ class Receipt:
     def prepare(self) -> None:
         """Nothing has to be waited for."""
 
-    def write(self) -> None:
+    def write(self) -> Sequence[object]:
         if self.refuses:
             raise ValueError("refused")
         self.settled.append("write")
+        return ()
 
     def after_commit(self) -> None:
         self.settled.append("after_commit")

@@ -58,6 +58,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     while True:
         if isinstance(answer, Claimed):
             reached("after-claim")
+            # Where session and ledger are in one store, session and effect are committed together.
             units = ledger.units
             store = units if units is run.environment.session.store else None
             nested = run.turn.outer is not None

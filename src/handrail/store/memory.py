@@ -1,6 +1,6 @@
 """The store that lives and dies with the process: its ledger, its sessions, and which calls have been committed.
 
-`Changes` undoes units of work; it owns the lock of everything that a store in memory keeps.
+A unit of work is compared as a whole before any of it is written, with the lock held, so nothing has to be undone.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -19,79 +18,40 @@ from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
-from handrail.errors import SessionUseError, StoreUnavailableError
+from handrail.errors import SessionLostError, SessionUseError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
+from handrail.session.persistence.protocol import (
+    Checkpoint,
+    DatabaseConnection,
+    SessionAppend,
+    SessionEntry,
+    SessionLock,
+    SessionRow,
+)
 from handrail.store import session_locks
-from handrail.store.protocol import EffectRow, Testimony, WatchCallback, open_call
+from handrail.store.protocol import (
+    EffectChange,
+    EffectInsert,
+    EffectRow,
+    RefusedWrite,
+    Testimony,
+    WatchCallback,
+    open_call,
+)
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
-from handrail.store.units import InnerUnit, Unit, Watchers, open_unit
+from handrail.store.watchers import Watchers
+from handrail.transaction import RecordCommit, UnitOfWork
 
 _Identity = tuple[str, str]
 
-_OTHER_UNIT = (
-    "a unit of work is open on {store} in this thread, but in another context (another task?), and could never end "
-    "while this write waits for it; do not await inside `with store.unit()`"
-)
 
-
-class UndoLog:
-    """What undoes the changes of the unit that is open, the newest last. A `handrail.store.units.UnitBackend`.
-
-    The unit's thread has the lock until the unit ends, so no other thread sees what is not committed yet.
-
-    Args:
-        store: the URL of the store, for messages.
-
-    Attributes:
-        lock: guards everything that the store keeps.
-        is_open: whether a unit is open; read with the lock held.
-    """
-
-    __slots__ = ("_store", "_undo", "is_open", "lock")
-
-    def __init__(self, store: str) -> None:
-        self.lock = threading.RLock()
-        self.is_open = False
-        self._undo: list[Callable[[], object]] = []
-        self._store = store
-
-    def begin(self) -> None:
-        """Keep others out, and remember what is changed from here on."""
-        self.lock.acquire()
-        if self.is_open:
-            self.lock.release()
-            raise self.refusal()
-        self.is_open = True
-
-    def commit(self) -> None:
-        """Let all that was changed count."""
-        self._undo.clear()
-        self.is_open = False
-        self.lock.release()
-
-    def rollback(self) -> None:
-        """Undo all of it."""
-        self.rollback_to(0)
-        self.commit()
-
-    def savepoint(self) -> int:
-        """How many changes there were so far."""
-        return len(self._undo)
-
-    def rollback_to(self, savepoint: int) -> None:
-        """Undo the changes after the first `savepoint`."""
-        while len(self._undo) > savepoint:
-            self._undo.pop()()
-
-    def note(self, undo: Callable[[], object]) -> None:
-        """Remember how to undo the change that was just made, with the lock held and a unit open."""
-        self._undo.append(undo)
-
-    def refusal(self) -> StoreUnavailableError:
-        """What is raised where a unit is open, but not in this context."""
-        return StoreUnavailableError(_OTHER_UNIT.format(store=self._store), store=self._store)
+_POINTS: Mapping[type[object], str] = {
+    EffectInsert: "unit-ledger-written",
+    EffectChange: "unit-ledger-written",
+    SessionAppend: "unit-session-written",
+    Testimony: "unit-testimony-written",
+}
 
 
 @dataclass(slots=True)
@@ -113,7 +73,6 @@ class MemoryStore:
     """
 
     __slots__ = (
-        "_changes",
         "_clock",
         "_decided",
         "_hash_key",
@@ -138,8 +97,7 @@ class MemoryStore:
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex) -> None:
         self._clock = clock
         self._new_token = new_token
-        self._changes = UndoLog(self.url)
-        self._lock = self._changes.lock
+        self._lock = threading.RLock()
         self._rows: dict[_Identity, EffectRow] = {}
         self._testimony: dict[str, dict[int, Testimony]] = {}
         self._watchers = Watchers()
@@ -170,11 +128,6 @@ class MemoryStore:
         """The time of the clock."""
         return self._clock.now()
 
-    def unit(self) -> AbstractContextManager[object]:
-        """Keep what this thread writes in the block, or nothing of it if the block raises; others wait meanwhile."""
-        outer = open_unit(self)
-        return Unit(self, self._changes, self._watchers) if outer is None else InnerUnit(outer)
-
     # ------------------------------------------------------------------------------------------ effects and testimony
 
     def process(self) -> str:
@@ -190,40 +143,30 @@ class MemoryStore:
         with self._lock:
             return self._rows.get((partition, key))
 
-    def insert(self, row: EffectRow) -> EffectRow | None:
-        """Add the row if its key has none, and return `None`; else change nothing and return the row that stands."""
-        identity = row[:2]
-        with self._lock:
-            standing = self._rows.get(identity)
-            if standing is not None:
-                return standing
-            if self._changes.is_open:
-                self._note(lambda: self._rows.pop(identity))
-            self._rows[identity] = row
-        if self._changes.is_open or self._watchers.concerns(identity[0]):
-            self._notify(identity, row)
+    def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
+
+        A unit of several writes that has been written already changes nothing and is answered with `None`.
+
+        Raises:
+            SessionLostError: the lock of a session is not valid, or it has been written to. Nothing was written.
+            SessionError: the entries do not follow the newest one. Nothing was written.
+        """
+        writes = unit.writes
+        only = writes[0] if len(writes) == 1 else None
+        if isinstance(only, EffectInsert | EffectChange):
+            with self._lock:
+                refused = self._refused(only)
+                if refused is None:
+                    self._write(only)
+        else:
+            refused = self._apply_together(writes)
+        if refused is not None:
+            return refused
+        for write in writes:
+            if isinstance(write, EffectInsert | EffectChange):
+                self._notify(write)
         return None
-
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
-        return self._put(seen, row)
-
-    def delete(self, seen: EffectRow) -> bool:
-        """Remove the row, and the testimony about its effect, if it is still the one seen; returns whether it was."""
-        return self._put(seen, None)
-
-    def testify(self, testimony: Testimony) -> bool:
-        """Add testimony; returns whether it is the first of its effect and fencing token."""
-        with self._lock:
-            given = self._testimony.get(testimony.effect_id, {})
-            if testimony.fence in given:
-                return False
-            if self._changes.is_open:
-                self._note(lambda: self._set_testimony(testimony.effect_id, given))
-            self._set_testimony(testimony.effect_id, {**given, testimony.fence: testimony})
-        if self._changes.is_open and open_unit(self) is not None:
-            reached("unit-testimony-written")
-        return True
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         """All testimony about an effect, in the order of the fencing tokens."""
@@ -340,29 +283,6 @@ class MemoryStore:
         with self._lock:
             self._valid(lock, head)
 
-    def append(
-        self, lock: SessionLock, head: int, entries: Sequence[SessionEntry], checkpoint: Checkpoint | None
-    ) -> None:
-        """Add entries after `head`, and keep a checkpoint that covers the last of them.
-
-        Raises:
-            SessionLostError: as for `check_lock`. Nothing has been written.
-            SessionError: the entries are not numbered from `head + 1` on. Nothing has been written.
-        """
-        newest = session_locks.newest_number(lock.session_id, head, entries)
-        with self.unit(), self._lock:
-            kept = self._sessions.get(lock.session_id)
-            if kept is not None and kept.token == lock.token and kept.row.head == newest > head:
-                return
-            kept = self._valid(lock, head)
-            was, checkpoints = kept.row, len(kept.checkpoints)
-            kept.entries += entries
-            if checkpoint is not None and (not kept.checkpoints or kept.checkpoints[-1].number < checkpoint.number):
-                kept.checkpoints.append(checkpoint)
-            kept.row = was._replace(head=newest)
-            self._note(lambda: _cut(kept, was, checkpoints))
-            reached("unit-session-written")
-
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
         with self._lock:
@@ -405,13 +325,6 @@ class MemoryStore:
         )
         raise SessionUseError(msg)
 
-    def record_commit(self, journal_id: str) -> None:
-        """Record that the call which a journal belongs to has been committed; idempotent."""
-        with self._lock:
-            if journal_id not in self._decided:
-                self._undo_with(lambda: self._decided.discard(journal_id))
-                self._decided.add(journal_id)
-
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
         with self._lock:
@@ -420,63 +333,104 @@ class MemoryStore:
     def delete_commit_record(self, journal_id: str) -> None:
         """Delete the commit record of a journal; one that does not exist is not an error."""
         with self._lock:
-            if journal_id in self._decided:
-                self._undo_with(lambda: self._decided.add(journal_id))
-                self._decided.remove(journal_id)
+            self._decided.discard(journal_id)
 
     # -------------------------------------------------------------------------------------------------------- private
 
-    def _put(self, seen: EffectRow, row: EffectRow | None) -> bool:
-        identity = seen[:2]
+    def _apply_together(self, writes: Sequence[object]) -> RefusedWrite | None:
+        reached("unit-begun")
         with self._lock:
-            standing = self._rows.get(identity)
-            if standing is None or (standing is not seen and _version(standing) != _version(seen)):
+            try:
+                refused = next(filter(None, map(self._refused, writes)), None)
+            except SessionLostError:
+                if not all(map(self._is_written, writes)):
+                    raise
+                return None
+            if refused is not None:
+                return None if len(writes) > 1 and all(map(self._is_written, writes)) else refused
+            # Before anything is written: what a point raises leaves nothing behind.
+            for write in writes:
+                point = _POINTS.get(type(write))
+                if point is not None:
+                    reached(point)
+            reached("unit-before-commit")
+            for write in writes:
+                self._write(write)
+        reached("unit-after-commit")
+        return None
+
+    def _refused(self, write: object) -> RefusedWrite | None:
+        """Why a part of a unit cannot be written; `None` if it can. With the lock held."""
+        match write:
+            case EffectInsert(row):
+                standing = self._rows.get(row[:2])
+                return None if standing is None else RefusedWrite(write, standing)
+            case EffectChange(seen, row):
+                standing = self._rows.get(seen[:2])
+                if standing is seen or (standing is not None and _version(standing) == _version(seen)):
+                    return None
+                return RefusedWrite(write, standing)
+            case Testimony():
+                return RefusedWrite(write) if write.fence in self._testimony.get(write.effect_id, {}) else None
+            case SessionAppend(lock, head, entries):
+                session_locks.newest_number(lock.session_id, head, entries)
+                self._valid(lock, head)
+            case _:
+                pass
+        return None
+
+    def _write(self, write: object) -> None:
+        match write:
+            case EffectInsert(row):
+                self._rows[row[:2]] = row
+            case EffectChange(seen, row):
+                self._change(seen, row)
+            case Testimony():
+                self._testimony.setdefault(write.effect_id, {})[write.fence] = write
+            case SessionAppend():
+                self._append(write)
+            case RecordCommit(journal_id):
+                self._decided.add(journal_id)
+            case _:
+                raise TypeError(write)
+
+    def _change(self, seen: EffectRow, row: EffectRow | None) -> None:
+        if row is None:
+            self._rows.pop(seen[:2], None)
+        else:
+            self._rows[seen[:2]] = row
+        if row is None or row.effect_id != seen.effect_id:
+            self._testimony.pop(seen.effect_id, None)
+
+    def _append(self, append: SessionAppend) -> None:
+        lock, head, entries, checkpoint = append
+        kept = self._sessions[lock.session_id]
+        kept.entries += entries
+        if checkpoint is not None and (not kept.checkpoints or kept.checkpoints[-1].number < checkpoint.number):
+            kept.checkpoints.append(checkpoint)
+        kept.row = kept.row._replace(head=head + len(entries))
+
+    def _is_written(self, write: object) -> bool:
+        """Whether what a part of a unit writes stands there already, because the unit was written before."""
+        match write:
+            case EffectInsert(row):
+                return self._rows.get(row[:2]) == row
+            case EffectChange(seen, row):
+                return row is not None and self._rows.get(seen[:2]) == row
+            case Testimony():
+                return self._testimony.get(write.effect_id, {}).get(write.fence) == write
+            case SessionAppend(lock, head, entries):
+                kept = self._sessions.get(lock.session_id)
+                return kept is not None and (kept.token, kept.row.head) == (lock.token, head + len(entries))
+            case RecordCommit(journal_id):
+                return journal_id in self._decided
+            case _:
                 return False
-            if self._changes.is_open:
-                self._note(lambda: self._rows.__setitem__(identity, standing))
-            if row is None:
-                del self._rows[identity]
-            else:
-                self._rows[identity] = row
-            if row is None or row.effect_id != seen.effect_id:
-                self._forget_testimony(seen.effect_id)
-        if self._changes.is_open or self._watchers.concerns(identity[0]) or _is_left(row):
-            self._notify(identity, row)
-        return True
 
-    def _forget_testimony(self, effect_id: str) -> None:
-        """Remove the testimony about an effect, with the lock held."""
-        given = self._testimony.get(effect_id)
-        if given is None:
-            return
-        if self._changes.is_open:
-            self._note(lambda: self._set_testimony(effect_id, given))
-        self._set_testimony(effect_id, {})
-
-    def _set_testimony(self, effect_id: str, given: dict[int, Testimony]) -> None:
-        if given:
-            self._testimony[effect_id] = given
-        else:
-            self._testimony.pop(effect_id, None)
-
-    def _note(self, undo: Callable[[], object]) -> None:
-        """Remember how to undo the next change, with the lock held and a unit open."""
-        if open_unit(self) is None:
-            raise self._changes.refusal()
-        self._changes.note(undo)
-
-    def _notify(self, identity: _Identity, row: EffectRow | None) -> None:
-        """Notify of a change now, or when the unit that it belongs to is committed."""
-        unit = open_unit(self) if self._changes.is_open else None
-        if unit is None:
-            self._watchers.notify(*identity, row)
-        else:
-            unit.notify(*identity, row)
-            reached("unit-ledger-written")
-
-    def _undo_with(self, undo: Callable[[], object]) -> None:
-        if self._changes.is_open:
-            self._note(undo)
+    def _notify(self, write: EffectInsert | EffectChange) -> None:
+        partition, key = write.seen[:2]
+        if self._watchers.concerns(partition) or _is_left(write.row):
+            self._watchers.notify(partition, key, write.row)
 
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
         kept = self._sessions.get(session_id)
@@ -488,7 +442,6 @@ class MemoryStore:
         session_id = kept.row.session_id
         if session_id in self._sessions:
             return False
-        self._undo_with(lambda: self._sessions.pop(session_id))
         self._sessions[session_id] = kept
         return True
 
@@ -514,10 +467,3 @@ def _version(row: EffectRow) -> tuple[int, str, str]:
 def _is_left(row: EffectRow | None) -> bool:
     """Whether a row is that of a slot which its call has not settled."""
     return row is not None and (row.status == "unknown" or row.was_found_done)
-
-
-def _cut(kept: _Kept, row: SessionRow, checkpoints: int) -> None:
-    """Take away what came after `row`."""
-    kept.row = row
-    del kept.entries[row.head :]
-    del kept.checkpoints[checkpoints:]

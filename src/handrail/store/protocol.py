@@ -11,15 +11,15 @@ The rules that every store keeps:
 3. A row is *still the one seen* if `effect_id`, `fence` and `status` are equal. `effect_id` counts because a fence
    starts anew when a row has been removed and its key is claimed again.
 4. Leases and expiries are measured on the store's own clock, `now()`: the machines that share it may disagree.
-5. Nothing expires by itself: an expired row stays until `delete`.
+5. Nothing expires by itself: an expired row stays until it is removed.
 6. A row that cannot be decoded is returned with status `"unknown"`, what can be read of it, and the fault in `note`;
-   it is never left out. `replace` and `delete` accept it as the row seen.
+   it is never left out. An `EffectChange` accepts it as the row seen.
 7. A store that cannot answer raises. It never answers as if a row were absent.
-8. A store may take a write into a larger unit of work that its user has opened. The write then counts, and watchers
-   are notified when the unit commits.
+8. Everything is written by `apply`, and a unit of work may change any number of rows. Watchers are notified when it
+   has been committed.
 9. Testimony is stored beside the row of its effect. The first of an effect and a fencing token stays. It is removed
-   atomically with the row: by `delete`, and by a `replace` that puts another effect in its place. Testimony that cannot
-   be decoded is returned as rule 6 says.
+   atomically with the row: by a change that removes the row, and by one that puts another effect in its place.
+   Testimony that cannot be decoded is returned as rule 6 says.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
+from handrail.errors import LeaseLostError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionStore
 from handrail.store.processes import process_in_words
+from handrail.transaction import UnitOfWork
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]
 """What is known of an effect; an effect that has no row has not been started."""
@@ -177,6 +179,47 @@ class Testimony(NamedTuple):
     note: str = ""
 
 
+class EffectInsert(NamedTuple):
+    """A row that a unit of work adds to the ledger, if its key has none."""
+
+    row: EffectRow
+
+    @property
+    def seen(self) -> EffectRow:
+        """The row itself, by which the write is identified."""
+        return self.row
+
+
+class EffectChange(NamedTuple):
+    """A change that a unit of work makes to a row of the ledger, if the row is still the one seen.
+
+    Attributes:
+        seen: the row as it was seen.
+        row: what comes in its place; `None` removes it, with the testimony about its effect.
+    """
+
+    seen: EffectRow
+    row: EffectRow | None
+
+
+class RefusedWrite(NamedTuple):
+    """Why a unit of work was not written: a row is not the one seen, a key has a row, or there is testimony already.
+
+    Attributes:
+        write: what was refused.
+        standing: the present row of the key; `None` if there is none, and for testimony.
+    """
+
+    write: EffectInsert | EffectChange | Testimony
+    standing: EffectRow | None = None
+
+    def error(self) -> LeaseLostError:
+        """The call has lost its claim: another owner, or a person, has changed the row."""
+        if isinstance(self.write, Testimony):
+            return LeaseLostError(self.write.effect_id, self.write.fence)
+        return LeaseLostError(self.write.seen.key, self.write.seen.fence)
+
+
 def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
     """The call of an effect that is running, unknown, or done without having been applied.
 
@@ -250,20 +293,11 @@ class LedgerStore(Protocol):
         """The present row; `None` if there is none."""
         ...
 
-    def insert(self, row: EffectRow) -> EffectRow | None:
-        """Add the row if its key has none, and return `None`; else change nothing and return the row that stands."""
-        ...
+    def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
 
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
-        ...
-
-    def delete(self, seen: EffectRow) -> bool:
-        """Remove the row, and the testimony about its effect, if it is still the one seen; returns whether it was."""
-        ...
-
-    def testify(self, testimony: Testimony) -> bool:
-        """Add testimony; returns whether it is the first of its effect and fencing token. If not, nothing changes."""
+        A unit of several writes that has been written already changes nothing and is answered with `None`.
+        """
         ...
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
@@ -293,16 +327,22 @@ class LedgerStore(Protocol):
         ...
 
 
+def insert_effect(store: LedgerStore, row: EffectRow) -> RefusedWrite | None:
+    """Add a row of the ledger if its key has none, in a unit of its own."""
+    return store.apply(UnitOfWork((EffectInsert(row),)))
+
+
+def change_effect(store: LedgerStore, seen: EffectRow, row: EffectRow | None) -> bool:
+    """Change a row of the ledger, or remove it, in a unit of its own; returns whether it was still the one seen."""
+    return store.apply(UnitOfWork((EffectChange(seen, row),))) is None
+
+
 class Store(LedgerStore, SessionStore, Protocol):
     """Keeps a ledger, sessions, and what was decided of journals, with one unit of work over all of them.
 
     `handrail.store.open` makes one. A journal of changes on disk survives a crash; whether the call that wrote it was
-    committed, and so whether it is to be undone, is what `decide` records in the same unit.
+    committed, and so whether it is to be undone, is what a `RecordCommit` in the same unit records.
     """
-
-    def record_commit(self, journal_id: str) -> None:
-        """Record that the call which a journal belongs to has been committed; idempotent."""
-        ...
 
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""

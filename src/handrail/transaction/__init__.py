@@ -32,7 +32,18 @@ This package lies below sessions, filesystems and resources, because all three a
 """
 
 from handrail.transaction.commit import is_rolling_back
-from handrail.transaction.participants import CommitParticipant, Snapshotable, UnitStore
+from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.transaction import Transaction, check_write, current
+from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 
-__all__ = ["CommitParticipant", "Snapshotable", "Transaction", "UnitStore", "check_write", "current", "is_rolling_back"]
+__all__ = [
+    "CommitParticipant",
+    "RecordCommit",
+    "Snapshotable",
+    "Transaction",
+    "UnitOfWork",
+    "UnitStore",
+    "check_write",
+    "current",
+    "is_rolling_back",
+]

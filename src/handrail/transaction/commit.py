@@ -12,7 +12,8 @@ from itertools import count
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from handrail.errors import CommitInDoubtError, RollbackError, StoreUnavailableError
-from handrail.transaction.participants import CommitParticipant, Snapshotable, UnitStore
+from handrail.transaction.participants import CommitParticipant, Snapshotable
+from handrail.transaction.unit_of_work import UnitOfWork, UnitStore
 
 _log = logging.getLogger("handrail.transaction")
 
@@ -26,13 +27,15 @@ class CommitProgress:
     Attributes:
         may_be_kept: whether the store has been asked to commit, and has not answered that it did not.
         doubt: the failure after which it is not known whether the store has committed; `None` without one.
+        unit: what is written; `None` until every participant has said it. Each attempt writes the same.
     """
 
-    __slots__ = ("doubt", "may_be_kept")
+    __slots__ = ("doubt", "may_be_kept", "unit")
 
     def __init__(self) -> None:
         """Begin."""
         self.may_be_kept = False
+        self.unit: UnitOfWork | None = None
         self.doubt: Exception | None = None
 
     def failed(self, error: Exception) -> None:
@@ -90,19 +93,19 @@ def write_participants(
         CommitInDoubtError: the outcome of the commit is unknown, and the parts wait for `in_doubt`.
     """
     store = next((part.store for part in parts if part.store is not None), None)
-    # Without a store there is no unit: nothing has to be prepared, and another attempt would gain nothing.
+    # Without a store there is no unit: nothing has to be prepared or returned, and another attempt would gain nothing.
     if store is None:
         for part in parts:
             part.write()
         return
     so_far = CommitProgress() if progress is None else progress
     # The parts of an interrupted attempt are prepared already, and may hold locks that are not reentrant.
-    if not so_far.may_be_kept:
+    if so_far.unit is None:
         for part in parts:
             part.prepare()
     for attempt in count(1):
         try:
-            _write_in_unit(store, parts, so_far)
+            _write_unit(store, parts, so_far)
         except Exception as error:
             so_far.failed(error)
             # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
@@ -144,13 +147,16 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
         raise interrupt
 
 
-def _write_in_unit(store: UnitStore, parts: Sequence[CommitParticipant], progress: CommitProgress) -> None:
-    with store.unit():
-        for part in parts:
-            part.write()
-        # The last statement of the block, because leaving it commits. An interrupt before this line rolls the unit
-        # back.
-        progress.may_be_kept = True
+def _write_unit(store: UnitStore, parts: Sequence[CommitParticipant], progress: CommitProgress) -> None:
+    if progress.unit is None:
+        progress.unit = UnitOfWork(tuple(write for part in parts for write in part.write()))
+    if not progress.unit.writes:
+        return
+    # An interrupt before this line leaves nothing written. One in `apply` may come before or after the commit.
+    progress.may_be_kept = True
+    refusal = store.apply(progress.unit)
+    if refusal is not None:
+        raise refusal.error()
 
 
 _UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)

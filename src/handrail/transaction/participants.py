@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import Protocol, TypeVar, runtime_checkable
+
+from handrail.transaction.unit_of_work import UnitStore
 
 S = TypeVar("S")
 
@@ -35,43 +37,32 @@ class Snapshotable(Protocol[S]):
         ...
 
 
-@runtime_checkable
-class UnitStore(Protocol):
-    """A store that takes what several parts write as one unit of work."""
-
-    def unit(self) -> AbstractContextManager[object]:
-        """Commit what this thread writes in the block atomically, or nothing of it if the block raises.
-
-        Raises:
-            StoreUnavailableError: the store does not answer, on entering or on leaving; nothing has been committed,
-                unless the connection was lost in the very moment of the commit.
-        """
-        ...
-
-
 class CommitParticipant(Protocol):
     """A participant in the commit of a transaction, as the record of an effect is. See `Transaction.enlist`.
 
-    The commit has two phases. First each participant prepares; then, inside one unit of the store that the participants
-    name, each of them writes. If the store fails, the second phase is tried again, so `write` may be called more than
-    once. In the end `after_commit`, `after_rollback` or `in_doubt` is called, once.
+    The commit has three phases. Each participant prepares; then each of them says what is to be written; then the store
+    that the participants name writes all of it as one unit of work. In the end `after_commit`, `after_rollback` or
+    `in_doubt` is called, once.
     """
 
     @property
     def store(self) -> UnitStore | None:
-        """Where `write` writes; `None` for what needs no unit. All participants of a call name the same store."""
+        """Where the unit is written; `None` for what needs no unit. All participants of a call name the same store."""
         ...
 
     def prepare(self) -> None:
         """Wait for others, or look at what they may change, before anything is written. Often there is nothing to do.
 
-        Called once, before a unit is begun: inside a unit nothing may wait for a lock but those of the store:
-        the holder of another lock may be waiting for the store. If it raises, all is rolled back.
+        Called once, before anything is written. If it raises, all is rolled back.
         """
         ...
 
-    def write(self) -> None:
-        """Write what is to be kept. Called as the outermost transaction commits; if it raises, all is rolled back."""
+    def write(self) -> Sequence[object]:
+        """Write what needs no unit, and return what the unit is to write: see `UnitOfWork.writes`.
+
+        Called as the outermost transaction commits; if it raises, all is rolled back, and if it raises
+        `StoreUnavailableError`, it may be called again before.
+        """
         ...
 
     def after_commit(self) -> None:
@@ -98,17 +89,13 @@ class CommitParticipant(Protocol):
 class CommitRecordStore(UnitStore, Protocol):
     """Keeps the ids of journals whose calls have been committed.
 
-    Each method joins the unit that is open in this thread and context, and is a unit of its own where there is none.
-    All of them raise `StoreUnavailableError` if the store does not answer.
+    One is recorded by a `RecordCommit` in the unit that commits the call. All methods raise `StoreUnavailableError` if
+    the store does not answer.
     """
 
     @property
     def url(self) -> str:
         """What names the store to people, without any password."""
-        ...
-
-    def record_commit(self, journal_id: str) -> None:
-        """Take note that the call of this journal has been committed; idempotent."""
         ...
 
     def is_committed(self, journal_id: str) -> bool:

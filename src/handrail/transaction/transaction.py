@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
 from handrail.transaction.commit import CommitOutcome, commit_participants, notify_participants, restore_participants
-from handrail.transaction.participants import CommitParticipant, Snapshotable, UnitStore
+from handrail.transaction.participants import CommitParticipant, Snapshotable
+from handrail.transaction.unit_of_work import UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)

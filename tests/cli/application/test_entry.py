@@ -18,6 +18,7 @@ from cyclopts import App
 from handrail.cli import application, main, sessions
 from handrail.store import Store
 from tests.cli.desk import ENTRY, SESSION, Command, effect
+from tests.store.units import insert
 from tests.wording import Wording
 
 
@@ -159,7 +160,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(url: str, store: Store
     """As `handrail ledger list | head -1` does."""
     now = store.now()
     for number in range(2000):
-        store.insert(effect(f"key {number}", "done", now, partition="many"))
+        insert(store, effect(f"key {number}", "done", now, partition="many"))
     read, write = os.pipe()
     os.close(read)
     words = (*ENTRY, "ledger", "list", "--format", "json", "--store", url)

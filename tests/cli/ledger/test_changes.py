@@ -13,6 +13,7 @@ from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow, Store
 from tests.cli.desk import SESSION, Command, Terminal, effect
+from tests.store.units import insert, replace
 from tests.wording import Wording
 
 
@@ -135,7 +136,7 @@ def test_a_person_who_is_asked_sees_the_arguments(terminal: Terminal, store: Sto
     """And what the model wrote, where it was something else, before the question."""
     recorded = b'{"arguments":{"order":"A-1"},"written":{"order":"A-7"}}'
     row = _row(store, "app:pay:unknown")
-    assert store.replace(row, row._replace(arguments=recorded))
+    assert replace(store, row, row._replace(arguments=recorded))
     assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed="n\n\n") == 0
     shown, _, _ = terminal.screen.partition("Has it happened?")
     assert all(part in shown for part in ('"order": "A-1"', "model wrote", '"order": "A-7"', SESSION, "created"))
@@ -273,7 +274,7 @@ def test_a_person_is_asked_before_something_is_forgotten(
 
 def test_a_question_cannot_steer_the_terminal(terminal: Terminal, store: Store) -> None:
     """A model may have made the key."""
-    store.insert(effect("\x1b[2Jk", "done", store.now()))
+    insert(store, effect("\x1b[2Jk", "done", store.now()))
     assert terminal.run("ledger", "invalidate", "\x1b[2Jk") == 1
     assert "Forget \\x1b[2Jk?" in terminal.screen
 
@@ -292,7 +293,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
 
     def looked(store: Store, key: str, partition: str | None) -> EffectRow:
         row = _row(store, key, SESSION)
-        assert store.replace(row, states.unknown_row(row, "somebody else"))
+        assert replace(store, row, states.unknown_row(row, "somebody else"))
         return row
 
     monkeypatch.setattr(changes, "found_effect", looked)
@@ -314,7 +315,7 @@ def test_expired_effects_are_pruned(handrail: Command, store: Store, wording: Wo
 
 def test_pruning_dry_shows_what_would_go(handrail: Command, store: Store, wording: Wording) -> None:
     """And removes nothing."""
-    store.insert(effect("app:pay:old", "failed", store.now(), expires_at=store.now() - timedelta(days=9)))
+    insert(store, effect("app:pay:old", "failed", store.now(), expires_at=store.now() - timedelta(days=9)))
     ran = handrail("ledger", "prune", "--dry-run")
     assert ran.out.splitlines()[-1] == wording
     assert "app:pay:old" in ran.out

@@ -8,6 +8,7 @@ from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import EffectRow
 from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
+from tests.store.units import WriteByWrite
 from tests.wording import Wording
 
 
@@ -22,7 +23,7 @@ def door_of(done: list[str], store: MemoryStore) -> ToolExecutor:
     return executor(paying, effect_ledger=EffectLedger(store))
 
 
-class FailingStore(MemoryStore):
+class FailingStore(WriteByWrite):
     """A store that is down at certain moments."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.session.persistence.stored_types import stored_as
 from tests.runtime.bench import Note, call, events, executor
+from tests.store.units import replace
 from tests.wording import Wording
 
 
@@ -92,7 +93,7 @@ def test_a_value_without_a_version_is_of_the_newest_version_that_it_fits(data: b
     new = receipt(THIRD, 3)
     assert executor(paying(new, new("paid", 1)), effect_ledger=ledger).execute(call("pay")).success
     [row] = ledger.rows()
-    assert ledger.store.replace(row, row._replace(value=data))
+    assert replace(ledger.store, row, row._replace(value=data))
     assert replayed(ledger, new) == new("paid", cents)
 
 

@@ -16,9 +16,10 @@ from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
-from handrail.store.protocol import ClaimOwner, EffectRow
+from handrail.store.protocol import ClaimOwner, EffectRow, change_effect
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import STORES, StoreFactory
+from tests.store.units import replace
 from tests.wording import Wording
 
 PARAMS = {"order_id": "7"}
@@ -55,7 +56,7 @@ class World:
 
     def put(self, **columns: Any) -> None:
         self.claim()
-        assert self.ledger.store.replace(self.owner.row, self.owner.row._replace(**columns))
+        assert replace(self.ledger.store, self.owner.row, self.owner.row._replace(**columns))
 
 
 @pytest.fixture(params=STORES.values(), ids=list(STORES))
@@ -121,12 +122,13 @@ def _renew(world: World) -> object:
 
 
 def _apply(world: World) -> object:
-    world.ledger.note_applied(world.owner)
-    return world.seen().applied_at == world.clock.now()
+    change = world.ledger.application(world.owner)
+    assert change is None or change_effect(world.ledger.store, *change)
+    return change is not None and world.seen().applied_at == world.clock.now()
 
 
 def _found_dead(world: World) -> object:
-    return world.ledger.store.replace(world.seen(), states.orphaned(world.seen(), world.clock.now()))
+    return replace(world.ledger.store, world.seen(), states.orphaned(world.seen(), world.clock.now()))
 
 
 def _testify(

@@ -11,9 +11,10 @@ from handrail.errors import LeaseLostError
 from handrail.prompt.tool_result import ToolResult
 from handrail.runtime.ledger.effects import Conflict, EffectResult, Hit, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.store import EffectRow, LedgerStore, MemoryStore
+from handrail.store import EffectRow, LedgerStore
 from handrail.testing import FakeClock
 from tests.runtime.ledger_calls import KEY, REQUEST, claimed, hit, record
+from tests.store.units import WriteByWrite, delete, insert, replace
 from tests.wording import Wording
 
 
@@ -81,7 +82,7 @@ def test_done_row_whose_value_is_not_json_stays_done(store: LedgerStore, ledger:
     ledger.complete(claimed(ledger), EffectResult("made"))
     done = ledger.row(KEY)
     assert done is not None
-    assert store.replace(done, done._replace(value=value))
+    assert replace(store, done, done._replace(value=value))
     found = ledger.lookup(KEY)
     assert found is not None
     assert (found.result_message, found.result_value, found.value_unavailable) == ("made", None, True)
@@ -97,8 +98,8 @@ def test_corrupt_row_is_unknown_never_absent(
     ledger.complete(claimed(ledger), EffectResult("made"))
     done = ledger.row(KEY)
     assert done is not None
-    store.delete(done)
-    store.insert(done._replace(**columns))
+    delete(store, done)
+    insert(store, done._replace(**columns))
     assert ledger.lookup(KEY) is None
     answer = ledger.claim(REQUEST)
     assert isinstance(answer, Unknown)
@@ -131,7 +132,7 @@ def test_store_that_is_down_holds_the_claim() -> None:
     assert ledger.tick() == 0
 
 
-class _Moody(MemoryStore):
+class _Moody(WriteByWrite):
     """A store that can be down."""
 
     down = False
@@ -152,7 +153,7 @@ class _Moody(MemoryStore):
             raise ConnectionError("the store is down")
 
 
-class _Crowded(MemoryStore):
+class _Crowded(WriteByWrite):
     """A store in which others are quicker: what stands changes before each of the next writes."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -188,7 +189,7 @@ def test_whoever_is_too_late_decides_anew() -> None:
     assert hit(ledger) == EffectResult("by another", b"1")
     store.others = [done._replace(fence=3), None]
     assert not ledger.invalidate(KEY)
-    store.insert(failed)
+    insert(store, failed)
     store.others = [done]
     kept = record(ledger)
     assert kept == ledger.lookup(KEY)

@@ -20,6 +20,7 @@ from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolM
 from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.store import EffectRow, Store
+from handrail.store.protocol import change_effect
 from handrail.testing import FakeClock
 from tests.runtime import payments
 from tests.runtime.bench import executor
@@ -187,7 +188,7 @@ def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: 
         ledger = EffectLedger(kept)
         ref = key.removeprefix("call:")
         ledger.resolve(row_of(kept, ref), EffectResult("done"))
-        assert kept.replace(row := row_of(kept, ref), states.unknown_row(row, "begun anew"))
+        assert change_effect(kept, row := row_of(kept, ref), states.unknown_row(row, "begun anew"))
         return None
 
     with Session.open(kept, "s") as session:

@@ -16,6 +16,7 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Task, Total
+from tests.store.units import append
 from tests.wording import Wording
 
 NOW = timedelta(0)
@@ -35,7 +36,7 @@ def write(store: FaultyStore, *entries: SessionEntry, checkpoint: Checkpoint | N
     hold = store.acquire("s", wait=NOW)
     row = store.find("s")
     assert row is not None
-    store.append(hold, row.head, entries, checkpoint)
+    append(store, hold, row.head, entries, checkpoint)
     store.release(hold)
 
 
@@ -109,7 +110,7 @@ def _log(store: FaultyStore, *, first: int, last: int) -> None:
         SessionEntry(number, "", "", "log", HAPPENED, 1, number - 2, 0, 1, b'[{"what":"x"}]')
         for number in range(first, last + 1)
     ]
-    store.append(hold, first - 1, entries, None)
+    append(store, hold, first - 1, entries, None)
     store.release(hold)
 
 

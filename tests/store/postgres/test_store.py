@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -12,12 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import Checkpoint, SessionEntry, SessionLock
+from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionLock
 from handrail.store import EffectRow, protocol
+from handrail.store.protocol import EffectChange
 from handrail.testing import FakeClock
+from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entry, session_row
 from tests.store.stores import STORES, MakeStore
+from tests.store.units import append, delete, give_testimony, insert, record_commit, replace
 
 EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20}
 IDS, KEYS = ("a", "b", "c"), ("k1", "k2")
@@ -57,30 +60,25 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model()
         self.holds: dict[str, SessionLock] = {}
         self.old_holds: list[SessionLock] = []
-        self.units: list[tuple[object, Model]] = []
 
     # ------------------------------------------------------------------------------------------------------- units
 
-    @precondition(lambda self: len(self.units) < 3)
-    @rule()
-    def begin(self) -> None:
-        unit = self.store.unit()
-        unit.__enter__()
-        self.units.append((unit, deepcopy(self.model)))
-
-    @precondition(lambda self: self.units)
-    @rule(kept=st.booleans())
-    def end(self, *, kept: bool) -> None:
-        unit, before = self.units.pop()
-        error = None if kept else RuntimeError("the block raised")
-        leave = getattr(unit, "__exit__")  # noqa: B009 - a unit is left here as `with` leaves it
-        leave(None if error is None else type(error), error, None)
-        if not kept:
-            self.model = before
-
-    def teardown(self) -> None:
-        while self.units:
-            self.end(kept=False)
+    @rule(session_id=ids, journal=st.sampled_from(["j1", "j2"]), refused=st.booleans())
+    def unit(self, session_id: str, journal: str, *, refused: bool) -> None:
+        hold = self.holds.get(session_id)
+        writes: list[object] = [RecordCommit(journal)]
+        if hold is not None:
+            head = len(self.model.sessions[session_id].entries)
+            writes.append(SessionAppend(hold, head, (entry(head + 1, "unit"),)))
+        if refused:
+            writes.append(EffectChange(running_row(self.clock, "no such key"), None))
+        assert (self.store.apply(UnitOfWork(tuple(writes))) is not None) == refused
+        if refused:
+            return
+        self.model.decided.add(journal)
+        if hold is not None:
+            kept = self.model.sessions[session_id]
+            kept.entries.append(entry(len(kept.entries) + 1, "unit"))
 
     # ---------------------------------------------------------------------------------------------------- sessions
 
@@ -108,7 +106,6 @@ class StoreMachine(RuleBasedStateMachine):
             covered = [number for number in kept.checkpoints if number <= head]
             self.model.sessions[session_id] = Kept(kept.entries[:head], covered)
 
-    @precondition(lambda self: not self.units)
     @rule(session_id=ids)
     def hold(self, session_id: str) -> None:
         try:
@@ -121,7 +118,6 @@ class StoreMachine(RuleBasedStateMachine):
             assert session_id not in self.holds
             self.holds[session_id] = hold
 
-    @precondition(lambda self: not self.units)
     @rule(session_id=ids)
     def release(self, session_id: str) -> None:
         hold = self.holds.pop(session_id, None)
@@ -140,7 +136,7 @@ class StoreMachine(RuleBasedStateMachine):
         added = [entry(number, call.call_id, reply=reply) for number in range(head + 1, head + count + 1)]
         checkpoint = Checkpoint(head + count, b"%d" % (head + count)) if covered else None
         try:
-            self.store.append(hold, head, added, checkpoint)
+            append(self.store, hold, head, added, checkpoint)
         except SessionLostError:
             assert head != len(kept.entries)
             return
@@ -157,7 +153,7 @@ class StoreMachine(RuleBasedStateMachine):
         hold = self.old_holds[which % len(self.old_holds)]
         head = len(self.model.sessions[hold.session_id].entries)
         with pytest.raises(SessionLostError):
-            self.store.append(hold, head, [entry(head + 1, "zombie")], None)
+            append(self.store, hold, head, [entry(head + 1, "zombie")], None)
         with pytest.raises(SessionLostError):
             self.store.check_lock(hold, head)
 
@@ -167,10 +163,10 @@ class StoreMachine(RuleBasedStateMachine):
     def write_row(self, key: str, fence: int, *, again: bool) -> None:
         row = running_row(self.clock, key, effect_id=EFFECTS[key][again])._replace(fence=fence)
         standing = self.model.rows.get(key)
-        assert self.store.insert(row) == standing
+        assert insert(self.store, row) == standing
         if standing is not None:
-            assert self.store.replace(standing, row)
-            assert self.store.replace(standing, row) == (standing[:3] == row[:3] and standing.fence == fence)
+            assert replace(self.store, standing, row)
+            assert replace(self.store, standing, row) == (standing[:3] == row[:3] and standing.fence == fence)
             if standing.effect_id != row.effect_id:
                 self._forget_testimony(standing.effect_id)
         self.model.rows[key] = row
@@ -179,15 +175,15 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_row(self, key: str) -> None:
         row = self.model.rows.pop(key, None)
         if row is not None:
-            assert self.store.delete(row)
-            assert not self.store.delete(row)
+            assert delete(self.store, row)
+            assert not delete(self.store, row)
             self._forget_testimony(row.effect_id)
 
     @rule(key=keys, again=st.booleans(), fence=st.integers(1, 3), message=st.sampled_from("ab"))
     def testify(self, key: str, fence: int, message: str, *, again: bool) -> None:
         said = EFFECTS[key][again], fence
         testimony = protocol.Testimony(*said, self.clock.now(), "done", message)
-        assert self.store.testify(testimony) == (said not in self.model.testimony)
+        assert give_testimony(self.store, testimony) == (said not in self.model.testimony)
         self.model.testimony.setdefault(said, message)
 
     def _forget_testimony(self, effect_id: str) -> None:
@@ -195,7 +191,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(journal=st.sampled_from(["j1", "j2"]), forgotten=st.booleans())
     def decide(self, journal: str, *, forgotten: bool) -> None:
-        (self.store.delete_commit_record if forgotten else self.store.record_commit)(journal)
+        (self.store.delete_commit_record if forgotten else partial(record_commit, self.store))(journal)
         (self.model.decided.discard if forgotten else self.model.decided.add)(journal)
 
     # ------------------------------------------------------------------------------------------ what is always true

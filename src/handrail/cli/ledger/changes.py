@@ -26,6 +26,7 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.runtime.ledger.states import key_expired, removable, resolved_row
 from handrail.serde.formatting import count_noun
 from handrail.store import EffectRow, Store
+from handrail.store.protocol import change_effect
 
 DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]
 """Whether to remove nothing."""
@@ -242,8 +243,8 @@ def invalidate_effects(
         if not (removal.yes or removal.dry_run or _confirmed(screen, shown, now)):
             screen.remark("Nothing was changed.")
             return 1
-        # Each row is deleted only if it is the one that was shown; see `Store.delete`.
-        removed = [] if removal.dry_run else [each for each in shown if store.delete(each[0])]
+        # Each row is removed only if it is still the one that was shown.
+        removed = [] if removal.dry_run else [each for each in shown if change_effect(store, each[0], None)]
     return _report(screen, options, _Removed(shown, removed, len(rows) - len(going), now, removal.dry_run))
 
 

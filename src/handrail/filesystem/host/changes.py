@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.shadow.repository import WholeTree
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
-from handrail.transaction import Transaction, current, is_rolling_back
+from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
 
 _LOGGER = logging.getLogger("handrail.filesystem")
@@ -221,18 +221,17 @@ class HostChanges:
     def prepare(self) -> None:
         """Does nothing: there is nothing to wait for."""
 
-    def write(self) -> None:
-        """Make the call's changes durable, and record the journal's id in the store; idempotent.
+    def write(self) -> Sequence[RecordCommit]:
+        """Make the call's changes durable; the store gets the journal's id. Idempotent.
 
         Raises:
             FilesystemError: the disk fails.
-            StoreUnavailableError: the store does not answer.
         """
         with self.lock:
             journal = self._opened()
             # Nothing was recorded, so that nothing was changed.
             if journal.written.header is None:
-                return
+                return ()
             self.check()
             self._check_process()
             with translate_os_errors("save the changed files", ROOT):
@@ -240,9 +239,8 @@ class HostChanges:
                 self._sync(journal)
                 journal.prepare()
             reached("journal-prepared")
-            # In the unit of the store that commits the call: it has the id if, and only if, the call is committed.
-            if self.terms.store is not None:
-                self.terms.store.record_commit(journal.journal_id)
+            # In the unit that commits the call: the store has the id if, and only if, the call is committed.
+            return () if self.terms.store is None else (RecordCommit(journal.journal_id),)
 
     def after_commit(self) -> None:
         """Discard the journal of a committed call. Never raises: a fault is logged, and blocks further changes."""

@@ -120,7 +120,7 @@ class HostFilesystem:
         require_posix()
         check_argument("HostFilesystem", "root", root, (str, os.PathLike), "the path of a folder")
         check_argument("HostFilesystem", "journal", journal, (str, os.PathLike, NoneType), "the path of a folder")
-        if store is not None and not hasattr(store, "record_commit"):
+        if store is not None and not hasattr(store, "is_committed"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
         check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from functools import partial
@@ -38,7 +38,7 @@ from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, N
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import TestimonyWord
-from handrail.store.protocol import EffectRow
+from handrail.store.protocol import EffectChange, EffectRow
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
 
@@ -291,23 +291,30 @@ class EffectClaim(Claim):
     def prepare(self) -> None:
         """Do nothing: there is nothing to wait for."""
 
-    def write(self) -> None:
-        """Record the result; called by the outermost transaction as it commits.
+    def write(self) -> Sequence[EffectChange]:
+        """Record the result with the unit of the store of the session, or else at once.
 
         Raises:
             LeaseLostError: the claim has passed to another owner; nothing is committed then.
         """
+        if self._result is None:
+            return ()
+        if self.store is None:
+            if not self._recorded:
+                self._complete(self._happened or dump_result(self._tool, self._result))
+                self._recorded = True
+            return ()
+        if not self._recorded:
+            result = self._happened or dump_result(self._tool, self._result)
+            return (self._ledger.completion(self._claimed, result, ttl=self._ttl),)
         # A nested effect was recorded when it happened; that its result is applied is known only with this commit.
-        if self._result is not None and self._recorded and self._nested and self.store is not None:
-            self._ledger.note_applied(self._claimed)
-        if self._result is not None and not self._recorded:
-            applied = self.store is not None  # then session and effect are committed together
-            self._complete(self._happened or dump_result(self._tool, self._result), applied=applied)
-            self._recorded = self.store is None  # a unit may still fail, and the store rolls it back then
+        change = self._ledger.application(self._claimed) if self._nested else None
+        return () if change is None else (change,)
 
     def after_commit(self) -> None:
         """Mark the effect as recorded."""
         self._recorded = True
+        self._ledger.settled(self._claimed)
         self._let_go()
 
     def in_doubt(self) -> None:
@@ -378,8 +385,8 @@ class EffectClaim(Claim):
                     self._ledger.stop_renewing(self._claimed)
                     raise _unrecorded(self._tool.name, error) from error
 
-    def _complete(self, result: EffectResult, *, applied: bool = False) -> None:
-        if not self._ledger.complete(self._claimed, result, ttl=self._ttl, applied=applied):
+    def _complete(self, result: EffectResult) -> None:
+        if not self._ledger.complete(self._claimed, result, ttl=self._ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
 
 

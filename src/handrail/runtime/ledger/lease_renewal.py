@@ -30,7 +30,7 @@ from typing import Generic, TypeVar
 from handrail.clock import Clock
 from handrail.runtime.ledger.effects import Claimed
 from handrail.runtime.ledger.states import lease_expired, lease_renewed
-from handrail.store.protocol import EffectRow, LedgerStore
+from handrail.store.protocol import EffectRow, LedgerStore, change_effect
 
 _SHORTEST_BEAT = 0.001  # seconds; a tiny lease must not keep a processor busy
 
@@ -104,7 +104,8 @@ class LeaseRenewer:
 
     def renew(self, claim: Claimed) -> bool:
         """Extend a claim by its lease, from now on; returns whether its owner still held it."""
-        return self._store.replace(claim.row, lease_renewed(claim.row, self._store.now() + claim.lease))
+        renewed = lease_renewed(claim.row, self._store.now() + claim.lease)
+        return change_effect(self._store, claim.row, renewed)
 
     def watch(self, row: EffectRow) -> Future[None]:
         """A future that is done when `row` has changed or its lease has expired."""

@@ -13,7 +13,6 @@ import random
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -41,8 +40,16 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.recorded_arguments import as_arguments
 from handrail.serde import digest, dump, has_ambiguous_unions, masking_of, stored_codec
 from handrail.store.memory import MemoryStore
-from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore, Testimony
-from handrail.transaction import UnitStore
+from handrail.store.protocol import (
+    ClaimOwner,
+    EffectChange,
+    EffectRow,
+    LedgerStore,
+    Testimony,
+    change_effect,
+    insert_effect,
+)
+from handrail.transaction import UnitOfWork, UnitStore
 
 _log = logging.getLogger("handrail.runtime")
 
@@ -75,7 +82,7 @@ class EffectLedger:
             calls.
     """
 
-    __slots__ = ("__weakref__", "_given_up", "_keeper", "_new_id", "_store", "_units", "has_old_slots")
+    __slots__ = ("__weakref__", "_given_up", "_keeper", "_new_id", "_store", "has_old_slots")
 
     def __init__(
         self,
@@ -91,7 +98,6 @@ class EffectLedger:
         if not hasattr(clock, "monotonic"):
             raise InvalidArgumentError(function="EffectLedger", argument="clock", given=clock, expected="a Clock")
         self._store: LedgerStore = MemoryStore(clock=clock) if store is None else store
-        self._units = self._store if isinstance(self._store, UnitStore) else None
         self._new_id = new_id
         self.has_old_slots = self._store.has_old_slots
         self._keeper = LeaseRenewer(self._store, clock=clock, jitter=jitter)
@@ -105,9 +111,9 @@ class EffectLedger:
         return self._store
 
     @property
-    def units(self) -> UnitStore | None:
-        """The same store, if it can write a row in a unit of work with other data."""
-        return self._units
+    def units(self) -> UnitStore:
+        """The same store, as what a unit of work of several parts is written to."""
+        return self._store
 
     # ------------------------------------------------------------------------------------------------ claim and finish
 
@@ -122,15 +128,18 @@ class EffectLedger:
             now = store.now()
             fresh = self._fresh(request, now)
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
-            standing = store.insert(fresh)
-            if standing is None:
+            refused = insert_effect(store, fresh)
+            if refused is None:
                 return self._held(fresh, request)
+            standing = refused.standing
+            if standing is None:  # removed meanwhile
+                continue
             if self._owner_is_dead(standing):
                 standing = states.orphaned(standing, now)
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
-            if row is standing or store.replace(standing, row):
+            if row is standing or self._replace(standing, row):
                 if word != "claimed":
                     return self._answer(word, row)
                 return self._held(row, request, retried=standing.status in {"running", "unknown"})
@@ -145,31 +154,37 @@ class EffectLedger:
             self._keeper.drop(claim)
             raise LeaseLostError(claim.key, claim.fence)
 
-    def complete(
-        self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY, applied: bool = False
-    ) -> bool:
+    def complete(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> bool:
         """Record that the effect has happened, and its result; replayed until `ttl` from now, or for ever.
-
-        With `applied`, the result is applied to the session in the same unit of work.
 
         Returns whether its owner still held the claim; if not, nothing was written. If the store raises, the claim is
         still held, and the call may be retried: a row that already has this outcome was written by an attempt whose
         answer was lost.
         """
-        row = states.completed_row(claim.row, result, now=self._store.now(), ttl=ttl, applied=applied)
+        row = states.completed_row(claim.row, result, now=self._store.now(), ttl=ttl)
         # If the store raises here, the claim is still renewed, because the caller tries again.
-        kept = self._store.replace(claim.row, row)
+        kept = self._replace(claim.row, row)
         if not kept:
             standing = self._store.get(row.partition, row.key)
             kept = standing is not None and states.same_outcome(standing, row)
         self._keeper.drop(claim)
         return kept
 
-    def note_applied(self, claim: Claimed) -> None:
-        """Record that a separately recorded result is applied in the open unit of work."""
+    def completion(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> EffectChange:
+        """What records, in the unit of work that applies the result, that the effect has happened; see `complete`."""
+        now = self._store.now()
+        return EffectChange(claim.row, states.completed_row(claim.row, result, now=now, ttl=ttl, applied=True))
+
+    def application(self, claim: Claimed) -> EffectChange | None:
+        """What records, in the unit of work that applies it, that a result which is recorded already is applied."""
         row = self._store.get(claim.row.partition, claim.row.key)
-        if row is not None and (row.effect_id, row.fence, row.status) == (claim.row.effect_id, claim.fence, "done"):
-            self._store.replace(row, states.applied(row, now=self._store.now()))
+        if row is None or (row.effect_id, row.fence, row.status) != (claim.row.effect_id, claim.fence, "done"):
+            return None
+        return EffectChange(row, states.applied(row, now=self._store.now()))
+
+    def settled(self, claim: Claimed) -> None:
+        """Stop renewing a claim whose outcome was committed with its call."""
+        self._keeper.drop(claim)
 
     def fail(self, claim: Claimed, why: str = "") -> bool:
         """Record that the effect has not happened: the same call may run again. Returns as `complete` does."""
@@ -201,7 +216,7 @@ class EffectLedger:
         fresh = self._fresh(request, self._store.now())
         if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
             passed_on = states.taken_over(row, fresh)
-            if self._store.replace(row, passed_on):
+            if self._replace(row, passed_on):
                 return self._held(passed_on, request)
         return self.claim(request)
 
@@ -220,7 +235,7 @@ class EffectLedger:
             LedgerError: the row is not unresolved: it is running within its lease, or already done or failed.
         """
         now = self._store.now()
-        return self._store.replace(row, states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY))
+        return self._replace(row, states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY))
 
     def testify(
         self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None = DAY
@@ -249,9 +264,9 @@ class EffectLedger:
         """
         reached("before-testimony")
         while True:
-            # Raising inside of the unit rolls back what this attempt has written.
-            with suppress(_RowChangedError), nullcontext() if self._units is None else self._units.unit():
-                word, row, testimony = self._testified(claim, said, accept=accept, ttl=ttl)
+            word, row, testimony, writes = self._testified(claim, said, accept=accept, ttl=ttl)
+            # Refused if the row or its testimony was changed after it was read: then both are read again.
+            if not writes or self._store.apply(UnitOfWork(writes)) is None:
                 break
         reached("after-testimony")
         if testimony.status == "done" and word in {"duplicate", "dropped"}:
@@ -310,13 +325,13 @@ class EffectLedger:
         if row is None:
             return None
         if states.key_expired(row, self._store.now()):
-            self._store.delete(row)
+            change_effect(self._store, row, None)
             return None
         wrong = states.fault(row)
         if not wrong and row.status != "done":
             return None
         if wrong:
-            self._store.replace(row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
+            self._replace(row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
             return None
         return ToolEffect.of(row)
 
@@ -349,9 +364,13 @@ class EffectLedger:
         while True:
             now = self._store.now()
             fresh = states.completed_row(self._fresh(request, now), outcome, now=now, ttl=ttl)
-            standing = self._store.insert(fresh)
-            row = fresh if standing is None else states.recorded_row(standing, fresh, now=now)
-            if standing is None or row is standing or self._store.replace(standing, row):
+            refused = insert_effect(self._store, fresh)
+            if refused is None:
+                return ToolEffect.of(fresh)
+            if refused.standing is None:  # removed meanwhile
+                continue
+            row = states.recorded_row(refused.standing, fresh, now=now)
+            if row is refused.standing or self._replace(refused.standing, row):
                 return ToolEffect.of(row)
 
     def invalidate(self, key: str, *, partition: str = "", force: bool = False) -> bool:
@@ -363,7 +382,7 @@ class EffectLedger:
         while (row := self._store.get(partition, key)) is not None:
             if not force:
                 states.check_removable(row)
-            if self._store.delete(row):
+            if change_effect(self._store, row, None):
                 return True
         return False
 
@@ -393,12 +412,8 @@ class EffectLedger:
 
     def _testified(
         self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None
-    ) -> tuple[states.TestimonyWord, EffectRow | None, Testimony]:
-        """Write testimony and what it resolves, in the open unit; returns the row as it was before.
-
-        Raises:
-            _RowChangedError: the row was changed between reading and writing; none of this may be committed.
-        """
+    ) -> tuple[states.TestimonyWord, EffectRow | None, Testimony, tuple[EffectChange | Testimony, ...]]:
+        """The answer to testimony, the row as it is before, the testimony that counts, and what is to be written."""
         store, now, owner = self._store, self._store.now(), claim.row.owner
         row = store.get(claim.row.partition, claim.row.key)
         testimony = states.new_testimony(claim.row, said, now=now)
@@ -407,17 +422,16 @@ class EffectLedger:
         testimony = given.get(testimony.fence, testimony)
         word = states.testified(row, testimony, owner, accept=accept)
         if row is None or word == "dropped":
-            return word, row, testimony
+            return word, row, testimony, ()
+        writes: list[EffectChange | Testimony] = []
         if word == "accepted" and row.status == "unknown":
-            becomes = states.resolved_by(row, testimony, now=now, ttl=ttl, forget=DAY)
-            if not store.replace(row, becomes):
-                raise _RowChangedError
+            writes.append(EffectChange(row, states.resolved_by(row, testimony, now=now, ttl=ttl, forget=DAY)))
         # The note marks the testimony as a possible duplicate for readers that do not know its owner.
         if word == "duplicate":
             testimony = testimony._replace(note=f"the effect was {row.status} under fence {row.fence} by then")
-        if is_first and not store.testify(testimony):
-            raise _RowChangedError
-        return word, row, testimony
+        if is_first:
+            writes.append(testimony)
+        return word, row, testimony, tuple(writes)
 
     def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
         partition, key, tool, params_hash, owner, lease, _, _, arguments = request
@@ -474,16 +488,15 @@ class EffectLedger:
         return Unknown(row)
 
     def _end(self, claim: Claimed, row: EffectRow) -> bool:
-        kept = self._store.replace(claim.row, row)
+        kept = self._replace(claim.row, row)
         self._keeper.drop(claim)
         return kept
 
+    def _replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        return change_effect(self._store, seen, row)
+
     def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
-        return sum(self._store.delete(row) for row in self._store.rows() if wanted(row))
-
-
-class _RowChangedError(Exception):
-    """The row was changed after it was read: read it again. Never leaves the ledger."""
+        return sum(change_effect(self._store, row, None) for row in self._store.rows() if wanted(row))
 
 
 def _log_lost_effect(claim: Claimed, row: EffectRow | None) -> None:

@@ -8,13 +8,12 @@ The rules that every store keeps:
 1. A session has one row, and entries numbered 1, 2, 3, ... without gaps; `head` is the number of the newest.
 2. At most one `SessionLock` of a session is valid. A process that dies loses its locks at once, without any lease
 running out.
-3. `append` counts only if the lock is still valid and `head` is what the holder believes; then all of it counts.
-4. Everything that is written between entering and leaving `unit()`, by the same thread and in the same context, is
-   committed atomically when the block is left, and not at all when the block raises. A unit inside a unit joins it.
-5. A store that cannot answer raises `StoreUnavailableError`, and then nothing has been written; the one exception is
-   a connection lost in the very moment of a commit. So writes can be repeated: `append` of the very entries that the
-   store has already got under this lock changes nothing and succeeds.
-6. What cannot be read raises `StoreCorruptError`, which names session and entry; it is never left out.
+3. A unit of work (`handrail.transaction.UnitOfWork`) is written atomically. A `SessionAppend` in it counts only if the
+   lock is still valid and `head` is the number of the newest entry.
+4. A store that cannot answer raises `StoreUnavailableError`, and then nothing has been written; the one exception is
+   a connection lost in the very moment of a commit. So a unit can be repeated: one that the store has written already
+   changes nothing and succeeds.
+5. What cannot be read raises `StoreCorruptError`, which names session and entry; it is never left out.
 """
 
 from __future__ import annotations
@@ -103,6 +102,22 @@ class SessionLock(NamedTuple):
     was_released: bool = True
 
 
+class SessionAppend(NamedTuple):
+    """Entries to be added to a session, in a unit of work; without entries, the lock and `head` are compared alone.
+
+    Attributes:
+        lock: the right to write.
+        head: the number of the newest entry before.
+        entries: numbered from `head + 1` on.
+        checkpoint: is kept if it is given; covers the last of them.
+    """
+
+    lock: SessionLock
+    head: int
+    entries: tuple[SessionEntry, ...] = ()
+    checkpoint: Checkpoint | None = None
+
+
 class DatabaseCursor(Protocol):
     """The rows of a statement that a handler has executed; what `sqlite3` and psycopg return fits."""
 
@@ -177,16 +192,6 @@ class SessionStore(UnitStore, Protocol):
         Raises:
             SessionLostError: another process has taken the session over, or has written to it.
             StoreUnavailableError: the store does not answer.
-        """
-        ...
-
-    def append(
-        self, lock: SessionLock, head: int, entries: Sequence[SessionEntry], checkpoint: Checkpoint | None
-    ) -> None:
-        """Add entries after `head`, and keep a checkpoint that covers the last of them.
-
-        Raises:
-            SessionLostError: as for `check_lock`. Nothing has been written.
         """
         ...
 

@@ -7,9 +7,9 @@ Theory of operation
     with what they were before it: nothing is written before, so nothing of a call that fails ever reaches the store.
 
     A `SessionCommit` is enlisted in the outermost transaction of each call that writes
-    (`handrail.transaction.CommitParticipant`). It adds the entries in the store's unit of work, beside whatever else is
-    settled with the call: the row of the ledger, the decision about files. What a LOG gets while no call is being
-    settled goes with the next unit, or at once if no call runs here.
+    (`handrail.transaction.CommitParticipant`). Its entries go into the unit of work of the call, beside whatever else
+    is settled with it: the row of the ledger, the decision about files. What a LOG gets while no call is being settled
+    goes with the next unit, or at once if no call runs here.
 
     What a unit writes is put together before the store is asked to begin it, and is the same in every attempt: then a
     unit that was committed although the store said otherwise is known again. From then on until its outcome is known,
@@ -32,7 +32,14 @@ from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, 
 from handrail.session.call_records import CallRecord, CallRecords
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
-from handrail.session.persistence.protocol import Checkpoint, Role, SessionEntry, SessionLock, SessionStore
+from handrail.session.persistence.protocol import (
+    Checkpoint,
+    Role,
+    SessionAppend,
+    SessionEntry,
+    SessionLock,
+    SessionStore,
+)
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
@@ -292,18 +299,14 @@ class SessionCommit:
         with kept.lock:
             self._plan = kept.plan(self)
 
-    def write(self) -> None:
-        """Add the entries.
-
-        Raises:
-            SessionError: the session has passed to another process.
-            StoreUnavailableError: the store does not answer.
-        """
+    def write(self) -> Sequence[SessionAppend]:
+        """The entries."""
         kept, plan = self._kept, self._plan
-        if plan.entries:
-            # Set first: an interrupt in `append` may come after the store has taken the entries.
-            self._written = True
-            kept.store.append(kept.session_lock, kept.head, plan.entries, plan.checkpoint)
+        if not plan.entries:
+            return ()
+        # Set first: an interrupt from here on may come after the store has taken the entries.
+        self._written = True
+        return (SessionAppend(kept.session_lock, kept.head, plan.entries, plan.checkpoint),)
 
     def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""

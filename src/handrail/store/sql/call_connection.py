@@ -68,7 +68,6 @@ class CallConnection:
         "_lost",
         "_root",
         "_savepoints",
-        "_settling",
         "store",
         "turn",
     )
@@ -84,7 +83,6 @@ class CallConnection:
         self._link: DriverConnection | None = None
         self._enlisted = False
         self._lost = False
-        self._settling = False
         self._savepoints = 0
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> FetchedRows:
@@ -144,9 +142,9 @@ class CallConnection:
     def prepare(self) -> None:
         """Nothing has to be waited for."""
 
-    def write(self) -> None:
-        """Have the unit that is open end the transaction. Called inside that unit."""
-        self._settling = True
+    def write(self) -> Sequence[object]:
+        """Itself, if the call has executed anything: the unit is written in this transaction, and ends it."""
+        return (self,) if self.is_borrowed else ()
 
     def after_commit(self) -> None:
         """Be listed no more."""
@@ -162,7 +160,7 @@ class CallConnection:
             self._calls.forget(self._root)
             self._give_back()
 
-    # --------------------------------------------------------------------------------------------- the work of a unit
+    # ---------------------------------------------------------------------------------------------- writing the unit
 
     @property
     def link(self) -> DriverConnection:
@@ -179,27 +177,22 @@ class CallConnection:
         return self._link is not None or self._lost
 
     def begin(self) -> None:
-        """Begin a unit as a savepoint of the call's transaction; late writers wait until it ends.
+        """Begin to write the unit, at a savepoint of the call's transaction; late writers wait until it is written.
 
         Raises:
             StoreError: the transaction was lost.
         """
         self._lock.acquire()
         try:
-            self._settling = False
             self._borrowed().execute(f"SAVEPOINT {_UNIT}")
         except BaseException:
             self._lock.release()
             raise
 
     def commit(self) -> None:
-        """Commit the call's transaction if that is what the unit is for; else leave what was written to it."""
-        link = self._borrowed()
-        if self._settling:
-            link.commit()
-            self._give_back()
-        else:
-            link.execute(f"RELEASE SAVEPOINT {_UNIT}")
+        """Commit the call's transaction, with the unit."""
+        self._borrowed().commit()
+        self._give_back()
         self._lock.release()
 
     def rollback(self) -> None:
@@ -210,17 +203,6 @@ class CallConnection:
             self._lost = True
         finally:
             self._lock.release()
-
-    def savepoint(self) -> str:
-        """Set a savepoint inside the unit, and return its name."""
-        self._savepoints += 1
-        name = f"handrail_savepoint_{self._savepoints}"
-        self._borrowed().execute(f"SAVEPOINT {name}")
-        return name
-
-    def rollback_to(self, savepoint: str) -> None:
-        """Go back to a savepoint."""
-        self._borrowed().execute(f"ROLLBACK TO SAVEPOINT {savepoint}")
 
     def _begin(self) -> None:
         """Begin the transaction. Whatever interrupts this, the outermost call knows of it, and will give it back."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
 from handrail.store.sql.database import Database
-from handrail.store.sql.driver import DriverConnection
+from handrail.store.sql.driver import DriverConnection, StatementExecutor
 
 Migration: TypeAlias = Sequence[str]
 """The statements that lead from one version to the next, with fields of `ColumnTypes` in braces."""
@@ -116,31 +116,32 @@ def migrate(
         StoreError: the database cannot be read or written; it is unchanged.
     """
     known = len(migrations)
-    if _version(database, known) == known:
+    if _version(database, database.driver, known) == known:
         return
     try:
-        with database.unit() as unit:
-            link: DriverConnection = unit.work.link
+        with database.transaction() as link:
             database.driver.exclude_migrations(link)
-            _migrate(database, migrations, new_key)
+            _migrate(database, link, migrations, new_key)
     except StoreReadOnlyError as error:
         msg = f"{database.url} was made by an older Handrail, or is empty; open it once for writing to migrate it"
         raise StoreReadOnlyError(msg, store=database.url) from error
 
 
-def _migrate(database: Database, migrations: Sequence[Migration], new_key: Callable[[], bytes]) -> None:
+def _migrate(
+    database: Database, link: DriverConnection, migrations: Sequence[Migration], new_key: Callable[[], bytes]
+) -> None:
     known = len(migrations)
-    found = _version(database, known)
+    found = _version(database, link, known)
     if found == 0:
-        database.execute("CREATE TABLE handrail_schema (version INTEGER NOT NULL)")
-        database.execute("INSERT INTO handrail_schema (version) VALUES (?)", (known,))
+        link.execute("CREATE TABLE handrail_schema (version INTEGER NOT NULL)")
+        link.execute("INSERT INTO handrail_schema (version) VALUES (?)", (known,))
     for migration in migrations[found:]:
         for statement in migration:
-            database.execute(_in_words_of(database, statement))
-    database.execute("UPDATE handrail_schema SET version = ?", (known,))
+            link.execute(_in_words_of(database, statement))
+    link.execute("UPDATE handrail_schema SET version = ?", (known,))
     if found < _KNOWS_ITS_ORIGIN <= known:
         made_in = found or known
-        database.execute("UPDATE handrail_schema SET made_in = ?, hash_key = ?", (made_in, new_key()))
+        link.execute("UPDATE handrail_schema SET made_in = ?, hash_key = ?", (made_in, new_key()))
 
 
 def has_old_slots(database: Database) -> bool:
@@ -174,11 +175,11 @@ def _in_words_of(database: Database, statement: str) -> str:
     return statement.format(number=types.number, bytes=types.bytes, clustered=types.clustered)
 
 
-def _version(database: Database, known: int) -> int:
+def _version(database: Database, statements: StatementExecutor, known: int) -> int:
     """The version of the tables; 0 if there are none."""
-    if not database.has_table("handrail_schema"):
+    if not database.driver.has_table(statements, "handrail_schema"):
         return 0
-    rows = database.query("SELECT version FROM handrail_schema")
+    rows = statements.query("SELECT version FROM handrail_schema")
     found = rows[0][0] if len(rows) == 1 else None
     if type(found) is not int or found < 1:
         msg = f"{database.url} does not say which version its tables have; restore it from a copy"

@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.crash_points import reached
-from handrail.errors import StoreError
+from handrail.errors import SessionLostError, StoreError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
+from handrail.session.persistence.protocol import (
+    Checkpoint,
+    DatabaseConnection,
+    SessionAppend,
+    SessionEntry,
+    SessionLock,
+    SessionRow,
+)
 from handrail.store import session_locks
-from handrail.store.protocol import EffectRow, Testimony, WatchCallback, open_call
+from handrail.store.protocol import (
+    EffectChange,
+    EffectInsert,
+    EffectRow,
+    RefusedWrite,
+    Testimony,
+    WatchCallback,
+    open_call,
+)
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import statements
+from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.database import Database
-from handrail.store.sql.driver import Driver, DriverConnection
+from handrail.store.sql.driver import Driver
 from handrail.store.sql.migrations import has_old_slots, migrate, read_hash_key
 from handrail.store.sql.rows import (
-    ENTRY_COLUMNS,
     checkpoint_of,
-    effect_columns,
     effect_of,
     entry_of,
     load_testimony,
     missing_entry,
     session_columns,
     session_of,
-    testimony_columns,
     to_micros,
 )
-from handrail.store.units import open_unit
+from handrail.store.sql.unit_writer import RefusedError, insert_row, keeps_testimony, replace_row, write_with
+from handrail.store.watchers import Watchers
+from handrail.transaction import RecordCommit, UnitOfWork
 
 _LAST = 2**62
 
@@ -57,6 +71,7 @@ class SqlStore:
     ) -> None:
         self._driver = driver
         self._database = Database(driver)
+        self._watchers = Watchers()
         self._new_token = new_token
         try:
             migrate(self._database)
@@ -110,15 +125,6 @@ class SqlStore:
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
         return self._driver.now()
-
-    def unit(self) -> AbstractContextManager[object]:
-        """Commit what this thread writes in the block atomically, or nothing of it if the block raises.
-
-        Raises:
-            StoreUnavailableError: the store does not answer, on entering or on leaving; nothing has been committed,
-                unless the connection was lost in the very moment of the commit.
-        """
-        return self._database.unit()
 
     def connection(self) -> DatabaseConnection:
         """The database, inside the transaction of the call that runs in this context.
@@ -180,34 +186,28 @@ class SqlStore:
         found = self._database.query(statements.GET_EFFECT, (partition, key))
         return effect_of(found[0]) if found else None
 
-    def insert(self, row: EffectRow) -> EffectRow | None:
-        """Add the row if its key has none, and return `None`; else change nothing and return the row that stands."""
-        columns = effect_columns(row)
-        while not self._database.execute(statements.INSERT_EFFECT, columns):
-            standing = self.get(row.partition, row.key)
-            if standing is not None:
-                return standing
-        self._written(row, row)
-        return None
+    def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
 
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
-        if row.effect_id == seen.effect_id:
-            return self._replace(seen, row)
-        with self._database.separate():
-            return self._replace(seen, row) and self._forget_testimony(seen)
+        A unit of several writes that has been written already changes nothing and is answered with `None`.
 
-    def delete(self, seen: EffectRow) -> bool:
-        """Remove the row, and the testimony about its effect, if it is still the one seen; returns whether it was."""
-        with self._database.separate():
-            return self._delete(seen) and self._forget_testimony(seen)
-
-    def testify(self, testimony: Testimony) -> bool:
-        """Add testimony; returns whether it is the first of its effect and fencing token."""
-        added = bool(self._database.execute(statements.INSERT_TESTIMONY, testimony_columns(testimony)))
-        if added and open_unit(self._database) is not None:
-            reached("unit-testimony-written")
-        return added
+        Raises:
+            SessionLostError: another process has taken the session over, or has written to it. Nothing was written.
+            SessionError: the entries do not follow the newest one. Nothing was written.
+            StoreUnavailableError: the store does not answer; nothing has been written, unless `in_doubt` is true.
+        """
+        only = unit.writes[0] if len(unit.writes) == 1 else None
+        if isinstance(only, EffectInsert):
+            refused = insert_row(self._database, only)
+        elif isinstance(only, EffectChange) and keeps_testimony(only):
+            refused = self._apply_alone(only)
+        else:
+            refused = self._apply_together(unit)
+        if refused is None:
+            for write in unit.writes:
+                if isinstance(write, EffectInsert | EffectChange):
+                    self._written(write)
+        return refused
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         """All testimony about an effect, in the order of the fencing tokens."""
@@ -230,7 +230,7 @@ class SqlStore:
 
         One query for each that is found.
         """
-        unresolved = self._database.watchers.unresolved
+        unresolved = self._watchers.unresolved
         if unresolved.of(partition) is None:
             unresolved.load(partition, map(effect_of, self._database.query(statements.UNRESOLVED_SLOTS, (partition,))))
         keys = unresolved.keys(partition, tool, reply)
@@ -238,7 +238,7 @@ class SqlStore:
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
-        return self._database.watchers.watch(partition, key, wake)
+        return self._watchers.watch(partition, key, wake)
 
     # ------------------------------------------------------------------------------------------- sessions and commits
 
@@ -279,17 +279,17 @@ class SqlStore:
             SessionNotFoundError: the session `source` does not exist.
             SessionError: it has fewer entries.
         """
-        database = self._database
-        with database.unit():
-            kept = self.find(source)
-            if kept is None:
-                raise session_locks.session_not_found(source, database.url)
-            if row.head > kept.head:
-                raise session_locks.too_few_entries(source, kept.head, row.head)
-            if database.execute(statements.INSERT_SESSION, session_columns(row)) == 0:
+        with self._database.transaction() as link:
+            found = link.query(statements.GET_SESSION, (source,))
+            if not found:
+                raise session_locks.session_not_found(source, self.url)
+            head = session_of(found[0], store=self.url).head
+            if row.head > head:
+                raise session_locks.too_few_entries(source, head, row.head)
+            if link.execute(statements.INSERT_SESSION, session_columns(row)) == 0:
                 return False
             for sql in (statements.COPY_ENTRIES, statements.COPY_CHECKPOINTS):
-                database.execute(sql, (row.session_id, source, row.head))
+                link.execute(sql, (row.session_id, source, row.head))
             return True
 
     # ---------------------------------------------------------------------------------------------------------- locks
@@ -313,7 +313,7 @@ class SqlStore:
             self._held.give(session_id)
             raise session_locks.session_not_found(session_id, self._database.url)
         self._held.note(lock)
-        self._database.watchers.unresolved.forget(session_id)
+        self._watchers.unresolved.forget(session_id)
         return lock
 
     def release(self, lock: SessionLock) -> None:
@@ -336,30 +336,6 @@ class SqlStore:
             raise session_locks.session_lost(lock, head, stands)
 
     # -------------------------------------------------------------------------------------------------------- entries
-
-    def append(
-        self, lock: SessionLock, head: int, entries: Sequence[SessionEntry], checkpoint: Checkpoint | None
-    ) -> None:
-        """Add entries after `head`, and keep a checkpoint that covers the last of them.
-
-        Raises:
-            SessionLostError: as for `check_lock`. Nothing has been written.
-            SessionError: the entries are not numbered from `head + 1` on. Nothing has been written.
-        """
-        session_id = lock.session_id
-        newest = session_locks.newest_number(session_id, head, entries)
-        with self._database.joined() as unit:
-            link: DriverConnection = unit.work.link
-            added = [(session_id, *entry) for entry in entries]
-            move = (newest, session_id, head, lock.token)
-            if not link.insert_if(statements.SET_HEAD, move, f"handrail_entries (session_id, {ENTRY_COLUMNS})", added):
-                stands = self._stands(lock)
-                if stands == (lock.token, newest):
-                    return
-                raise session_locks.session_lost(lock, head, stands)
-            if checkpoint is not None:
-                link.execute(statements.INSERT_CHECKPOINT, (session_id, *checkpoint))
-            reached("unit-session-written")
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`.
@@ -414,10 +390,6 @@ class SqlStore:
 
     # ------------------------------------------------------------------------------------------------------ decisions
 
-    def record_commit(self, journal_id: str) -> None:
-        """Record that the call which a journal belongs to has been committed; idempotent."""
-        self._database.execute(statements.INSERT_DECISION, (journal_id,))
-
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
         return bool(self._database.query(statements.GET_DECISION, (journal_id,)))
@@ -432,57 +404,51 @@ class SqlStore:
         """The processes that running claims name."""
         return [str(process) for (process,) in self._database.query(statements.RUNNING_PROCESSES)]
 
-    def _replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        values = (*effect_columns(row)[2:], seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
-        a_sign_of_life = row.status == seen.status and row.fence == seen.fence
-        change = self._database.change_with_call if a_sign_of_life else self._database.execute
-        done = bool(change(statements.REPLACE_EFFECT, values)) or (
-            seen.status == "unknown" and self._change_unread(seen, statements.REPLACE_READ_EFFECT, values[:-3])
-        )
-        if done:
-            self._written(seen, row)
-        return done
+    def _apply_alone(self, change: EffectChange) -> RefusedWrite | None:
+        """Write a change in one statement, which is a transaction of its own."""
+        seen, row = change
+        # A renewal of the lease by the call that writes through `context.connection` would wait for itself.
+        is_renewal = row is not None and (row.status, row.fence) == (seen.status, seen.fence)
+        execute = self._database.execute_with_call if is_renewal else self._database.execute
+        return replace_row(execute, change, self._database)
 
-    def _delete(self, seen: EffectRow) -> bool:
-        identity = (seen.partition, seen.key)
-        done = bool(
-            self._database.execute(statements.DELETE_EFFECT, (*identity, seen.effect_id, seen.fence, seen.status))
-        ) or (seen.status == "unknown" and self._change_unread(seen, statements.DELETE_READ_EFFECT, identity))
-        if done:
-            self._written(seen, None)
-        return done
+    def _apply_together(self, unit: UnitOfWork) -> RefusedWrite | None:
+        call = next((write for write in unit.writes if isinstance(write, CallConnection)), None)
+        try:
+            with self._database.transaction(call) as link:
+                for write in unit.writes:
+                    write_with(link, write)
+        except RefusedError as error:
+            return None if len(unit.writes) > 1 and all(map(self._is_written, unit.writes)) else error.refused
+        except SessionLostError:
+            if not all(map(self._is_written, unit.writes)):
+                raise
+        return None
 
-    def _forget_testimony(self, seen: EffectRow) -> bool:
-        """Remove the testimony about an effect whose row has been removed; true, because the row has been.
+    def _is_written(self, write: object) -> bool:
+        """Whether a unit whose answer was lost has been committed: what it writes stands there."""
+        match write:
+            case EffectInsert(row):
+                return self.get(row.partition, row.key) == row
+            case EffectChange(seen, row):
+                # Who has removed a row is not known, so a removal counts once.
+                return row is not None and self.get(seen.partition, seen.key) == row
+            case Testimony():
+                return write in self.testimony(write.effect_id)
+            case SessionAppend(lock, head, entries):
+                return self._stands(lock) == (lock.token, head + len(entries))
+            case RecordCommit(journal_id):
+                return self.is_committed(journal_id)
+            case _:
+                return True
 
-        On PostgreSQL testimony that another transaction is adding meanwhile is not seen. It stays, and is never
-        read: testimony is looked up by the id in the row of its effect.
-        """
-        self._database.execute(statements.DELETE_TESTIMONY, (seen.effect_id,))
-        return True
-
-    def _change_unread(self, seen: EffectRow, sql: str, values: tuple[object, ...]) -> bool:
-        """Change a row that could not be read when it was seen, if it is still so: its status is another than shown."""
-        with self._database.joined():
-            standing = self.get(seen.partition, seen.key)
-            if standing is None or (standing.effect_id, standing.fence, standing.status) != (
-                *(seen.effect_id, seen.fence),
-                seen.status,
-            ):
-                return False
-            return bool(self._database.execute(sql, values))
-
-    def _written(self, seen: EffectRow, row: EffectRow | None) -> None:
-        if row is not None and row.status == "running":
-            self._claimed.add(row[:2])
+    def _written(self, write: EffectInsert | EffectChange) -> None:
+        partition, key = write.seen[:2]
+        if write.row is not None and write.row.status == "running":
+            self._claimed.add((partition, key))
         else:
-            self._claimed.discard(seen[:2])
-        unit = open_unit(self._database)
-        if unit is not None:
-            unit.notify(seen.partition, seen.key, row)
-            reached("unit-ledger-written")
-        else:
-            self._database.watchers.notify(seen.partition, seen.key, row)
+            self._claimed.discard((partition, key))
+        self._watchers.notify(partition, key, write.row)
 
     def _stands(self, lock: SessionLock) -> tuple[str, int] | None:
         found = self._database.query(statements.GET_HOLDER, (lock.session_id,))

@@ -16,6 +16,7 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store, protocol
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
+from tests.store.units import append, give_testimony, insert, replace
 from tests.wording import Wording
 
 
@@ -116,7 +117,7 @@ def test_a_key_that_is_not_there_is_said_to_be_not_there(handrail: Command, word
 
 def test_a_key_of_several_sessions_needs_the_partition(handrail: Command, store: Store, wording: Wording) -> None:
     """The error lists them; one that all share is the empty one."""
-    store.insert(effect("session:pay:done", "done", store.now(), message="another"))
+    insert(store, effect("session:pay:done", "done", store.now(), message="another"))
     ran = handrail("ledger", "show", "session:pay:done")
     assert ran.code == 1
     assert ran.err == wording
@@ -134,7 +135,7 @@ def test_the_newest_rows_are_kept(store: Store) -> None:
 
 def test_a_message_cannot_steer_the_terminal(terminal: Terminal, store: Store) -> None:
     """What models write is shown, not obeyed."""
-    store.insert(effect("evil", "done", store.now(), message="[bold]\x1b]0;title\x07", tool="\x1b[2J"))
+    insert(store, effect("evil", "done", store.now(), message="[bold]\x1b]0;title\x07", tool="\x1b[2J"))
     assert terminal.run("ledger", "show", "evil") == 0
     assert "[bold]\\x1b]0;title\\x07" in terminal.screen
     assert "\\x1b[2J" in terminal.screen
@@ -148,7 +149,7 @@ BOTH = json.dumps({"arguments": EVIL, "written": "\x1b]0;title\x07"}, ensure_asc
 @pytest.mark.parametrize("words", [("list",), ("show", "evil"), ("show", "evil", "--format", "json")], ids=" ".join)
 def test_arguments_cannot_steer_the_terminal(terminal: Terminal, store: Store, words: tuple[str, ...]) -> None:
     """What a model wrote is shown with escapes, whatever the command and the format."""
-    store.insert(effect("evil", "unknown", store.now(), arguments=BOTH))
+    insert(store, effect("evil", "unknown", store.now(), arguments=BOTH))
     assert terminal.run("ledger", *words, width=300) == 0
     assert "fed" in terminal.screen
     assert not [part for part in ("\x1b[2J", "\x9b", "\u202e", "\x07", "\x1b]") if part in terminal.screen]
@@ -159,7 +160,7 @@ def test_an_effect_is_shown_with_its_arguments_and_its_agent(handrail: Command, 
     changed = b'{"arguments":{"order":"A-1"},"written":{"order":"A-7"}}'
     store.create(SessionRow("tagged", {"agent": "desk"}, None, store.now()))
     owner = ClaimOwner("tagged", "resp_1", "call_1")
-    store.insert(effect("changed", "unknown", store.now(), owner=owner, arguments=changed))
+    insert(store, effect("changed", "unknown", store.now(), owner=owner, arguments=changed))
     ran = handrail("ledger", "show", "changed")
     told = dict(line.split("  ", 1) for line in ran.out.splitlines() if line[0] != " ")
     assert {told[name].strip() for name in ("session", "agent")} == {"tagged", "desk"}
@@ -195,7 +196,7 @@ def test_the_agent_is_the_one_whose_conversation_the_session_holds(
     entries = [SessionEntry(number, "", "", "state", "desk.plan", 1, 0, 0, 1, b"[]") for number in range(1, length + 1)]
     for number in numbers:
         entries[number - 1] = entries[number - 1]._replace(type_name=SAID.name, items=items)
-    store.append(hold, 0, entries, None)
+    append(store, hold, 0, entries, None)
     row = effect("k", "unknown", store.now(), owner=ClaimOwner("talk", None, "c"))
     slot = effect("s", "unknown", store.now(), owner=ClaimOwner(), partition="talk")
     gone = effect("g", "unknown", store.now(), owner=ClaimOwner("gone", None, "c"))
@@ -206,10 +207,10 @@ def test_the_agent_is_the_one_whose_conversation_the_session_holds(
 
 def test_an_effect_is_shown_with_what_was_learned_late(handrail: Command, store: Store) -> None:
     """Who gave up an effect may know that it happened; where another owner has started it since, it may be two."""
-    store.insert(effect("late", "done", store.now())._replace(fence=3))
+    insert(store, effect("late", "done", store.now())._replace(fence=3))
     row = store.get("", "late")
     assert row is not None
-    store.testify(protocol.Testimony(row.effect_id, 1, store.now(), "done", "charged 500"))
+    give_testimony(store, protocol.Testimony(row.effect_id, 1, store.now(), "done", "charged 500"))
     told = handrail("ledger", "show", "late").out
     assert "fence 1: done, charged 500; the effect may have happened twice" in " ".join(told.split())
     (said,) = json.loads(handrail("ledger", "show", "late", "--format", "json").out)["testimony"]
@@ -225,9 +226,9 @@ def test_list_shows_what_was_learned_late_and_picks_possible_duplicates(handrail
         ("once", "done", 2),
     ]
     for key, status, fence in kept:
-        store.insert(effect(key, status, store.now())._replace(fence=fence, effect_id=key.ljust(32, "0")))
+        insert(store, effect(key, status, store.now())._replace(fence=fence, effect_id=key.ljust(32, "0")))
         if key != "once":
-            store.testify(protocol.Testimony(key.ljust(32, "0"), 1, store.now(), "done", "charged 500"))
+            give_testimony(store, protocol.Testimony(key.ljust(32, "0"), 1, store.now(), "done", "charged 500"))
     cells = {line.split()[0]: " ".join(line.split()) for line in handrail("ledger", "list").out.splitlines() if line}
     assert "done, possible duplicate" in cells["twice"]
     assert "unknown, testimony" in cells["late"]
@@ -241,7 +242,7 @@ def test_list_shows_what_was_learned_late_and_picks_possible_duplicates(handrail
 def test_arguments_are_shown_at_80_columns(terminal: Terminal, store: Store) -> None:
     """Beside key, state and term, cut to what is left of the line."""
     arguments = b'{"order":"A-2","cents":500}'
-    store.insert(effect("session:refund:cfb3066e1951", "unknown", store.now(), arguments=arguments))
+    insert(store, effect("session:refund:cfb3066e1951", "unknown", store.now(), arguments=arguments))
     assert terminal.run("ledger", "list", "--status", "unknown", width=80) == 0
     (line,) = [line for line in terminal.lines if "cfb3066e1951" in line]
     assert "needs a person" in line
@@ -265,7 +266,7 @@ def test_a_done_effect_whose_result_cannot_be_read_is_shown_as_done(
 ) -> None:
     """It has happened, whatever can be read of its result."""
     [row] = [each for each in store.rows() if each.key == "session:pay:done"]
-    assert store.replace(row, row._replace(value=value))
+    assert replace(store, row, row._replace(value=value))
     listed = handrail("ledger", "list", "--status", "done", "--session", SESSION)
     assert [line.split()[3] for line in listed.out.splitlines()[1:]] == ["done"]
     shown = handrail("ledger", "show", "session:pay:done")

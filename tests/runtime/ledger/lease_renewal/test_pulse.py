@@ -15,8 +15,9 @@ from handrail.clock import SYSTEM_CLOCK
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.runtime.ledger.lease_renewal import RecurringTimer
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.store import EffectRow, MemoryStore
+from handrail.store import EffectRow
 from handrail.testing import FakeClock
+from tests.store.units import WriteByWrite
 
 PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
 MOMENT = 0.001
@@ -191,7 +192,7 @@ def test_only_one_of_many_first_tasks_starts_the_thread(name: str, stopping: Sto
         caller.join()
 
 
-class _Beaten(MemoryStore):
+class _Beaten(WriteByWrite):
     """A store that says when a lease has been extended twice."""
 
     def __init__(self) -> None:

@@ -220,22 +220,8 @@ def test_a_commit_in_doubt_ends_the_session(store: FaultyStore, logs: bool, word
         assert (len(again[Note]), len(again[Happened])) == (0 if logs else 1, 1 if logs else 0)
 
 
-def test_an_interrupt_before_the_commit_undoes_it(store: FaultyStore) -> None:
-    """Ctrl-C while a call is being settled, or while a LOG is written: the session goes on."""
-    with Session.open(store, "s") as session:
-        store.at("append", raising(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
-            session[Note].append(Note("a"))
-        store.at("append", raising(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
-            session.dispatch(Happened("x"))
-        session[Note].append(Note("b"))
-    with reopened(store) as again:
-        assert (again[Note].all(), again[Happened].all()) == ((Note("b"),), (Happened("x"),))
-
-
-@pytest.mark.parametrize("point", ["commit", "committed"])
-def test_an_interrupt_in_the_moment_of_the_commit_loses_nothing(store: FaultyStore, point: Point) -> None:
+@pytest.mark.parametrize("point", ["begin", "append", "commit", "committed"])
+def test_an_interrupt_while_a_unit_is_written_loses_nothing(store: FaultyStore, point: Point) -> None:
     """It goes on when the commit has come to its end: this process and the store hold the same."""
     session = Session.open(store, "s")
     store.at(point, raising(KeyboardInterrupt()))

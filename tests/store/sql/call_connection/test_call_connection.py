@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from contextvars import copy_context
 from pathlib import Path
 
 import pytest
 
 from handrail.errors import (
+    LeaseLostError,
     ReadOnlyViolation,
     SessionError,
     StoreError,
     StoreUnavailableError,
     TransactionClosedError,
 )
+from handrail.session.persistence.protocol import SessionAppend
 from handrail.store import MemoryStore, Store
+from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
-from tests.store.failing import Stop, failing
+from tests.store.failing import failing
 from tests.store.ledger_stores import running_row
 from tests.store.orders import add, items, with_orders
 from tests.store.session_rows import entries, held
+from tests.store.units import insert
 from tests.wording import Wording
 
 
@@ -39,13 +43,10 @@ def orders(database: Store) -> Store:
 def test_what_a_call_writes_is_kept_with_it(orders: Store, clock: FakeClock) -> None:
     """At one stroke with what else is settled with the call."""
     row, hold = running_row(clock), held(orders, clock)
-    orders.insert(row)
+    insert(orders, row)
 
-    def settle() -> None:
-        orders.replace(row, row._replace(status="unknown"))
-        orders.append(hold, 0, entries(1, 2), None)
-
-    record = Record(orders, settle)
+    settled = EffectChange(row, row._replace(status="unknown"))
+    record = Record(orders, settled, SessionAppend(hold, 0, tuple(entries(1, 2))))
     with call() as transaction:
         transaction.enlist(record)
         add(orders.connection(), "tea")
@@ -67,12 +68,11 @@ def test_what_cannot_be_settled_takes_the_handlers_writes_along(orders: Store, c
     """If another part cannot be written, nothing is: neither the part nor what the handler wrote."""
     row = running_row(clock)
 
-    def settle() -> None:
-        orders.insert(row)
-        raise Stop
-
-    record = Record(orders, settle)
-    with suppress(Stop), call() as transaction:
+    gone = running_row(clock, "gone")
+    record = Record(orders, EffectInsert(row), EffectChange(gone, gone._replace(status="done")))
+    with ExitStack() as blocks:
+        blocks.enter_context(pytest.raises(LeaseLostError))
+        transaction = blocks.enter_context(call())
         transaction.enlist(record)
         add(orders.connection(), "tea")
         transaction.commit()
@@ -88,12 +88,11 @@ def test_settling_is_tried_again_with_the_handlers_writes(orders: Store, clock: 
 
     def settle() -> None:
         attempts.append(1)
-        assert orders.insert(row) is None
         if len(attempts) == 1:
             raise StoreUnavailableError("busy", store=orders.url)
 
     with call() as transaction:
-        transaction.enlist(Record(orders, settle))
+        transaction.enlist(Record(orders, EffectInsert(row), settle=settle))
         add(orders.connection(), "tea")
         transaction.commit()
     assert len(attempts) == 2
@@ -123,19 +122,6 @@ def test_inner_call_may_be_the_first_to_write(orders: Store) -> None:
         add(orders.connection(), "tea")
         outer.commit()
     assert items(orders) == ["tea"]
-
-
-def test_unit_inside_a_call_is_a_savepoint_of_it(orders: Store, clock: FakeClock) -> None:
-    """What somebody writes as a unit while the call runs is kept or undone with the call."""
-    row = running_row(clock)
-    with failing(call()):
-        add(orders.connection(), "tea")
-        with orders.unit():
-            orders.insert(row)
-            with failing(orders.unit()):
-                orders.delete(row)
-        assert orders.connection().execute("SELECT 1").fetchone() == (1,)
-    assert orders.get("s1", row.key) is None
 
 
 def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
@@ -265,7 +251,7 @@ def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClo
     row = running_row(clock)
     undo = {"sqlite": "INSERT OR ROLLBACK INTO orders VALUES (1, 'tea')"}
     kind = orders.url.partition(":")[0]
-    record = Record(orders, lambda: orders.insert(row))
+    record = Record(orders, EffectInsert(row))
     with ExitStack() as blocks:
         blocks.enter_context(pytest.raises(StoreError, match="Its writes are not committed"))
         transaction = blocks.enter_context(call())

@@ -83,7 +83,7 @@ def test_connection_taken_before_an_inner_call_writes_is_the_same(orders: Store)
 def test_call_that_loses_its_connection_is_undone(orders: Store) -> None:
     """Everything is put back, as the call failed; losing the connection is no failure of putting back."""
     with failing(call()) as transaction:
-        record = Record(orders, lambda: None)
+        record = Record(orders)
         transaction.enlist(record)
         add(orders.connection(), "tea")
         lose(orders.connection())
@@ -99,7 +99,7 @@ def test_outer_call_does_not_write_on_after_an_inner_one_has_lost_the_connection
             lose(orders.connection())
         with pytest.raises(StoreError, match="Its writes are not committed"):
             add(orders.connection(), "milk")
-        outer.enlist(Record(orders, lambda: None))
+        outer.enlist(Record(orders))
         with pytest.raises(StoreError, match="Its writes are not committed"):
             outer.commit()
     assert items(orders) == []
@@ -203,7 +203,7 @@ def test_late_statement_takes_nothing_along_from_a_call_that_is_being_settled(or
 
     with call() as transaction:
         connection = orders.connection()
-        transaction.enlist(Record(orders, settle))
+        transaction.enlist(Record(orders, settle=settle))
         add(connection, "tea")
         transaction.commit()
     assert len(refused) == 1

@@ -21,13 +21,15 @@ from handrail.errors import (
 )
 from handrail.session import Session
 from handrail.store import SqliteStore
-from handrail.store.protocol import ClaimOwner
+from handrail.store.protocol import ClaimOwner, EffectInsert
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
+from handrail.transaction import UnitOfWork
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.sqlite_files import CLOCK, NOBODY, edited, filled
+from tests.store.units import append, delete, insert, replace
 from tests.wording import Wording
 
 # ---------------------------------------------------------------------------------------------------------- bad files
@@ -119,7 +121,7 @@ def test_what_cannot_be_written_can_be_read(sealed: str) -> None:
             assert len(list(store.rows())) == 3
             assert list(store.entries("s1")) == entries(1, 5)
             with pytest.raises(StoreReadOnlyError, match="Look at the rights"):
-                store.insert(running_row(CLOCK))
+                insert(store, running_row(CLOCK))
             with pytest.raises(StoreReadOnlyError, match=r"written to|lock"):
                 store.acquire("s1", wait=NOW)
         folder.chmod(0o755)
@@ -178,13 +180,11 @@ def test_full_disk_loses_nothing(tmp_path: Path) -> None:
     filled(path, 3).close()
     driver = SqliteDriver(_Small(path, durability="normal"), clock=CLOCK)
     with SqlStore(driver, clock=CLOCK) as store:
-        with ExitStack() as units:
-            units.enter_context(pytest.raises(StoreUnavailableError, match="full"))
-            units.enter_context(store.unit())
-            for number in range(2000):
-                store.insert(running_row(CLOCK, f"more {number}"))
+        rows = [running_row(CLOCK, f"more {number}") for number in range(2000)]
+        with pytest.raises(StoreUnavailableError, match="full"):
+            store.apply(UnitOfWork(tuple(map(EffectInsert, rows))))
         assert len(list(store.rows())) == 3
-        assert store.insert(running_row(CLOCK, "one more")) is None
+        assert insert(store, running_row(CLOCK, "one more")) is None
 
 
 class _Small(SqliteFile):
@@ -220,18 +220,18 @@ def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: 
         assert (found.status, found.partition, found.key) == ("unknown", "s1", "key 0001")
         assert shown in found.note
         assert found in list(store.rows())
-        assert not store.replace(found._replace(fence=9), found)
-        assert not store.delete(found._replace(effect_id="x"))
+        assert not replace(store, found._replace(fence=9), found)
+        assert not delete(store, found._replace(effect_id="x"))
         good = running_row(CLOCK, "key 0001")
-        assert store.replace(found, good)
+        assert replace(store, found, good)
         assert store.get("s1", "key 0001") == good
-        assert not store.replace(found, good)
+        assert not replace(store, found, good)
     with edited(tmp_path / "other.db", sql, (value,)) as store:
         found = store.get("s1", "key 0001")
         assert found is not None
-        assert store.delete(found)
+        assert delete(store, found)
         assert store.get("s1", "key 0001") is None
-        assert not store.delete(found)
+        assert not delete(store, found)
 
 
 def test_text_that_is_no_text_is_unknown(tmp_path: Path, wording: Wording) -> None:
@@ -273,7 +273,7 @@ def test_text_that_no_database_takes_is_refused(tmp_path: Path) -> None:
             store.find("\ud800")
         hold = held(store, CLOCK)
         with pytest.raises(StoreError, match="surrogates"):
-            store.append(hold, 0, [entries(1, 1)[0]._replace(call_id="\ud800")], None)
+            append(store, hold, 0, [entries(1, 1)[0]._replace(call_id="\ud800")], None)
         row = running_row(CLOCK)._replace(message="\ud800\0", note="\ud800\0ü", owner=ClaimOwner("\0", "\0", "\0"))
-        store.insert(row)
+        insert(store, row)
         assert store.get("s1", row.key) == row._replace(note="?\ufffdü", owner=ClaimOwner(*"\ufffd" * 3))

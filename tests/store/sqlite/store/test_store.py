@@ -18,10 +18,12 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.store import SqliteStore
+from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.calls import call
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, held
-from tests.store.sqlite_files import CLOCK, filled
+from tests.store.sqlite_files import CLOCK, filled, written
+from tests.store.units import append, at_point, insert, record_commit, replace
 from tests.wording import Wording
 
 # ----------------------------------------------------------------------------------------------------- which file it is
@@ -67,16 +69,16 @@ def test_file_that_was_removed_while_open_is_not_written_to(
     files = [path, *(path.with_name(f"desk.db-{what}") for what in ("wal", "shm"))]
     with SqliteStore(path) as store:
         hold = held(store, CLOCK)
-        store.append(hold, 0, entries(1, 1), None)
+        append(store, hold, 0, entries(1, 1), None)
         for file in files:
             file.rename(away / file.name)
         if replaced:
             path.touch()
         uses: list[Callable[[], object]] = [
-            lambda: store.append(hold, 1, entries(2, 2), None),
+            lambda: append(store, hold, 1, entries(2, 2), None),
             lambda: store.check_lock(hold, 1),
-            lambda: store.insert(running_row(CLOCK)),
-            lambda: store.unit().__enter__(),
+            lambda: insert(store, running_row(CLOCK)),
+            lambda: store.apply(UnitOfWork((RecordCommit("j1"),))),
         ]
         for use in uses:
             with pytest.raises(StoreUnavailableError) as raised:
@@ -87,7 +89,7 @@ def test_file_that_was_removed_while_open_is_not_written_to(
         assert str(raised.value) == wording
         for file in files:
             (away / file.name).rename(file)
-        store.append(hold, 1, entries(2, 2), None)
+        append(store, hold, 1, entries(2, 2), None)
         assert list(store.entries("s1")) == entries(1, 2)
 
 
@@ -97,15 +99,15 @@ def test_file_that_was_removed_while_open_is_not_written_to(
 def test_busy_file_is_unavailable(tmp_path: Path) -> None:
     """Whoever has waited long enough is told; nothing has been written."""
     path = tmp_path / "desk.db"
-    with filled(path, 3) as other, SqliteStore(path, busy=timedelta(milliseconds=1)) as store:
-        with other.unit():
+    with filled(path, 3), SqliteStore(path, busy=timedelta(milliseconds=1)) as store:
+        with written(path):
             with pytest.raises(StoreUnavailableError, match="locked") as told:
-                store.insert(running_row(CLOCK))
+                insert(store, running_row(CLOCK))
             assert not told.value.in_doubt
-            with pytest.raises(StoreUnavailableError, match="locked"), store.unit():
-                raise AssertionError
+            with pytest.raises(StoreUnavailableError, match="locked"):
+                record_commit(store, "j1")
             assert len(list(store.rows())) == 3
-        assert store.insert(running_row(CLOCK)) is None
+        assert insert(store, running_row(CLOCK)) is None
 
 
 def test_unit_that_does_not_end_is_told(tmp_path: Path, wording: Wording) -> None:
@@ -115,13 +117,16 @@ def test_unit_that_does_not_end_is_told(tmp_path: Path, wording: Wording) -> Non
 
         def write() -> None:
             with pytest.raises(StoreUnavailableError) as told:
-                store.insert(running_row(CLOCK))
+                insert(store, running_row(CLOCK))
             done.append(told.value)
 
-        with store.unit():
+        def write_beside() -> None:
             thread = threading.Thread(target=write)
             thread.start()
             thread.join()
+
+        with at_point("unit-before-commit", write_beside):
+            record_commit(store, "j1")
     assert str(done[0]) == wording
 
 
@@ -129,13 +134,13 @@ def test_call_that_writes_keeps_the_file_to_itself(tmp_path: Path, wording: Word
     """What else the call would write is refused at once; only its signs of life go along with it."""
     row = running_row(CLOCK)
     with SqliteStore(tmp_path / "desk.db", clock=CLOCK) as store:
-        store.insert(row)
+        insert(store, row)
         with call() as transaction:
             store.connection().execute("CREATE TABLE orders (id INTEGER)")
             later = row._replace(lease_until=CLOCK.now() + timedelta(hours=1))
-            assert store.replace(row, later)
+            assert replace(store, row, later)
             with pytest.raises(StoreUnavailableError) as raised:
-                store.insert(running_row(CLOCK, "nested"))
+                insert(store, running_row(CLOCK, "nested"))
             assert str(raised.value) == wording
             transaction.commit()
         assert store.get("s1", row.key) == later
@@ -200,9 +205,9 @@ def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path, wording: Wordin
         lock.unlink()
         taken = other.acquire("s1", wait=NOW)
         with pytest.raises(SessionLostError) as raised:
-            store.append(hold, 0, entries(1, 1), None)
+            append(store, hold, 0, entries(1, 1), None)
         assert str(raised.value) == wording
         store.release(hold)
-        other.append(taken, 0, entries(1, 1), None)
+        append(other, taken, 0, entries(1, 1), None)
         other.release(taken)
     assert list((tmp_path / "desk.db-holds").iterdir()) == []

@@ -1,0 +1,119 @@
+"""How the writes of a unit of work become statements: each row is compared by the statement that changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from handrail.crash_points import reached
+from handrail.session.persistence.protocol import SessionAppend
+from handrail.store import session_locks
+from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, RefusedWrite, Testimony
+from handrail.store.sql import statements
+from handrail.store.sql.driver import DriverConnection, StatementExecutor, StatementParameters
+from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns, effect_of, testimony_columns
+from handrail.transaction import RecordCommit
+
+_ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
+
+Execute: TypeAlias = Callable[[str, StatementParameters], int]
+"""Executes a statement that writes; returns how many rows it has changed."""
+
+
+class RefusedError(Exception):
+    """A write of a unit was refused, so its transaction is undone. Never leaves the store.
+
+    Attributes:
+        refused: which write, and what stands there.
+    """
+
+    def __init__(self, refused: RefusedWrite) -> None:
+        super().__init__()
+        self.refused = refused
+
+
+def write_with(link: DriverConnection, write: object) -> None:
+    """Write one part of a unit, in the transaction that is open on a connection.
+
+    Raises:
+        RefusedError: a row is not the one seen.
+        SessionLostError: the session has passed to another process.
+        SessionError: entries do not follow the newest one.
+        StoreError: the statement has failed.
+    """
+    match write:
+        case EffectInsert() | EffectChange():
+            refused = insert_row(link, write) if isinstance(write, EffectInsert) else _change_row(link, write)
+            if refused is not None:
+                raise RefusedError(refused)
+            reached("unit-ledger-written")
+        case Testimony():
+            if not link.execute(statements.INSERT_TESTIMONY, testimony_columns(write)):
+                raise RefusedError(RefusedWrite(write))
+            reached("unit-testimony-written")
+        case SessionAppend():
+            _append(link, write)
+            reached("unit-session-written")
+        case RecordCommit(journal_id):
+            link.execute(statements.INSERT_DECISION, (journal_id,))
+        case _:  # the connection of the call, whose transaction this is
+            pass
+
+
+def insert_row(executor: StatementExecutor, insert: EffectInsert) -> RefusedWrite | None:
+    """Add a row, if its key has none."""
+    columns = effect_columns(insert.row)
+    while not executor.execute(statements.INSERT_EFFECT, columns):
+        standing = _standing(executor, insert.row)
+        # It may have been removed since; then the key is free again.
+        if standing is not None:
+            return RefusedWrite(insert, standing)
+    return None
+
+
+def keeps_testimony(change: EffectChange) -> bool:
+    """Whether a change leaves the testimony about the effect as it is, so that it is one statement."""
+    return change.row is not None and change.row.effect_id == change.seen.effect_id
+
+
+def replace_row(execute: Execute, change: EffectChange, executor: StatementExecutor) -> RefusedWrite | None:
+    """Put a row in the place of the one seen, if that is still there; or remove that, if no row takes its place."""
+    seen, row = change
+    identity = (seen.partition, seen.key)
+    compared = (seen.effect_id, seen.fence, seen.status)
+    values: tuple[object, ...] = () if row is None else effect_columns(row)[2:]
+    if execute(statements.DELETE_EFFECT if row is None else statements.REPLACE_EFFECT, (*values, *identity, *compared)):
+        return None
+    standing = _standing(executor, seen)
+    # A row that could not be read is shown with another status than it has, so it is compared as it is shown.
+    is_shown = standing is not None and (standing.effect_id, standing.fence, standing.status) == compared
+    unread = statements.DELETE_READ_EFFECT if row is None else statements.REPLACE_READ_EFFECT
+    if seen.status == "unknown" and is_shown and execute(unread, (*values, *identity)):
+        return None
+    return RefusedWrite(change, standing)
+
+
+def _change_row(link: DriverConnection, change: EffectChange) -> RefusedWrite | None:
+    refused = replace_row(link.execute, change, link)
+    if refused is None and not keeps_testimony(change):
+        # On PostgreSQL testimony that another transaction is adding meanwhile is not seen. It stays, and is never
+        # read: testimony is looked up by the id in the row of its effect.
+        link.execute(statements.DELETE_TESTIMONY, (change.seen.effect_id,))
+    return refused
+
+
+def _append(link: DriverConnection, append: SessionAppend) -> None:
+    lock, head, entries, checkpoint = append
+    session_id = lock.session_id
+    newest = session_locks.newest_number(session_id, head, entries)
+    added = [(session_id, *entry) for entry in entries]
+    if not link.insert_if(statements.SET_HEAD, (newest, session_id, head, lock.token), _ENTRIES, added):
+        found = link.query(statements.GET_HOLDER, (session_id,))
+        raise session_locks.session_lost(lock, head, (found[0][0], found[0][1]) if found else None)
+    if checkpoint is not None:
+        link.execute(statements.INSERT_CHECKPOINT, (session_id, *checkpoint))
+
+
+def _standing(executor: StatementExecutor, row: EffectRow) -> EffectRow | None:
+    found = executor.query(statements.GET_EFFECT, (row.partition, row.key))
+    return effect_of(found[0]) if found else None
