@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,7 @@ def test_one_of_many_threads_testifies(store: LedgerStore, clock: FakeClock) -> 
     """Of all that testify under one fencing token at once, one does."""
     with ThreadPoolExecutor(8) as pool:
         first = list(
-            pool.map(
-                lambda each: give_testimony(store, each), [said(clock, message=str(number)) for number in range(8)]
-            )
+            pool.map(partial(give_testimony, store), [said(clock, message=str(number)) for number in range(8)])
         )
     assert first.count(True) == 1
     assert store.testimony(EFFECT) == (said(clock, message=str(first.index(True))),)
