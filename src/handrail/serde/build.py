@@ -97,11 +97,13 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
         SchemaError: the type cannot be closed, or JSON cannot give it back; `path` says where in it.
     """
     _check_root(kind, mode)
+    # Before pydantic sees the type: it would take much of what is refused here.
     found = accept_type(kind)
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
+        # After the schema: a constraint that pydantic left in it is reported as such, with its own words.
         check_applicable(kind, cast("Core", adapter.made.core_schema))
         _check_parts(kind, cast("Core", adapter.made.core_schema), mode)
     except SchemaError:
@@ -111,6 +113,7 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     return Built(
         kind=kind,
         adapter=adapter,
+        # Only in the schema by which faults are explained; the model gets `shown`, which is made before.
         parsed={**parsed, MEMBERS: _member_schemas(cast("Core", adapter.made.core_schema))},
         shown=to_json(shown),
         untyped=leaves_untyped(parsed),
@@ -252,6 +255,7 @@ def _refuse_root(kind: object, wanted: str, cure: str) -> None:
 
 
 def _shapes(kind: object, found: Sequence[AcceptedType]) -> Shapes | None:
+    # The first that was found is the outermost; it is not `kind` where that is a collection or a union of dataclasses.
     if not found or found[0].cls is not _class_of(kind) or not found[0].hints:
         return None
     names, options = zip(*((name, _scalars(hint)) for name, hint in found[0].hints.items()), strict=True)

@@ -71,6 +71,7 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
             part = {**part, "keys_schema": was["keys_schema"]}  # keys are texts
         if was["type"] == "tagged-union" and ALL_MEMBERS in was["choices"]:
             return {**part, "discriminator": _all_for_other_tags(was["discriminator"])}
+        # What a function has made is not JSON, so that there is no tag in it.
         if made or was["type"] in _SURROUNDING:
             return part
         inner = _read_as(was, definitions)
@@ -82,6 +83,7 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
             names = (*names, *names_of(inner, definitions), _READ_AS_LISTS)
         readers = dict.fromkeys(names, part)
         for name, choice in _former_items(was, definitions):
+            # The present names come first: a former one must not take the place of a name that is written today.
             readers.setdefault(name, _holding(part, rebuilt(choice, change)))
         boxes = {name: boxed_value(name, [cast("Core", without_name(each))], config) for name, each in readers.items()}
         untagged = cast("Core", without_name(part))
@@ -119,6 +121,7 @@ def _all_for_other_tags(label_of: Callable[[object], str]) -> Callable[[object],
 
     def label(value: object) -> str:
         found, name = label_of(value), name_in(value)
+        # A tag of a former member: one of the members that are left may read it.
         return ALL_MEMBERS if name and found != name else found
 
     return label

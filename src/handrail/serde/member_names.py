@@ -61,6 +61,7 @@ def exact_class(view: Core) -> type[Any] | None:
     cls = class_of(view)
     if cls is None or not issubclass(cls, PurePath):
         return cls
+    # A value of `Path` is a `PosixPath` or a `WindowsPath`.
     made: type[PurePath] = type(cls())
     return made
 
@@ -98,6 +99,7 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
     short = stable or _name(view, cls)
     placed = stable or _placed(cls) or short
     own = (cls,) if cls is not None and "cls" in view else ()
+    # A type that holds itself would be written out without end.
     is_known = any(view is each for each in above)
     inner = [] if is_known else [spelling(part, definitions, (*above, view)) for part in parts_in(view)]
     classes = (*own, *(each for one in inner for each in one.classes))
@@ -163,11 +165,13 @@ def _names_of(core: Core, definitions: Mapping[str, Core], *, within: bool = Fal
     """The names with what the type holds, but not with what that holds."""
     view = python_view(core, definitions)
     if view["type"] == "literal":
+        # Sorted, because the order of a set differs between processes, and the name is stored.
         return (*sorted(kinds_of(view))[:1], _literal(view))
     cls = class_of(view)
     name, placed = _name(view, cls), _placed(cls)
     stable = _stable_name(cls)
     held = [] if within else [_names_of(part, definitions, within=True) for part in _held(view)]
+    # Once with the first name of each part and once with the last: the last has its module, if there is one.
     full = [f"{name}[{', '.join(names[at] for names in held)}]" for at in (0, -1)] if held else []
     named = (*([stable] if stable else []), name, *full, *([placed] if placed else []))
     return tuple(dict.fromkeys(named))

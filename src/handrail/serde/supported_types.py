@@ -110,6 +110,7 @@ class _Walk:
         self._seen: list[object] = []
 
     def visit(self, kind: object, path: str, depth: int = 0) -> None:
+        # A generic type that holds itself with ever larger arguments, `Node[list[T]]`, is new at every level.
         if depth > _DEEPEST:
             unsupported_field(
                 kind,
@@ -118,6 +119,7 @@ class _Walk:
                 "let a recursive type refer to itself as it is",
             )
         inner = _without_options(kind, path)
+        # An alias may hold itself without a dataclass between.
         if inner is not kind and not self._is_new(kind):
             return
         if is_union(inner):
@@ -129,6 +131,7 @@ class _Walk:
             self._class(cls, inner, path, depth + 1)
 
     def _is_new(self, kind: object) -> bool:
+        # A list, because an annotation may hold options that have no hash.
         if kind in self._seen:
             return False
         self._seen.append(kind)
@@ -199,6 +202,7 @@ def _check_enum(cls: type[enum.Enum], path: str) -> None:
     if not len(cls):
         unsupported_field(cls, path, f"{cls.__name__} has no members, so that no value fits", "give it members")
     for member in cls:
+        # Exact types: a `bool`, or a subclass, would come back as a value that is not that of the member.
         if type(member.value) not in {str, int, float}:
             unsupported_field(
                 cls,
@@ -234,6 +238,7 @@ def _check_item(kind: object, path: str) -> None:
 
 def _lacks_hash(cls: type[Any]) -> bool:
     """Whether values of a class have no hash, or are read as values of such a class."""
+    # `Sequence` and its like have the hash of `object`, but are read as a list, which has none.
     return cls.__hash__ is None or issubclass(cls, Sequence | Mapping | AbstractSet)
 
 
@@ -284,6 +289,7 @@ def check_options(options: Iterable[object], kind: object, path: str) -> None:
 
 
 def _refuse_init_only(cls: type[Any], path: str) -> None:
+    # Not `fields(cls)`, which leaves an InitVar out.
     for name, field in cls.__dataclass_fields__.items():
         if isinstance(field.type, InitVar) or (isinstance(field.type, str) and "InitVar" in field.type):
             unsupported_field(
@@ -296,6 +302,7 @@ def _refuse_init_only(cls: type[Any], path: str) -> None:
 
 def _owner(cls: type[Any], field: Field[Any]) -> type[Any]:
     """The class that wrote the field: its module gives the annotation its names, its variables their meaning."""
+    # A subclass holds the very same `Field` object as the base, so that the topmost class with it has written it.
     return next(base for base in reversed(cls.__mro__) if _fields_of(base).get(field.name) is field)
 
 
@@ -304,8 +311,10 @@ def _fields_of(cls: type[Any]) -> Mapping[str, Field[Any]]:
 
 
 def _resolved(field: Field[Any], owner: type[Any], path: str) -> object:
+    # The class names itself where its module does not: in a function, or while the module is still being imported.
     names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     module = sys.modules.get(owner.__module__)
+    # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
     holder = type("Holder", (), {"__annotations__": {field.name: field.type}})
     try:
         return get_type_hints(holder, vars(module) if module else {}, names, include_extras=True)[field.name]
@@ -347,6 +356,7 @@ def _check_renaming(options: Mapping[Any, object], kind: object, path: str) -> N
 
 def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object
     """Why `default` cannot be what the field holds, or nothing; a contradiction here would reach the model's schema."""
+    # The commonest defaults, for which no adapter has to be made.
     if type(default) is hint and any(hint is scalar for scalar in (str, int, bool)):
         return ""
     if default is None and NoneType in (hint, *get_args(hint)):
@@ -357,6 +367,7 @@ def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
         return ""  # the type itself is at fault, and building the whole reports it
     try:
         adapter.validator.validate_python(default, strict=True)
+        # A default is published in the schema, so it has to be JSON that others can read: NaN is not.
         from_json(adapter.serializer.to_json(default, warnings="error"), allow_inf_nan=False)
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)[0]["msg"]
