@@ -97,12 +97,15 @@ def _misfits(part: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str,
     """The constraints of a part that cannot be applied, each with a value that it cannot be applied to."""
     if part["type"] == "function-after" and isinstance(apply := part["function"]["function"], partial):
         if getattr(apply.func, "__module__", None) == _OF_CONSTRAINTS and apply.keywords:
+            # pydantic's functions for bounds take the value and one keyword, which is called as the constraint is.
             word = next(iter(apply.keywords))
             yield from (
                 (word, value) for value in _values(part["schema"], definitions) if not _takes(apply, word, value)
             )
     elif part["type"] == "chain":
         first, *steps = part["steps"]
+        # pydantic puts the constraints of texts behind the type as steps, and each of them refuses what is not a
+        # string.
         words = [word for step in steps if _is_of_text(step) for word in _TEXT_WORDS if word in step["schema"]]
         for value in _values(first, definitions):
             if words and not isinstance(value, str):
@@ -158,6 +161,7 @@ def _parsed(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
     # A function of the program would be called when the type is built, with values that nobody has sent.
     if not all(map(_is_of_pydantic, _functions_in(core, definitions, set()))):
         return
+    # With the shared parts, because a part alone may refer to them.
     whole = {"type": "definitions", "schema": core, "definitions": list(definitions.values())} if definitions else core
     try:
         validator = SchemaValidator(cast("CoreSchema", whole))

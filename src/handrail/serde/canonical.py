@@ -188,6 +188,7 @@ def _datetime(value: datetime, at: At) -> str:
     if value.tzinfo is None:
         return value.isoformat()
     try:
+        # Equal moments in different zones are equal in Python, so that they need one text.
         return value.astimezone(UTC).isoformat()
     except OverflowError:
         _refuse(at, f"{value.isoformat()} lies outside the years 1 to 9999 in UTC")
@@ -289,6 +290,7 @@ def _key(key: object, at: At) -> str:
 
 def _other(value: object, at: At) -> object:
     """What pydantic has a form for: paths, addresses, URLs, secrets."""
+    # By default pydantic writes asterisks for it below, which hide it.
     if is_secret_value(value) and _root(at).secrets:
         return _plain(value.get_secret_value(), at)
     try:
@@ -327,6 +329,7 @@ _WRITERS: Final[dict[type[Any], Callable[[Any, At], object]]] = {
 @lru_cache(maxsize=1024)
 def _compared(cls: type[Any]) -> tuple[tuple[str, ...], Mapping[str, Tagger]]:
     """The fields that take part in equality, and what tags those that hold ambiguous unions."""
+    # Kept by class: this is asked for every value that is hashed, and `fields` builds its tuple anew each time.
     return tuple(field.name for field in fields(cls) if field.compare), taggers_of(cls)
 
 

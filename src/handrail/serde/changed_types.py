@@ -69,6 +69,7 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
     def change(part: Core, *, was: Core, made: bool) -> Core:
         if was["type"] in _MAPPINGS and "keys_schema" in was:
             part = {**part, "keys_schema": was["keys_schema"]}  # keys are texts
+        # This union reads the tags that are written today; of one that it does not know the members decide.
         if was["type"] == "tagged-union" and ALL_MEMBERS in was["choices"]:
             return {**part, "discriminator": _all_for_other_tags(was["discriminator"])}
         # What a function has made is not JSON, so that there is no tag in it.
@@ -129,6 +130,7 @@ def _all_for_other_tags(label_of: Callable[[object], str]) -> Callable[[object],
 
 def _former_items(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
     """What a collection was called when its items were of one member of their union, and that member."""
+    # A tag of `list[A]` was written while the items were of one class, which are of `A | B` now.
     held = core.get("items_schema", core.get("values_schema"))
     if core["type"] == "tuple" and "variadic_item_index" in core and len(core["items_schema"]) == 1:
         held = core["items_schema"][0]
@@ -150,6 +152,7 @@ def _holding(collection: Core, items: Core) -> Core:
 def _choices(core: Core, definitions: Mapping[str, Core]) -> list[Core]:
     """The members of a union, which may be one that is stored with tags; none of any other type."""
     view = python_view(core, definitions)
+    # All members of a union that is read with tags stand in the choice that is read without one.
     if view["type"] == "tagged-union" and ALL_MEMBERS in view["choices"]:
         return _choices(view["choices"][ALL_MEMBERS], definitions)
     return choices_of(view) if view["type"] == "union" else []

@@ -135,6 +135,7 @@ def option_fault(option: object, hint: object) -> ConstraintFault | None:
         return fault
     if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC:
         return _read_fault(option, hint)
+    # An object of another library: only a word that hardly means anything else is taken for a constraint.
     words = [word for word in sorted(WORDS - _TOO_COMMON) if _is_value(getattr(option, word, None))]
     # An object with this hook tells pydantic itself what it means, whatever else its attributes are called.
     is_read = hasattr(option, "__get_pydantic_core_schema__") or not words
@@ -193,6 +194,7 @@ def _words_of(option: object) -> Iterator[tuple[str, object]]:
 def _leave_a_value(word: str, least: Any, other: str, most: Any, *, is_whole: bool) -> bool:  # noqa: ANN401 - of any type
     try:
         if is_whole:
+            # Whole bounds are made inclusive, so that one comparison serves for all four pairs of bounds.
             least, most = least + (word in _OPEN), most - (other in _OPEN)
             return bool(math.ceil(least) <= math.floor(most))
         return bool(least < most or (least == most and not {word, other} & _OPEN))
@@ -217,6 +219,7 @@ def _read_fault(option: object, hint: object) -> ConstraintFault | None:
 def _beaten_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault | None:
     """What is wrong with a constraint beside another of the same word; pydantic takes that of the annotation."""
     options = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    # Sorted, so that the same fault is reported in every process.
     for word in sorted(ACTING & metadata.keys()):
         for part in (part for option in options for part in _parts(option)):
             other = getattr(part, word, None)
@@ -238,6 +241,7 @@ def _value_fault(words: Mapping[Any, object], hint: object) -> ConstraintFault |
         value = words.get(word)
         if isinstance(value, str) and _is_number(hint):
             return f"its {word} is the text {value!r}, and this is a number", "write a number"
+        # Each comparison with NaN is false.
         if isinstance(value, float | Decimal) and math.isnan(value):
             return f"its {word} is {value!r}, so that no value can meet it", "write a number"
     return _count_fault(words) or _multiple_fault(words.get("multiple_of")) or _pattern_fault(words.get("pattern"))
@@ -267,6 +271,8 @@ def _pattern_fault(value: object) -> ConstraintFault | None:
     if isinstance(value, re.Pattern):
         pattern = cast("re.Pattern[str]", cast("object", value))
         plain = re.compile(pattern.pattern)
+        # A schema holds the text of the pattern only, so that the model would be told another rule than the one that
+        # holds.
         if plain.flags != pattern.flags:
             return (
                 "the flags of its pattern are not in the schema",
@@ -294,6 +300,7 @@ def _is_number(hint: object) -> bool:
         return _is_number(get_args(hint)[0])
     if origin in {Union, UnionType}:
         return any(map(_is_number, get_args(hint)))
+    # Not `Decimal`: pydantic reads a bound of a decimal that is text as the number that it says.
     return hint is int or hint is float
 
 

@@ -47,6 +47,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
     try:
         return document_text(path, file=file, what=what, refusal=refusal, suffix=suffix)
     except FileNotFoundError as error:
+        # `stat` follows links, so that the missing file may be what a link leads to.
         if path.is_symlink():
             raise refusal("this is a link that leads nowhere; fix or remove it", file=file) from error
         near = did_you_mean(path, suffix=suffix)
@@ -139,6 +140,7 @@ class DocumentReader:
             self.fail(tree, f"{what} is a mapping, 'key: value'")
         entries: dict[str, YamlNode] = {}
         for key_tree, value in tree.entries:
+            # A key that is at fault does not end the reading of the mapping, where faults are gathered.
             key = self.attempt(key_tree, self.text)
             if key is None:
                 continue

@@ -89,6 +89,7 @@ def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: SchemaMode) ->
         SchemaError: an object in it takes unknown fields, or a constraint stands on a type that it cannot constrain.
     """
     schema = inlined(adapter.json_schema(schema_generator=_Terse, mode=mode))
+    # In what the model will see: an annotation does not show what pydantic has made of a constraint.
     for path, node in _nodes(schema, schema, "$", set()):
         _check(node, path, kind)
     return schema
@@ -172,6 +173,7 @@ class _Terse(GenerateJsonSchema):
         whole = super().generate(schema, mode)
         for definition in whole.get("$defs", {}).values():
             if "enum" in definition:
+                # The name of the definition says the same.
                 definition.pop("title", None)
         return whole
 
@@ -209,6 +211,7 @@ class _Terse(GenerateJsonSchema):
         while "$ref" in keys:  # a key that an alias names
             keys = self.get_schema_from_definitions(keys["$ref"]) or {}
         pattern = next((option["pattern"] for option in (keys, *keys.get("anyOf", ())) if "pattern" in option), None)
+        # The form of a number or boolean in a key comes first: the patterns of keys are those of strings.
         pattern = KEY_FORMS.get(keys.get("type", ""), pattern)
         if pattern is None:
             return node

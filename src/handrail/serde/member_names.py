@@ -98,6 +98,7 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
     stable = _stable_name(cls)
     short = stable or _name(view, cls)
     placed = stable or _placed(cls) or short
+    # Only classes of which the program may have two with one name; those of Python's own types are not in the view.
     own = (cls,) if cls is not None and "cls" in view else ()
     # A type that holds itself would be written out without end.
     is_known = any(view is each for each in above)
@@ -113,6 +114,7 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
 
 def is_labelled(core: Core, definitions: Mapping[str, Core]) -> bool:
     """Whether a member is called by its label in the location of a fault; pydantic calls others as Python does."""
+    # Not `python_view`: pydantic makes its own label of the outermost part, such as the function that checks a value.
     return referred(core, definitions)["type"] not in _NAMED
 
 
@@ -141,6 +143,7 @@ def _name(view: Core, cls: type[Any] | None) -> str:
 
 
 def _placed(cls: type[Any] | None) -> str | None:
+    # A built-in class has one name everywhere, and a module would only make it longer.
     if cls is None or cls.__module__ == "builtins":
         return None
     return _name_before(cls) or f"{cls.__module__}:{cls.__qualname__}"

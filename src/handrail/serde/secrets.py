@@ -290,6 +290,7 @@ def _holds_secret(kind: object, aliases: tuple[object, ...]) -> bool:
     if kind is _UNKNOWN:
         return True
     cls = _class_of(kind)
+    # A dataclass is masked field by field, so that one secret in it does not hide the rest.
     if cls is None or is_dataclass(cls):
         return False
     return _is_secret_class(cls) or any(_is_secret_type(argument, aliases) for argument in _arguments(kind))
@@ -307,6 +308,7 @@ def _class_of(kind: object) -> type[Any] | None:
 
 
 def _is_secret_class(cls: type[Any]) -> bool:
+    # A subclass that the program defines is a secret too.
     return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)
 
 

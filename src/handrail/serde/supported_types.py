@@ -141,6 +141,7 @@ class _Walk:
         args = get_args(kind)
         _check_class(cls, kind, path)
         if is_dataclass(cls):
+            # By the type with its arguments: `Page[A]` and `Page[B]` have fields of different types.
             if self._is_new(kind):
                 hints = field_types(cls, args, path)
                 self.found.append(AcceptedType(cls, path, hints))
@@ -151,6 +152,7 @@ class _Walk:
                 _without_options(args[0], f"{path}.*")
                 _check_key(args[0], path)
                 self.visit(args[-1], f"{path}.*", depth)
+        # Before `Collection`, which a tuple is too: each position has a type of its own.
         elif issubclass(cls, tuple) and args[-1:] != (...,):
             for position, arg in enumerate(args):
                 self.visit(arg, f"{path}[{position}]", depth)
@@ -178,6 +180,8 @@ def _check_class(cls: type[Any], kind: object, path: str) -> None:
         unsupported_field(kind, path, f"{name} is a TypedDict", plain)
     if hasattr(cls, "_fields") and issubclass(cls, tuple):
         unsupported_field(kind, path, f"{name} is a NamedTuple", plain)
+    # A pydantic dataclass has these, and so has a plain one with `__pydantic_config__`: the alias of `closed_adapter`
+    # does not reach into them.
     if any(hasattr(cls, own) for own in ("__pydantic_config__", "__pydantic_validator__")):
         unsupported_field(kind, path, f"{name} carries a pydantic configuration of its own", plain)
     if issubclass(cls, enum.Enum):
@@ -342,6 +346,7 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
         unsupported_field(
             hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})"
         )
+    # A default factory is not called here: it may do anything, and its value is not in the schema.
     if field.default is not MISSING and (fault := _default_fault(field.default, hint)):
         unsupported_field(
             hint, path, f"its default does not fit {type_name(hint)} ({fault})", "change the default or the type"

@@ -80,7 +80,7 @@ class BoundedCache(Generic[V]):
         """The value of `key`; `make` makes it if it is not there. It is not kept if the key cannot be hashed."""
         try:
             value = self._values.get(key)
-        # Read without the lock: a `get` of a dict is atomic, and only a type that is new waits for another one.
+        # Read without the lock: a `get` of a dict is atomic, and only a key that is new waits for another one.
         except TypeError:  # a part of the type cannot be hashed
             return make()
         if value is not None:

@@ -112,6 +112,7 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
         DocumentError: it is not YAML, or more than is read here; made by `refusal`.
     """
     place = _Place(name, first_line, refusal)
+    # Before ruamel.yaml, whose error for such a character has a position, and neither a line nor a mark.
     unprintable = first_unprintable(text)
     if unprintable is not None:
         line, column, words = unprintable
@@ -173,6 +174,7 @@ def _problem(text: str, error: Any, mark: Any) -> str:  # noqa: ANN401 - as in `
     words = [str(error.problem or error.context)]
     if words[0] == _COLON:
         words.append("text that holds ': ' is put in quotes")
+    # ruamel.yaml does not say that the key is too long: to it the colon is then out of place.
     if text[mark.index : mark.index + 1] == ":" and mark.column > _LONGEST_KEY:
         words.append(f"a key has at most {_LONGEST_KEY} characters, unless it is written after '? '")
     return "; ".join(words)
@@ -317,6 +319,7 @@ def _joined(text: str) -> str:
     if not _SURROGATE.search(text):
         return text
     try:
+        # In UTF-16 a pair is one character, and a lone surrogate is the only thing that cannot be decoded.
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise ValueError("this text holds half a character, a lone surrogate; write the whole one") from None
