@@ -158,7 +158,7 @@ def _values(core: Core, definitions: Mapping[str, Core]) -> list[object]:
 
 def _parsed(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
     """What a part of a type of pydantic's own makes of some JSON; none if a function of the program is in it."""
-    # A function of the program would be called when the type is built, with values that nobody has sent.
+    # A function of the program would be called when the type is built, with values that no model has sent.
     if not all(map(_is_of_pydantic, _functions_in(core, definitions, set()))):
         return
     # With the shared parts, because a part alone may refer to them.

@@ -137,7 +137,7 @@ def option_fault(option: object, hint: object) -> ConstraintFault | None:
         return _read_fault(option, hint)
     # An object of another library: only a word that hardly means anything else is taken for a constraint.
     words = [word for word in sorted(WORDS - _TOO_COMMON) if _is_value(getattr(option, word, None))]
-    # An object with this hook tells pydantic itself what it means, whatever else its attributes are called.
+    # With this hook an object defines its own core schema, whatever else its attributes are called.
     is_read = hasattr(option, "__get_pydantic_core_schema__") or not words
     return None if is_read else _misplaced(f"the {words[0]} of {type(option).__name__}", words[0])
 
@@ -271,8 +271,7 @@ def _pattern_fault(value: object) -> ConstraintFault | None:
     if isinstance(value, re.Pattern):
         pattern = cast("re.Pattern[str]", cast("object", value))
         plain = re.compile(pattern.pattern)
-        # A schema holds the text of the pattern only, so that the model would be told another rule than the one that
-        # holds.
+        # A schema holds only the text of the pattern: the model would read another rule than the one that holds.
         if plain.flags != pattern.flags:
             return (
                 "the flags of its pattern are not in the schema",

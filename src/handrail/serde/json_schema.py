@@ -280,7 +280,7 @@ def _check(node: Node, path: str, kind: object) -> None:
         )
     for constraint, types in _MADE_FOR.items():
         # pydantic writes a constraint beside a type that it cannot constrain, and the model would read a rule that
-        # nobody enforces.
+        # no check enforces.
         if constraint in node and node.get("type") not in types:
             raise SchemaError(
                 f"{path}: the constraint {constraint} does not fit the type it stands on; put it on a number or a "

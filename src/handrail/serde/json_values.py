@@ -141,7 +141,7 @@ def json_syntax_fault(reason: str, data: Text) -> str:
     where = detail[detail.rfind(" at line ") :]
     if not data.strip():
         return "empty; send a JSON object, {} if there is nothing to say"
-    # The parser has one error for all that is not JSON, so that its text has to tell them apart.
+    # The parser has one error for all that is not JSON, so that the cause is found in its text.
     if "recursion limit" in detail:
         return f"nested too deeply{where}: the limit is a depth of {MAX_JSON_DEPTH} levels; send a flatter value"
     if "number out of range" in detail:

@@ -143,7 +143,7 @@ class _Search:
 
     def _objects(self, one: Side, other: Side, same_class: bool) -> bool:  # noqa: FBT001 - handed on
         needed = {*_needed(one), *_needed(other)}
-        # A field that each object of one side has, and no object of the other may have, tells the two apart.
+        # A field that each object of one side has, and no object of the other may have, distinguishes the two.
         if not all(_has(side.node, name) for side in (one, other) for name in needed):
             return False
         fields = [(_field(one.node, name), _field(other.node, name)) for name in needed]

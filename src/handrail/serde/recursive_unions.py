@@ -179,7 +179,7 @@ def _candidates(options: Sequence[_Option], definitions: Mapping[str, Core]) -> 
     if any(each is None and one.kind in {"object", "any"} for each, one in zip(found, options, strict=True)):
         return []
     candidates = [each for each in found if each is not None]
-    # Labels are the keys of the tagged union, so that two classes of one name cannot be told apart here.
+    # Labels are the keys of the tagged union, so that two classes of one name cannot be distinguished here.
     return candidates if 1 < len(candidates) == len({one.label for one in candidates}) else []
 
 

@@ -355,7 +355,7 @@ class _Schemas:
         """The nodes that a place refers to or is made of, each once."""
         if not is_object(place) or id(place) in seen:
             return
-        # By identity: the nodes are parts of one schema, which outlives the walk, and they have no hash.
+        # By identity: the nodes are parts of one schema, which is there during the whole walk, and they have no hash.
         seen.add(id(place))
         yield place
         if isinstance(reference := place.get("$ref"), str):

@@ -109,7 +109,7 @@ def _changing(
         if was["type"] != "union":
             return part
         # Read and write must come to the same decision, so it is made once.
-        # `core` is rebuilt twice, for reading and for writing, and outlives the ids of its parts.
+        # `core` is rebuilt twice, for reading and for writing. It is held meanwhile, so that the ids are valid.
         if id(was) not in found:
             found[id(was)] = ambiguous(was, definitions, config)
         members = found[id(was)]

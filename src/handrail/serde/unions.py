@@ -213,7 +213,7 @@ def union_members(union: Core, definitions: Mapping[str, Core], config: CoreConf
             # The shortest name that no other of these members may be called by.
             name = next((each for each in names[position] if each not in others), names[position][-1])
         cls = classes[position]
-        # Two members of one class are not told apart by it: their values are tried instead.
+        # The class does not distinguish two members of one class: their values are tried instead.
         members.append(Member(choice, name, names[position], cls if classes.count(cls) == 1 else None))
     return UnionMembers(members, definitions, config)
 
