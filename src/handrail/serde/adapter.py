@@ -184,6 +184,7 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     made = TypeAdapter[Any](_named("Closed", kind), config=config)
     core = cast("Core", made.core_schema)
     agreed = agreeing(core, core_config(recheck=recheck), published=published)
+    # A core schema compares by what it holds, so that a part which was rebuilt without a change is equal.
     # The one that pydantic has made serves where nothing differs, because making another takes milliseconds.
     validator = (
         made.validator if agreed == core else SchemaValidator(cast("CoreSchema", agreed), core_config(recheck=recheck))
@@ -263,6 +264,8 @@ def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[C
     if kind == "enum" and not _is_read_as_published(core, published=published):
         choices = {_typed(each.value): each for each in core["members"]}
         from_choice = _from_choice(core, "enum", choices, published=published)
+        # Behind the function, a step that takes anything: the match is then less exact than that of a string or a
+        # number.
         return [core_schema.chain_schema([from_choice, core_schema.any_schema()])]
     if kind in _MAPPINGS and _may_fall_together(core.get("keys_schema")):
         return [_with_distinct_keys(core, config)]
@@ -328,6 +331,7 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
             does_fit = fits(value)
             if not does_fit and not is_explained(value):
                 raise PydanticCustomError("form", fault)
+            # Before the form is refused: the fault that pydantic finds says more than that the form is another one.
             made = read(value, strict=True)
             if not does_fit:
                 raise PydanticCustomError("form", fault)
@@ -362,6 +366,7 @@ def _from_choice(
     expected = " or ".join(json.dumps(value) for _, value in choices)
 
     def parsed(value: object) -> object:
+        # A function of the program before this step may have made the member already.
         if isinstance(value, Enum):
             value = value.value
         if not (is_whole and type(value) is float):
@@ -388,6 +393,8 @@ def _forms(value: object) -> tuple[tuple[type[Any], object], ...]:
 # --------------------------------------------------------------------------------------------------------------- keys
 
 
+# Without `==` and hash of its own: two keys that mean the same both stay in the mapping that pydantic fills, until
+# `_distinct` compares them.
 class _Key:
     """A key, beside others that are equal."""
 
@@ -416,6 +423,7 @@ def _with_distinct_keys(core: Core, config: CoreConfig) -> CoreSchema:
             return _Key(text, validator.validate_python(text, strict=True))
         if not fits(text):
             raise PydanticCustomError("form", fault)
+        # In strict mode a string is not a number, and every key is a string. The form above is as strict.
         return _Key(text, validator.validate_json(json.dumps(text), strict=not form))
 
     as_pairs = {**without_name(core), "keys_schema": core_schema.no_info_plain_validator_function(parsed)}

@@ -75,6 +75,7 @@ def unquoted(kind: object) -> object:
         Exception: the text cannot be evaluated there.
     """
     alias = cast("Any", kind if isinstance(kind, _ALIASES) else get_origin(kind))
+    # The alias itself too, because it may be recursive and defined in a function.
     names = {**vars(sys.modules[alias.__module__]), alias.__name__: alias}
     parameters = {parameter.__name__: parameter for parameter in alias.__type_params__}
     holder = type("Holder", (), {"__annotations__": {"value": alias.__value__}})
@@ -92,6 +93,7 @@ def substitute_variables(hint: Any, bindings: Bindings) -> object:  # noqa: ANN4
     if isinstance(hint, TypeVar):
         return bindings.get(hint, hint)
     parameters: tuple[object, ...] = getattr(hint, "__parameters__", ())
+    # A generic class without arguments has parameters too, but they are its own and not those of the class around it.
     if isinstance(hint, type) or not any(parameter in bindings for parameter in parameters):
         return hint
     return hint[tuple(bindings.get(parameter, parameter) for parameter in parameters)]
@@ -105,6 +107,8 @@ def bindings_by_class(cls: type[Any], args: Sequence[object]) -> Mapping[type[An
     """
     own: Bindings = dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
     found: dict[type[Any], Bindings] = {cls: own}
+    # From `vars`: a subclass that is not generic inherits the attribute of its base, which says nothing about its own
+    # bases.
     for base in vars(cls).get("__orig_bases__", cls.__bases__):
         origin = get_origin(base) or base
         if isinstance(origin, type) and origin is not object:

@@ -63,6 +63,7 @@ _METHODS: Final[Mapping[str, str]] = {
 }
 """What a value needs for a constraint."""
 
+# A value for the types of pydantic: a URL, an address, a path, and this file for the path of an existing file.
 _TEXTS: Final = ("1", '"a"', '"1"', '"http://a.b"', '"127.0.0.1"', '"."', to_json(__file__), "true", "null", "{}", "[]")
 _LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "ipaddress", "builtins"})
 
@@ -96,12 +97,15 @@ def _misfits(part: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str,
     """The constraints of a part that cannot be applied, each with a value that it cannot be applied to."""
     if part["type"] == "function-after" and isinstance(apply := part["function"]["function"], partial):
         if getattr(apply.func, "__module__", None) == _OF_CONSTRAINTS and apply.keywords:
+            # pydantic's functions for bounds take the value and one keyword, which is called as the constraint is.
             word = next(iter(apply.keywords))
             yield from (
                 (word, value) for value in _values(part["schema"], definitions) if not _takes(apply, word, value)
             )
     elif part["type"] == "chain":
         first, *steps = part["steps"]
+        # pydantic puts the constraints of texts behind the type as steps, and each of them refuses what is not a
+        # string.
         words = [word for step in steps if _is_of_text(step) for word in _TEXT_WORDS if word in step["schema"]]
         for value in _values(first, definitions):
             if words and not isinstance(value, str):
@@ -114,6 +118,7 @@ def _is_of_text(step: Core) -> bool:
 
 
 def _takes(apply: Any, word: str, value: object) -> bool:  # noqa: ANN401 - what pydantic calls with a value
+    # `object` has `__lt__` and its like, which compare nothing: a value that can be compared has its own.
     if (method := _METHODS.get(word)) and getattr(type(value), method, None) is getattr(object, method, None):
         return False
     try:
@@ -153,8 +158,10 @@ def _values(core: Core, definitions: Mapping[str, Core]) -> list[object]:
 
 def _parsed(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
     """What a part of a type of pydantic's own makes of some JSON; none if a function of the program is in it."""
+    # A function of the program would be called when the type is built, with values that no model has sent.
     if not all(map(_is_of_pydantic, _functions_in(core, definitions, set()))):
         return
+    # With the shared parts, because a part alone may refer to them.
     whole = {"type": "definitions", "schema": core, "definitions": list(definitions.values())} if definitions else core
     try:
         validator = SchemaValidator(cast("CoreSchema", whole))
@@ -197,6 +204,7 @@ def _instances(core: Core) -> Iterator[object]:
     if isinstance(core["cls"], type):
         cls = cast("type[Any]", core["cls"])
         with suppress(TypeError):  # an abstract class
+            # Without `__init__`, which is the program's own and may do anything.
             yield cls("a") if issubclass(cls, PurePath) else object.__new__(cls)
 
 

@@ -29,6 +29,8 @@ _Validate = Callable[..., Any]
 _attempts_left: Final[ContextVar[list[int] | None]] = ContextVar("attempts_left", default=None)
 
 
+# Not a ValueError: a wrap validator around a union would turn that into one fault of one member, and the members beside
+# it would be tried all the same.
 class TooManyWaysError(Exception):
     """All members of recursive unions have been tried too often."""
 
@@ -41,12 +43,15 @@ def bounded(validate: _Validate) -> _Validate:
     """
 
     def within(data: str | bytes | bytearray, **options: Any) -> object:  # noqa: ANN401 - pydantic's
+        # A list, so that `count_attempt` can count in place: the variable itself is only set where a reading begins and
+        # ends.
         token = _attempts_left.set([_ATTEMPTS + _ATTEMPTS_PER_BYTE * len(data)])
         try:
             return validate(data, **options)
         except TooManyWaysError:
             raise ParseError(f"$: {_TOO_MANY_WAYS}", faults=(("$", _TOO_MANY_WAYS),)) from None
         finally:
+            # Restores the count of the reading that this one is nested in, as in a `__post_init__` that parses.
             _attempts_left.reset(token)
 
     return within

@@ -97,11 +97,14 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
         SchemaError: the type cannot be closed, or JSON cannot give it back; `path` says where in it.
     """
     _check_root(kind, mode)
+    # Before pydantic sees the type: it would take much of what is refused here.
     found = accept_type(kind)
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
+        # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
+        # After the schema: a constraint that pydantic left in it is reported as such, with its own words.
         check_applicable(kind, cast("Core", adapter.made.core_schema))
         _check_parts(kind, cast("Core", adapter.made.core_schema), mode)
     except SchemaError:
@@ -111,6 +114,7 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     return Built(
         kind=kind,
         adapter=adapter,
+        # Only in the schema by which faults are explained; the model gets `shown`, which is made before.
         parsed={**parsed, MEMBERS: _member_schemas(cast("Core", adapter.made.core_schema))},
         shown=to_json(shown),
         untyped=leaves_untyped(parsed),
@@ -150,10 +154,12 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
     Raises:
         SchemaError: a model could not say a value of one, or not which of two it means; `path` says where.
     """
+    # First, because the check below ends where pydantic cannot build one of the types.
     for name, hint in hints.items():
         if fault := _fault_within(hint):
             unsupported_field(hint, f"$.{name}", *fault)
     try:
+        # As one dataclass, because the places in a core schema begin at its fields.
         held = dataclasses.make_dataclass("Arguments", hints.items())
         core = cast("Core", closed_adapter(held).made.core_schema)
     except BUILD_ERRORS:
@@ -184,6 +190,7 @@ def _check_parts(kind: object, core: Core, mode: SchemaMode) -> None:
             )
         if part["type"] != "union":
             continue
+        # Of results no model has to say which is meant: what is stored carries a tag instead.
         if mode == "validation" and (alike := same_shape(part, definitions)) is not None:
             unsupported_field(kind, path, *_same_shape_fault(alike))
         if (name := same_name(part, definitions)) is not None:
@@ -228,6 +235,7 @@ def _member_schemas(core: Core) -> dict[str, Node]:
         for choice in choices_of(union)
         if is_labelled(choice, definitions)
     }
+    # By label, so that one schema serves for a member that stands in several unions.
     schemas: dict[str, Node] = {}
     for label, choice in members.items():
         # Within a type of pydantic's own, such as SecretStr, a member may be an instance, which has no schema.
@@ -252,6 +260,7 @@ def _refuse_root(kind: object, wanted: str, cure: str) -> None:
 
 
 def _shapes(kind: object, found: Sequence[AcceptedType]) -> Shapes | None:
+    # The first that was found is the outermost; it is not `kind` where that is a collection or a union of dataclasses.
     if not found or found[0].cls is not _class_of(kind) or not found[0].hints:
         return None
     names, options = zip(*((name, _scalars(hint)) for name, hint in found[0].hints.items()), strict=True)
@@ -278,6 +287,8 @@ def _blamed(found: Sequence[AcceptedType], kind: object, error: Exception) -> Sc
         for hint in [admitted.hints[field.name]]
     ]
     # Inner dataclasses first: a field that holds one fails with it, and would be blamed in its place.
+    # One field at a time, because the error of pydantic names none. It takes milliseconds each, on the way to an error
+    # only.
     for admitted, field, hint in sorted(fields, key=lambda each: bool(accept_type(each[2]))):
         path = f"{admitted.path}.{field.name}"
         reason = _fault_alone(field.name, hint, field.metadata)
@@ -308,6 +319,7 @@ def _fault_alone(name: str, hint: object, metadata: Mapping[str, Any]) -> Except
 
 def _reason(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    # A fault of a core schema is explained in its last line, and the other errors in the first sentence.
     reason = lines[-1].strip() if isinstance(error, CoreSchemaError) else lines[0].partition(". ")[0]
     return shorten(reason, _LONGEST_REASON)
 

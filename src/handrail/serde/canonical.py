@@ -118,6 +118,7 @@ def _written(value: object, root: At) -> bytes:
 
 def _plain(value: object, at: At) -> object:
     """`value` as the Python that the encoder takes, with all that is equal made the same."""
+    # By the exact type first: most values are of one, and the tests of `_writer_for` take longer.
     write = _WRITERS.get(type(value))
     if write is None:
         write = _writer_for(value)
@@ -125,6 +126,7 @@ def _plain(value: object, at: At) -> object:
 
 
 def _writer_for(value: object) -> Callable[[Any, At], object]:
+    # First, because a `StrEnum` is a `str` too, and is written as its value is.
     if isinstance(value, Enum):
         return _enum
     if is_dataclass(value) and not isinstance(value, type):
@@ -133,6 +135,7 @@ def _writer_for(value: object) -> Callable[[Any, At], object]:
         return _mapping
     if isinstance(value, AbstractSet):
         return _set
+    # In the order of the table, where a class precedes those that it is a subclass of: `datetime` is a `date`.
     return next((write for kind, write in _WRITERS.items() if isinstance(value, kind)), _other)
 
 
@@ -143,6 +146,7 @@ def _same(value: object, at: At) -> object:
 
 def _str(value: str, at: At) -> str:
     del at
+    # A subclass may have a `__str__` that says something else than its characters.
     return str.__str__(value)
 
 
@@ -161,13 +165,16 @@ def _decimal(value: Decimal, at: At) -> object:
     """A number where a float says it exactly, and otherwise its digits as a string, without zeros at the end."""
     if not value.is_finite():
         _refuse(at, f"{value} is not finite, and JSON has no such number")
+    # Before `int`, which would write out all the zeros of `Decimal("1e1000000000")`.
     if value.adjusted() >= _MOST_DIGITS:
         _refuse(at, _TOO_LONG)
     if value == value.to_integral_value():
         return int(value)
     nearest = float(value)
+    # Both are exact, so that this is whether a float is equal to it. An equal float is written the same.
     if Decimal(nearest) == value:
         return nearest
+    # The context of the program may round to fewer digits, and the text would depend on it.
     exact = Context(prec=len(value.as_tuple().digits), Emax=MAX_EMAX, Emin=MIN_EMIN)
     return str(value.normalize(exact))
 
@@ -181,6 +188,7 @@ def _datetime(value: datetime, at: At) -> str:
     if value.tzinfo is None:
         return value.isoformat()
     try:
+        # Equal moments in different zones are equal in Python, so that they need one text.
         return value.astimezone(UTC).isoformat()
     except OverflowError:
         _refuse(at, f"{value.isoformat()} lies outside the years 1 to 9999 in UTC")
@@ -195,6 +203,7 @@ def _time(value: time, at: At) -> str:
     offset = value.utcoffset()
     if offset is None:
         return value.replace(tzinfo=None).isoformat()
+    # Not wrapped at midnight: Python holds 00:30+01:00 and 23:30+00:00 for different times, because a time has no date.
     since_midnight = timedelta(0, value.second, value.microsecond, 0, value.minute, value.hour)
     return f"{_timedelta(since_midnight - offset, at)}Z"
 
@@ -223,6 +232,7 @@ def _list(value: Iterable[object], at: At) -> list[object]:
 def _set(value: Iterable[object], at: At) -> list[object]:
     items = _list(value, at)
     try:
+        # By their text, because the items need not be comparable, and the order of a set differs between processes.
         return sorted(items, key=_encode)
     except ValueError:
         _refuse(*next(_unwritable(items, at)))
@@ -231,6 +241,7 @@ def _set(value: Iterable[object], at: At) -> list[object]:
 def _dataclass(value: object, at: At) -> dict[str, object]:
     cls: Any = type(value)
     depth = _depth(at)
+    # A tag is made where the declared type is known, and that is in a field: the value alone does not say it.
     names, taggers = _compared(cls)
     if taggers and _root(at).tagged:
         return {name: _plain(_tagged_item(value, name, taggers), (at, name, depth)) for name in names}
@@ -252,6 +263,7 @@ def _tagged(value: Tagged, at: At) -> dict[str, object]:
 def _mapping(value: Mapping[object, object], at: At) -> dict[str, object]:
     depth = _depth(at)
     if (
+        # Nothing below needs another form, and the encoder sorts the keys, so that the dict is written as it is.
         value.__class__ is dict
         and _STR.issuperset(map(type, value))
         and _AS_IT_IS.issuperset(map(type, value.values()))
@@ -260,6 +272,7 @@ def _mapping(value: Mapping[object, object], at: At) -> dict[str, object]:
     plain: dict[str, object] = {}
     for key, item in value.items():
         name = key if type(key) is str else _key(key, at)
+        # `1` and `"1"` are two keys in Python; one of them would be lost, and two values would have one text.
         if name in plain:
             _refuse(at, f"two of its keys are written {quote(name)}")
         plain[name] = item if type(item) in _AS_IT_IS else _plain(item, (at, name, depth))
@@ -277,6 +290,7 @@ def _key(key: object, at: At) -> str:
 
 def _other(value: object, at: At) -> object:
     """What pydantic has a form for: paths, addresses, URLs, secrets."""
+    # By default pydantic writes asterisks for it below, which hide it.
     if is_secret_value(value) and _root(at).secrets:
         return _plain(value.get_secret_value(), at)
     try:
@@ -315,11 +329,13 @@ _WRITERS: Final[dict[type[Any], Callable[[Any, At], object]]] = {
 @lru_cache(maxsize=1024)
 def _compared(cls: type[Any]) -> tuple[tuple[str, ...], Mapping[str, Tagger]]:
     """The fields that take part in equality, and what tags those that hold ambiguous unions."""
+    # Kept by class: this is asked for every value that is hashed, and `fields` builds its tuple anew each time.
     return tuple(field.name for field in fields(cls) if field.compare), taggers_of(cls)
 
 
 def _depth(at: At) -> int:
     depth = at[2] + 1 if at else 1
+    # Without the place, which would be a path of 200 segments.
     if depth > _DEEPEST:
         _refuse(None, _TOO_DEEP)
     return depth

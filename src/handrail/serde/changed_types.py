@@ -69,8 +69,10 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
     def change(part: Core, *, was: Core, made: bool) -> Core:
         if was["type"] in _MAPPINGS and "keys_schema" in was:
             part = {**part, "keys_schema": was["keys_schema"]}  # keys are texts
+        # This union reads the tags that are written today; of one that it does not know the members decide.
         if was["type"] == "tagged-union" and ALL_MEMBERS in was["choices"]:
             return {**part, "discriminator": _all_for_other_tags(was["discriminator"])}
+        # What a function has made is not JSON, so that there is no tag in it.
         if made or was["type"] in _SURROUNDING:
             return part
         inner = _read_as(was, definitions)
@@ -82,6 +84,7 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
             names = (*names, *names_of(inner, definitions), _READ_AS_LISTS)
         readers = dict.fromkeys(names, part)
         for name, choice in _former_items(was, definitions):
+            # The present names come first: a former one must not take the place of a name that is written today.
             readers.setdefault(name, _holding(part, rebuilt(choice, change)))
         boxes = {name: boxed_value(name, [cast("Core", without_name(each))], config) for name, each in readers.items()}
         untagged = cast("Core", without_name(part))
@@ -119,6 +122,7 @@ def _all_for_other_tags(label_of: Callable[[object], str]) -> Callable[[object],
 
     def label(value: object) -> str:
         found, name = label_of(value), name_in(value)
+        # A tag of a former member: one of the members that are left may read it.
         return ALL_MEMBERS if name and found != name else found
 
     return label
@@ -126,6 +130,7 @@ def _all_for_other_tags(label_of: Callable[[object], str]) -> Callable[[object],
 
 def _former_items(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
     """What a collection was called when its items were of one member of their union, and that member."""
+    # A tag of `list[A]` was written while the items were of one class, which are of `A | B` now.
     held = core.get("items_schema", core.get("values_schema"))
     if core["type"] == "tuple" and "variadic_item_index" in core and len(core["items_schema"]) == 1:
         held = core["items_schema"][0]
@@ -147,6 +152,7 @@ def _holding(collection: Core, items: Core) -> Core:
 def _choices(core: Core, definitions: Mapping[str, Core]) -> list[Core]:
     """The members of a union, which may be one that is stored with tags; none of any other type."""
     view = python_view(core, definitions)
+    # All members of a union that is read with tags stand in the choice that is read without one.
     if view["type"] == "tagged-union" and ALL_MEMBERS in view["choices"]:
         return _choices(view["choices"][ALL_MEMBERS], definitions)
     return choices_of(view) if view["type"] == "union" else []

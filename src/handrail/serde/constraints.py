@@ -105,6 +105,7 @@ ConstraintFault = tuple[str, str]
 def metadata_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault | None:
     """What is wrong with the constraints in the metadata of a field; `None` if nothing is."""
     for word, value in metadata.items():
+        # pydantic takes None for a constraint that is not given.
         if value is None:
             continue
         if word in _INSTEAD:
@@ -134,7 +135,9 @@ def option_fault(option: object, hint: object) -> ConstraintFault | None:
         return fault
     if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC:
         return _read_fault(option, hint)
+    # An object of another library: only a word that hardly means anything else is taken for a constraint.
     words = [word for word in sorted(WORDS - _TOO_COMMON) if _is_value(getattr(option, word, None))]
+    # With this hook an object defines its own core schema, whatever else its attributes are called.
     is_read = hasattr(option, "__get_pydantic_core_schema__") or not words
     return None if is_read else _misplaced(f"the {words[0]} of {type(option).__name__}", words[0])
 
@@ -152,6 +155,7 @@ def joint_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault
 
 def _joint_fault(words: Sequence[tuple[str, object]], hint: object) -> ConstraintFault | None:
     options, inner = options_around(hint)
+    # What stands around a union holds for each of its members, so it is handed on to them.
     found = [*words, *(pair for option in options for pair in _words_of(option))]
     return _listed_fault(found, inner) or _contradiction(found, inner)
 
@@ -172,6 +176,7 @@ def _listed_fault(words: Sequence[tuple[str, object]], inner: object) -> Constra
 def _contradiction(found: Sequence[tuple[str, object]], inner: object) -> ConstraintFault | None:
     for low, (word, least) in ((low, pair) for low in _LOWER for pair in found if pair[0] == low):
         for other, most in (pair for pair in found if pair[0] in _UPPER[low]):
+            # Between two whole numbers next to each other there is a float, and no integer.
             if not _leave_a_value(word, least, other, most, is_whole=word == "min_length" or inner is int):
                 met_by_none = f"{word} is {least!r} and {other} is {most!r}, so that no value can meet both"
                 return met_by_none, "change one of the two"
@@ -189,6 +194,7 @@ def _words_of(option: object) -> Iterator[tuple[str, object]]:
 def _leave_a_value(word: str, least: Any, other: str, most: Any, *, is_whole: bool) -> bool:  # noqa: ANN401 - of any type
     try:
         if is_whole:
+            # Whole bounds are made inclusive, so that one comparison serves for all four pairs of bounds.
             least, most = least + (word in _OPEN), most - (other in _OPEN)
             return bool(math.ceil(least) <= math.floor(most))
         return bool(least < most or (least == most and not {word, other} & _OPEN))
@@ -213,6 +219,7 @@ def _read_fault(option: object, hint: object) -> ConstraintFault | None:
 def _beaten_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault | None:
     """What is wrong with a constraint beside another of the same word; pydantic takes that of the annotation."""
     options = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    # Sorted, so that the same fault is reported in every process.
     for word in sorted(ACTING & metadata.keys()):
         for part in (part for option in options for part in _parts(option)):
             other = getattr(part, word, None)
@@ -234,6 +241,7 @@ def _value_fault(words: Mapping[Any, object], hint: object) -> ConstraintFault |
         value = words.get(word)
         if isinstance(value, str) and _is_number(hint):
             return f"its {word} is the text {value!r}, and this is a number", "write a number"
+        # Each comparison with NaN is false.
         if isinstance(value, float | Decimal) and math.isnan(value):
             return f"its {word} is {value!r}, so that no value can meet it", "write a number"
     return _count_fault(words) or _multiple_fault(words.get("multiple_of")) or _pattern_fault(words.get("pattern"))
@@ -249,6 +257,7 @@ def _count_fault(words: Mapping[Any, object]) -> ConstraintFault | None:
 
 def _multiple_fault(value: Any) -> ConstraintFault | None:  # noqa: ANN401 - of any type that can be divided
     try:
+        # The zero of its own type, because a `timedelta` may be divided too, and is not comparable with 0.
         is_positive = value is None or value > type(value)()
     except TypeError:  # not a number: pydantic reports it
         return None
@@ -262,6 +271,7 @@ def _pattern_fault(value: object) -> ConstraintFault | None:
     if isinstance(value, re.Pattern):
         pattern = cast("re.Pattern[str]", cast("object", value))
         plain = re.compile(pattern.pattern)
+        # A schema holds only the text of the pattern: the model would read another rule than the one that holds.
         if plain.flags != pattern.flags:
             return (
                 "the flags of its pattern are not in the schema",
@@ -271,6 +281,7 @@ def _pattern_fault(value: object) -> ConstraintFault | None:
     if not isinstance(value, str):
         return None
     try:
+        # Compiled by what will use it: Python's own `re` takes patterns that Rust does not, and the other way round.
         SchemaValidator(core_schema.str_schema(pattern=value))
     except SchemaError as error:
         reason = str(error).splitlines()[-1].strip().removeprefix("error: ").removeprefix("SchemaError: ").rstrip(".")
@@ -288,6 +299,7 @@ def _is_number(hint: object) -> bool:
         return _is_number(get_args(hint)[0])
     if origin in {Union, UnionType}:
         return any(map(_is_number, get_args(hint)))
+    # Not `Decimal`: pydantic reads a bound of a decimal that is text as the number that it says.
     return hint is int or hint is float
 
 
@@ -317,6 +329,7 @@ def _extra_fault(extra: object) -> ConstraintFault | None:
 def _parts(option: object) -> Iterator[object]:
     """The option, and the constraints that a `Field` holds."""
     yield option
+    # A `Field` keeps its constraints as objects of `annotated_types` in this list, and not as attributes.
     held: object = getattr(option, "metadata", ())
     if isinstance(held, list | tuple):
         yield from cast("list[object]", held)
@@ -334,4 +347,5 @@ def _may_be_text(hint: object) -> bool:
 
 
 def _is_value(value: object) -> bool:
+    # A class of the program may have a method or property that is called as a constraint is.
     return value is not None and not callable(value) and not isinstance(value, property)

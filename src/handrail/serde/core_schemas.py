@@ -73,6 +73,8 @@ def _places(core: Core, definitions: Mapping[str, Core], path: str, seen: set[st
     if core["type"] == "dataclass-field":
         path = f"{path}.{core['name']}"
     for name in (*_PARTS, "steps"):
+        # A shared part is met where it is referred to, because only there its place is known. What writes a value has
+        # no place in the data.
         if name not in {"definitions", "serialization"}:
             inner = f"{path}{_BELOW.get(name, '')}"
             for position, part in enumerate(_each(core.get(name))):
@@ -91,6 +93,7 @@ def rebuilt(core: Core, change: SchemaEdit, *, made: bool = False) -> Core:
         change: makes the replacement of each.
         made: whether the program's own code may have made the value that `core` is given.
     """
+    # A function before a part gives that part whatever it returns, and so it does to all below.
     inner = made or core["type"] in _CALLING
     copy = dict(core)
     for name in _PARTS:
@@ -151,6 +154,7 @@ def with_flat_unions(core: Core) -> Core:
         del was, made
         if part["type"] != "union" or all(referred(each, definitions)["type"] != "union" for each in choices_of(part)):
             return part
+        # Without names, because the shared parts still stand where they stood, and no name may be there twice.
         return {**part, "choices": [without_name(each) for each in choices(part, ())]}
 
     return rebuilt(core, change)
@@ -192,6 +196,7 @@ def python_view(core: Core, definitions: Mapping[str, Core]) -> Core:
 def _each(value: object) -> Iterator[Core]:
     if isinstance(value, dict):
         held = cast("dict[object, object]", value)
+        # Of a mapping of fields one may be called `type`: that entry is a part, and not a text.
         if isinstance(held.get("type"), str):
             yield cast("Core", held)
         else:

@@ -47,6 +47,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
     try:
         return document_text(path, file=file, what=what, refusal=refusal, suffix=suffix)
     except FileNotFoundError as error:
+        # `stat` follows links, so that the missing file may be what a link leads to.
         if path.is_symlink():
             raise refusal("this is a link that leads nowhere; fix or remove it", file=file) from error
         near = did_you_mean(path, suffix=suffix)
@@ -54,6 +55,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
     except OSError as error:
         raise refusal(f"the file cannot be read: {error.strerror}", file=file) from error
     except ValueError as error:
+        # `DocumentError` is a ValueError, and has said already what is wrong.
         if isinstance(error, DocumentError):
             raise
         shown = shorten(repr(file), _LONGEST_SHOWN)  # a NUL in the path
@@ -68,6 +70,7 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         OSError: it cannot be opened.
         ValueError: the path is none.
     """
+    # Before the file is opened: opening a pipe waits until another process writes to it.
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         if not stat.S_ISDIR(mode):
@@ -75,12 +78,14 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         inside = files_in(path, suffix=suffix) if suffix else ""
         raise refusal(f"this is a folder; {what}{f'. Name one of those in it: {inside}' if inside else ''}", file=file)
     with path.open("rb") as opened:
+        # One byte more than is allowed shows that there is more. The size that `stat` gives may have changed since.
         content = opened.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise refusal(f"the file has more than {LARGEST:,} bytes; {what} of that size at most", file=file)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
+        # All before the fault is valid UTF-8, so that line and column count characters, as editors do.
         before = _LINE_BREAK.split(content[: error.start].decode("utf-8"))
         text = f"the byte 0x{content[error.start]:02X} is not UTF-8; save the file as UTF-8"
         raise refusal(text, file=file, line=len(before), column=len(before[-1]) + 1) from error
@@ -135,6 +140,7 @@ class DocumentReader:
             self.fail(tree, f"{what} is a mapping, 'key: value'")
         entries: dict[str, YamlNode] = {}
         for key_tree, value in tree.entries:
+            # A key that is at fault does not end the reading of the mapping, where faults are gathered.
             key = self.attempt(key_tree, self.text)
             if key is None:
                 continue

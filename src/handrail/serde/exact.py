@@ -46,6 +46,7 @@ from handrail.serde.formatting import format_path
 from handrail.serde.json_values import parts_of_value
 from handrail.serde.location import Path
 
+# A lone surrogate takes three bytes, and each of them is replaced by the three of U+FFFD.
 _REPLACED: Final = b"\xef\xbf\xbd" * 3
 """What pydantic writes for a lone surrogate in a key."""
 
@@ -122,6 +123,7 @@ class Exact:
             value: the value.
             is_known: whether it is of exactly its class, and its fields of exactly their types, which are scalars.
         """
+        # A value that is known to be well typed can only be at fault in what its scalars hold, not in their types.
         looked_into = self._scalars if is_known else not self._sure
         return _culprit(self._part, value, ()) if looked_into and not self._part.many((value,)) else None
 
@@ -140,6 +142,8 @@ class Exact:
             ), f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
         # The number of brackets is an upper bound of the depth, and takes no walk through the value.
         if self._deep and data.count(b"[") + data.count(b"{") > MOST_LEVELS:
+            # So many brackets around the JSON leave the parser exactly the levels that a value may have; a bracket
+            # within a text counts for nothing then.
             around = _LEVELS_OF_PARSER - MOST_LEVELS
             if _fault_of(b"[" * around + data + b"]" * around):
                 return format_path(next(_deepest(value, ()), ())), TOO_DEEP
@@ -161,6 +165,7 @@ def exact_of(core: Core) -> Exact:
 
 def _only_reading_tells(core: Core) -> bool:
     kind = core["type"]
+    # A value is written without a look at its bounds: a string that is too long is refused only when it is read.
     if kind in {"literal", "json"} or core.get("post_init") or any(core.get(name) is not None for name in _BOUNDS):
         return True
     if kind in _MAPPINGS and core.get("keys_schema", _ANY)["type"] in {"float", "decimal", "nullable", "union"}:
@@ -175,6 +180,7 @@ def _is_of_the_program(holder: Core) -> bool:
     if function is None or holder.get("type") in {"to-string", "format"}:
         return False
     module = getattr(getattr(function, "func", function), "__module__", None) or ""
+    # pydantic's functions for bounds refuse values as the program's own do, and are not called when a value is written.
     return module.partition(".")[0] not in {"pydantic", "pydantic_core", "handrail"} or module == _BOUNDS_OF
 
 
@@ -220,6 +226,7 @@ def _is_unicode(text: str) -> bool:
 
 def _deepest(value: object, path: Path) -> Iterator[Path]:
     """A path that leads below the levels that a value may have; tags of unions count, so a shorter one may do."""
+    # Half of the levels, because each may be a tag and the value in it.
     if len(path) >= MOST_LEVELS // 2:
         yield path
         return
@@ -265,6 +272,7 @@ class _Making:
         # A part with a serializer of its own is written by that, so that its structure says nothing.
         if kind in self._made_by and (kind in _READ_TWICE or "serialization" not in core):
             return self._made_by[kind](core)
+        # A place of type `Any` may hold lists in lists without any type that holds itself.
         self.deep = self.deep or kind == "any"
         self.scalars = self.scalars or kind in _LOOKED_INTO
         known = kind == "function-plain" or "serialization" not in core  # else by the program's own code
@@ -299,12 +307,15 @@ class _Making:
     def _shared(self, core: Core) -> Part:
         name = core["schema_ref"]
         if name in self._made:
+            # A type that is used twice counts as one that holds itself: its values then take a count of brackets in
+            # vain, and no wrong answer.
             self.deep = True
             return self._made[name]
         if name not in self._definitions:
             return UNKNOWN
         # Entered before its parts are made, because they may refer to it; it is filled in below.
         shared = self._made[name] = leaf(object)
+        # Copied into the part that others already refer to, because a new one would leave them with the placeholder.
         shared.sure = False  # until it is known
         found = self.part(self._definitions[name])
         for attribute in ("fits", "many", "takes", "below", "fault", "types", "sure"):
@@ -328,6 +339,7 @@ class _Making:
         function = core["function"]["function"]
         module = getattr(getattr(function, "func", function), "__module__", None) or ""
         found = self.part(core["schema"])
+        # A function before the check hands its result to the inner type, so the value is of that type.
         if core["type"] == "function-before" or module.startswith(_OF_PYDANTIC):
             return found
         return any_of([UNKNOWN, found])
@@ -340,4 +352,5 @@ class _Making:
                 return UNKNOWN
             held = held["schema"]
         fields = [(field["name"], self.part(field)) for field in held["fields"]]
+        # Fields of which pydantic itself warns are left out: the rest is looked into at each write.
         return of_dataclass(cls, [(name, part) for name, part in fields if not part.sure])

@@ -32,6 +32,7 @@ NOT_FINITE: Final = "expected a finite number; JSON has no NaN, no Infinity and 
 
 _LONGEST_REASON = 300
 _LONGEST_LINE = 900
+# Below the 2,000 characters after which `runtime.failures` cuts a text: a message of faults is never cut within a line.
 _LONGEST_MESSAGE = 1_900
 _MORE = "more faults, not listed"
 _LONGEST_NAME = 60
@@ -53,6 +54,7 @@ _KINDS = {
 }
 
 _TYPES: tuple[tuple[type[Any], str], ...] = (
+    # First, because `bool` is a subclass of `int`.
     (bool, "boolean"),
     (int, "integer"),
     (float, "number"),
@@ -150,6 +152,8 @@ def _reported(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault
         branches = item.spot.branches
         return branches[level].at if len(branches) > level else None
 
+    # pydantic reports the faults of one union in a row, so that they need not be sorted: the order of the input
+    # remains.
     for at, group in groupby(found, key=union):
         if at is None:
             yield from (_fault(item, root) for item in group)
@@ -165,6 +169,7 @@ def _union(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
             entered.setdefault(item.spot.branches[level].label, []).append(item)
     if not entered:
         branch = found[0].spot.branches[level]
+        # No member was entered: one fault that names all of them says more than one fault for each.
         yield format_path(branch.at), _mismatch((branch.union,), branch.value, root, None)
         return
     # A member whose mark is another one is not meant; if all say so, all are reported.
@@ -239,6 +244,8 @@ def _mismatch(nodes: Sequence[Node], value: object, root: Node, line: ErrorDetai
     if value is NO_VALUE_THERE:
         return expected
     kind = json_kind(value)
+    # Two sets of words: of a value of another kind only the kind is said, of one of the right kind what is wrong with
+    # it.
     asked = {kind for node in nodes for kind in kinds_asked(node, root)}
     # Of another kind altogether: what pydantic says of it in detail would mislead.
     if kind not in asked:

@@ -93,6 +93,7 @@ def _is_int(value: object) -> bool:
 def _is_float(value: object) -> bool:
     if type(value) is int:
         try:
+            # Python compares the two exactly, so that 2**53 + 1, whose float is another number, is refused.
             return float(value) == value
         except OverflowError:
             return False
@@ -114,6 +115,7 @@ def _has_fixed_offset(value: object) -> bool:
     """Whether a time has no zone, or one whose offset does not depend on the date, in whole minutes."""
     if not isinstance(value, time):
         return False
+    # A zone such as `Europe/Berlin` has no offset without a date, and such a time would be written without its zone.
     return _has_whole_minutes(value) and (value.tzinfo is None or value.utcoffset() is not None)
 
 
@@ -125,6 +127,7 @@ def _has_no_flags(value: object) -> bool:
     if not isinstance(value, re.Pattern):
         return True
     pattern = cast("re.Pattern[str]", cast("object", value))  # or of bytes
+    # Flags that are written within the pattern are stored with it, and are in both.
     return pattern.flags == re.compile(pattern.pattern).flags
 
 
@@ -176,6 +179,7 @@ LEAVES: Final[Mapping[str, Part]] = {
     "datetime": _DATETIME,
     "time": _TIME,
     "fraction": _FRACTION,
+    # pydantic reads `re.Pattern` by a plain function; another function may make anything else, which has no flags.
     "function-plain": _FUNCTION,
     "str": leaf(str),
     "bytes": leaf(bytes),
@@ -197,6 +201,7 @@ def of_dataclass(cls: type[Any], fields: Iterable[tuple[str, Part]]) -> Part:
     def many(several: Sequence[Any]) -> bool:
         if not own.issuperset(map(type, several)):
             return False
+        # A column at a time: many values of one field cost one call of `many`, and not one for each value.
         for column, part in columns:  # noqa: SIM110 - `all` with a generator takes longer
             if not part.many([*map(column, several)]):
                 return False
@@ -233,6 +238,7 @@ def any_of(choices: list[Part]) -> Part:
             taking = [position for position, choice in enumerate(kinds) if choice.takes(value)]
             if len(taking) == 1:
                 taken.setdefault(taking[0], []).append(value)
+            # Several choices take it: it need fit only one of them, so that it cannot be handed on with the others.
             elif not any(kinds[position].fits(value) for position in taking):
                 return False
         for position, values in taken.items():  # noqa: SIM110 - `all` with a generator is a frame more
@@ -261,6 +267,7 @@ def items_of(cls: type[Any], part: Part) -> Part:
     """A part of collections whose items are of one part."""
 
     def takes(value: object) -> bool:
+        # A string is a `Collection` too, but it is not written as an array.
         return isinstance(value, cls) and not isinstance(value, str | bytes)
 
     def fits(value: Any) -> bool:  # noqa: ANN401 - any collection
@@ -272,6 +279,7 @@ def items_of(cls: type[Any], part: Part) -> Part:
         if part.sure:
             return True
         items = [*chain.from_iterable(several)]
+        # Empty collections of a recursive type end its recursion here.
         return not items or part.many(items)
 
     own = frozenset({cls})
@@ -353,6 +361,7 @@ def literal(expected: Collection[object]) -> Part:
     own = frozenset({str})
 
     def many(several: Sequence[Any]) -> bool:
+        # The types first, because a value of another type may have no hash.
         return (own.issuperset(map(type, several)) and texts.issuperset(several)) or all(map(fits, several))
 
     part = leaf(object, fits, fault)
@@ -366,6 +375,7 @@ def of_paths(cls: type[PurePath]) -> Part:
     def fits(value: object) -> bool:
         return isinstance(value, cls) and (type(value) is cls or cls(value) == value)
 
+    # `Path` makes a path of this system, which is what a stored one is read as.
     made = type(cls())
 
     def fault(value: object) -> str:

@@ -60,6 +60,8 @@ def shorten(text: str, limit: int) -> str:
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
     """The name that is most like another one, whatever the case of their letters; `None` if none is like it."""
     names = {name.casefold(): name for name in known}
+    # Cut before it is compared: the time of a comparison grows with the square of the length, and a model may send any
+    # name.
     near = get_close_matches(shorten(wanted, _LONGEST_COMPARED).casefold(), names, n=1)
     return names[near[0]] if near else None
 
@@ -79,6 +81,7 @@ def enumerated(names: Sequence[str], *, limit: int, wanted: str = "") -> str:
     near = get_close_matches(shorten(wanted, _LONGEST_KEY), shown, n=_MOST_NEAR, cutoff=_LEAST_LIKENESS)
     ordered = [*near, *(name for name in shown if name not in near)]
     kept: list[str] = []
+    # The largest count that may be written, so that the end always fits.
     left = limit - _size(f" and {len(shown):,} more")
     for name in ordered:
         left -= _size(name) + len(", ")
@@ -101,6 +104,7 @@ def type_name(kind: object) -> str:
 
 def stable_name(cls: type[Any]) -> str | None:
     """The name that `stored_as` gave a class; it is not inherited. `None` if it gave none."""
+    # From `vars`, because a subclass is stored under a name of its own.
     return getattr(vars(cls).get(STORED_AS), "name", None)
 
 

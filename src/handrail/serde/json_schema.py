@@ -89,6 +89,7 @@ def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: SchemaMode) ->
         SchemaError: an object in it takes unknown fields, or a constraint stands on a type that it cannot constrain.
     """
     schema = inlined(adapter.json_schema(schema_generator=_Terse, mode=mode))
+    # In what the model will see: an annotation does not show what pydantic has made of a constraint.
     for path, node in _nodes(schema, schema, "$", set()):
         _check(node, path, kind)
     return schema
@@ -106,11 +107,13 @@ def compared_json_schema(core: Core, *, mode: SchemaMode) -> JsonSchemaValue:
 
 def inlined(schema: JsonSchemaValue) -> JsonSchemaValue:
     """A JSON Schema whose root is not a bare reference."""
+    # Providers refuse a root that is only a reference, which pydantic makes of a recursive dataclass.
     return {"$defs": schema["$defs"], **resolve_ref(schema, schema)} if "$ref" in schema else schema
 
 
 def resolve_ref(node: Node, root: Node) -> Node:
     """`node`, or what it refers to in the definitions of `root`."""
+    # A loop, because an alias may refer to another one.
     while isinstance(reference := node.get("$ref"), str):
         node = root["$defs"][reference.removeprefix(_REFS)]
     return node
@@ -118,6 +121,7 @@ def resolve_ref(node: Node, root: Node) -> Node:
 
 def leaves_untyped(schema: Node) -> bool:
     """Whether a place in `schema` takes any value, so that no type refuses what JSON cannot say."""
+    # What these say does not restrict a value.
     plain = {"default", "description", "title", "examples", "deprecated"}
     return any(
         not node.keys() - plain or node.get("additionalProperties") is True
@@ -169,6 +173,7 @@ class _Terse(GenerateJsonSchema):
         whole = super().generate(schema, mode)
         for definition in whole.get("$defs", {}).values():
             if "enum" in definition:
+                # The name of the definition says the same.
                 definition.pop("title", None)
         return whole
 
@@ -206,6 +211,7 @@ class _Terse(GenerateJsonSchema):
         while "$ref" in keys:  # a key that an alias names
             keys = self.get_schema_from_definitions(keys["$ref"]) or {}
         pattern = next((option["pattern"] for option in (keys, *keys.get("anyOf", ())) if "pattern" in option), None)
+        # The form of a number or boolean in a key comes first: the patterns of keys are those of strings.
         pattern = KEY_FORMS.get(keys.get("type", ""), pattern)
         if pattern is None:
             return node
@@ -230,6 +236,7 @@ class _Classed(_Terse):
         """A part, with what no part of another class has."""
         node = super().generate_inner(schema)
         view = python_view(schema, {})
+        # A reference counts by its name, because nothing is resolved here. The id is there for two classes of one name.
         mark = view.get("schema_ref") or view.get("ref") or class_of(view)
         return node if mark is None else {**node, CLASS: f"{mark} {id(mark) if isinstance(mark, type) else ''}"}
 
@@ -248,6 +255,7 @@ def _nodes(node: object, root: Node, path: str, seen: set[str]) -> Iterator[tupl
         return
     reference = node.get("$ref")
     if isinstance(reference, str):
+        # By the reference and not by the path: a recursive type has no end of paths.
         if reference not in seen:
             seen.add(reference)
             yield from _nodes(resolve_ref(node, root), root, path, seen)
@@ -271,6 +279,8 @@ def _check(node: Node, path: str, kind: object) -> None:
             path=path,
         )
     for constraint, types in _MADE_FOR.items():
+        # pydantic writes a constraint beside a type that it cannot constrain, and the model would read a rule that
+        # no check enforces.
         if constraint in node and node.get("type") not in types:
             raise SchemaError(
                 f"{path}: the constraint {constraint} does not fit the type it stands on; put it on a number or a "

@@ -60,11 +60,13 @@ def size_in_bytes(data: Text) -> int:
     """How many bytes `data` takes in UTF-8."""
     if not isinstance(data, str):
         return len(data)
+    # A lone surrogate must not raise here: the parser reports it as a fault.
     return len(data) if data.isascii() else len(data.encode("utf-8", "surrogatepass"))
 
 
 def size_faults(data: Text, max_bytes: int) -> tuple[Fault, ...]:
     """A fault if `data` is larger than `max_bytes`."""
+    # A character has four bytes at most, so that a text far below the limit is not encoded to be measured.
     if len(data) * (4 if isinstance(data, str) else 1) <= max_bytes:
         return ()
     size = size_in_bytes(data)
@@ -99,6 +101,8 @@ class FlatKeys:
         """Take the names of all fields of the object."""
         self._text = tuple(json.dumps(name, ensure_ascii=False) for name in names)
         self._bytes = tuple(name.encode() for name in self._text)
+        # An ASCII character has only an escape that begins with 00, beside the short ones. Those are for characters
+        # that the name of a field does not have.
         self._escape = "\\u00" if all(name.isascii() for name in self._text) else "\\u"
 
     def surely_once(self, data: Text) -> bool:
@@ -125,6 +129,7 @@ def repeated_keys(data: Text) -> tuple[Fault, ...]:
     try:
         _have_keys_once(text)
     except _RepeatedKeyError:
+        # The paths take a second reading, which only a refused text pays for.
         found: object = json.loads(text, object_pairs_hook=_Pairs)
         return tuple(islice(_repeated(found, ()), MOST_FAULTS))
     return ()
@@ -136,6 +141,7 @@ def json_syntax_fault(reason: str, data: Text) -> str:
     where = detail[detail.rfind(" at line ") :]
     if not data.strip():
         return "empty; send a JSON object, {} if there is nothing to say"
+    # The parser has one error for all that is not JSON, so that the cause is found in its text.
     if "recursion limit" in detail:
         return f"nested too deeply{where}: the limit is a depth of {MAX_JSON_DEPTH} levels; send a flatter value"
     if "number out of range" in detail:
@@ -224,6 +230,7 @@ def find_unserializable(value: object, path: Path = ()) -> Fault | None:
         reason = str(error).removeprefix("Error serializing to JSON: ")
     else:
         return None
+    # Before the walk below, which would not end in a cycle. Once is enough: all parts are within this value.
     if not path and (fault := endless(value)) is not None:
         return fault
     inner = (find_unserializable(child, (*path, segment)) for segment, child in parts_of_value(value))
@@ -237,10 +244,14 @@ def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
     way = [parts_of_value(value)]
     done: dict[int, int] = {}
     while way:
+        # A loop with a stack of its own: recursion would meet Python's limit before it finds a cycle.
         segment, child = next(way[-1], (None, None))
         if segment is None:
             way.pop()
+            # A part that is shared is walked again only where it is deeper than before. Otherwise lists that each hold
+            # the next one twice would take 2 ** depth steps.
             done[above.pop()] = len(way)
+            # A slice, because the root has no segment in the path.
             del path[-1:]
         elif type(child) not in _PLAIN and done.get(id(child), -1) < len(way):
             path.append(segment)
@@ -341,6 +352,7 @@ def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: AN
     """
     if isinstance(value, str):
         return escape_surrogates(value)
+    # Left as it is: the walk into a cycle would not end.
     if len(within) > MAX_JSON_DEPTH or id(value) in within:
         return value
     if isinstance(value, Mapping):

@@ -87,6 +87,7 @@ def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterat
     for location in locations:
         # pydantic reports faults in the order of the data, so that neighbours share most of their locations.
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(location, taken, strict=False)))
+        # One more, because the root is on the way before any segment.
         del way[shared + 1 :]
         for segment in location[shared:]:
             way.append(_step(way[-1], segment, root))
@@ -105,6 +106,7 @@ def asked_at(path: Path, root: Node) -> tuple[Node, ...]:
 def unwrapped(node: Node, root: Node) -> Node:
     """`node`, or what it refers to, or the one thing that it can be beside null."""
     while True:
+        # A type or null is not a union to pydantic: its locations have no name of a member there.
         options = [option for option in options_of(node) if resolve_ref(option, root).get("type") != "null"]
         inner = resolve_ref(options[0] if len(options) == 1 else node, root)
         if inner is node:
@@ -118,6 +120,7 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     # Names of Handrail's own tagged unions, which stand in no schema.
     if union is not None and segment in {ALL_MEMBERS, MARKS_ALONE}:
         return spot
+    # pydantic puts the name of a member behind that of its union, so that this segment is not in the data.
     if union is not None and segment != _KEY:
         branch = SchemaBranch(spot.path, str(segment), union, spot.value)
         return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
@@ -137,6 +140,7 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
 
 def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
     """The branches that a label can mean: all of them, where it is not clear."""
+    # From the surest to the least sure: a tag, a label that Handrail gave, a name that pydantic made.
     tag = union.get("discriminator", {}).get("mapping", {}).get(label)
     if tag is not None:
         return ({"$ref": tag},)
@@ -150,6 +154,7 @@ def _fits(node: Node, label: str) -> bool:
     """Whether `node` is of the class of that name, or a scalar that Python calls so."""
     if "$ref" in node:
         definition = str(node["$ref"]).rpartition("/")[2]
+        # pydantic names the definition of `Page[Item]` with `_` in the place of the brackets.
         name = re.sub(r"\W", "_", label)
         return definition == name or definition.startswith(f"{name}_")
     return bool(node.get("type") == _SCALARS.get(label, ""))

@@ -61,6 +61,7 @@ def exact_class(view: Core) -> type[Any] | None:
     cls = class_of(view)
     if cls is None or not issubclass(cls, PurePath):
         return cls
+    # A value of `Path` is a `PosixPath` or a `WindowsPath`.
     made: type[PurePath] = type(cls())
     return made
 
@@ -97,7 +98,9 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
     stable = _stable_name(cls)
     short = stable or _name(view, cls)
     placed = stable or _placed(cls) or short
+    # Only classes of which the program may have two with one name; those of Python's own types are not in the view.
     own = (cls,) if cls is not None and "cls" in view else ()
+    # A type that holds itself would be written out without end.
     is_known = any(view is each for each in above)
     inner = [] if is_known else [spelling(part, definitions, (*above, view)) for part in parts_in(view)]
     classes = (*own, *(each for one in inner for each in one.classes))
@@ -111,6 +114,7 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
 
 def is_labelled(core: Core, definitions: Mapping[str, Core]) -> bool:
     """Whether a member is called by its label in the location of a fault; pydantic calls others as Python does."""
+    # Not `python_view`: pydantic makes its own label of the outermost part, such as the function that checks a value.
     return referred(core, definitions)["type"] not in _NAMED
 
 
@@ -139,6 +143,7 @@ def _name(view: Core, cls: type[Any] | None) -> str:
 
 
 def _placed(cls: type[Any] | None) -> str | None:
+    # A built-in class has one name everywhere, and a module would only make it longer.
     if cls is None or cls.__module__ == "builtins":
         return None
     return _name_before(cls) or f"{cls.__module__}:{cls.__qualname__}"
@@ -163,11 +168,13 @@ def _names_of(core: Core, definitions: Mapping[str, Core], *, within: bool = Fal
     """The names with what the type holds, but not with what that holds."""
     view = python_view(core, definitions)
     if view["type"] == "literal":
+        # Sorted, because the order of a set differs between processes, and the name is stored.
         return (*sorted(kinds_of(view))[:1], _literal(view))
     cls = class_of(view)
     name, placed = _name(view, cls), _placed(cls)
     stable = _stable_name(cls)
     held = [] if within else [_names_of(part, definitions, within=True) for part in _held(view)]
+    # Once with the first name of each part and once with the last: the last has its module, if there is one.
     full = [f"{name}[{', '.join(names[at] for names in held)}]" for at in (0, -1)] if held else []
     named = (*([stable] if stable else []), name, *full, *([placed] if placed else []))
     return tuple(dict.fromkeys(named))

@@ -31,6 +31,7 @@ def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path 
         place = Path(path.anchor)
         for number, part in enumerate(path.parts[1:] if path.anchor else path.parts, start=1 + bool(path.anchor)):
             last = number == len(path.parts)
+            # Part by part from the left, so that a folder which is misspelled is found even with a right name below it.
             if not last and (place / part).is_dir():
                 place /= part
                 continue
@@ -45,6 +46,7 @@ def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path 
 
 def _nearest(place: Path, name: str, suffix: str, *, folder: bool) -> str | None:
     """The name in a folder that is most like another one; of those that fit the kind."""
+    # Of a large folder only so many names are read, in no order.
     with os.scandir(place) as entries:
         names = [
             entry.name

@@ -31,6 +31,7 @@ _APART: Final = frozenset({"date-time", "date", "time", "duration", "uuid", "dec
 
 _NUMBERS: Final = frozenset({"decimal", "fraction", "integer", "number"})
 _WITH_DIGITS: Final = _NUMBERS - {"fraction"}
+# A UUID may be written without hyphens, and 32 digits are then a number too.
 _ALIKE: Final = [*map(set, combinations(_NUMBERS, 2)), *({kind, "uuid"} for kind in _WITH_DIGITS)]
 _WITHOUT_COLONS: Final = frozenset({"base64url", "binary"})
 _WITH_COLONS: Final = frozenset({"date-time", "time"})
@@ -77,6 +78,7 @@ class _Search:
 
     def common(self, one: Side, other: Side, *, same_class: bool = False) -> bool:
         """Whether the two sides have a value in common; a pair that is compared already is taken to have one."""
+        # Both nodes are held by the callers until the pair is discarded, so that no id is given to another node.
         pair = id(one.node), id(other.node)
         # A pair that is being compared further up: the answer is that of the rest, as for any recursive relation.
         if pair in self._seen:
@@ -99,6 +101,7 @@ class _Search:
             return True
         if first != second:
             # What is written has a decimal point if it is not an integer; what is read may lack it.
+            # `integer` and `number` are the only two types of JSON Schema that have values in common.
             return {first, second} == {"integer", "number"} and not self._exact
         compare = {"string": self._texts, "array": self._arrays, "object": self._objects}.get(first)
         return compare is None or compare(one, other, same_class)
@@ -108,6 +111,7 @@ class _Search:
         forms = {_form(one.node), _form(other.node)}
         if len(forms) == 1:
             return True
+        # Two different forms: their texts are apart unless digits alone can be of both.
         if forms <= _APART:
             return forms in _ALIKE
         return not (forms & _WITHOUT_COLONS and forms & _WITH_COLONS)
@@ -139,9 +143,11 @@ class _Search:
 
     def _objects(self, one: Side, other: Side, same_class: bool) -> bool:  # noqa: FBT001 - handed on
         needed = {*_needed(one), *_needed(other)}
+        # A field that each object of one side has, and no object of the other may have, distinguishes the two.
         if not all(_has(side.node, name) for side in (one, other) for name in needed):
             return False
         fields = [(_field(one.node, name), _field(other.node, name)) for name in needed]
+        # Two mappings of one class differ in their keys or values only.
         if same_class and not needed:
             fields = [(_field(one.node, ""), _field(other.node, "")), (_key(one.node), _key(other.node))]
         if not all(self.common(one.at(a), other.at(b)) for a, b in fields):

@@ -75,6 +75,7 @@ class _Decision:
         Raises:
             TooManyWaysError: all members have been tried too often.
         """
+        # The exact types of decoded JSON: a value of Python, or an instance of a member, is left to pydantic.
         label = ALL_MEMBERS
         if type(value) is dict:
             label = self._of_object(cast("dict[str, object]", value)) if self._candidates else ALL_MEMBERS
@@ -100,9 +101,11 @@ class _Decision:
         # From the strictest condition to the weakest: the first that leaves one member decides.
         marked = [one for one in self._candidates if one.is_marked(given)]
         if not marked:
+            # No member can fit: to try all of them would report the faults of each, and not that the mark is wrong.
             return MARKS_ALONE
         fitting = [one for one in marked if one.required <= given.keys()]
         exact = [one for one in fitting if given.keys() <= one.known]
+        # The weaker conditions are for objects with faults too: the member that is meant then explains them alone.
         left = {self._like[one.label] for one in exact or fitting or marked}
         return left.pop() if len(left) == 1 else ALL_MEMBERS
 
@@ -121,6 +124,8 @@ def deciding(part: Core, *, was: Core, tried: Core, definitions: Mapping[str, Co
     options = _options(part, was, definitions)
     candidates = _candidates(options, definitions)
     arrays = _arrays(options)
+    # With one recursive member of a form, each level of the input is tried once: the number of attempts does not
+    # double.
     is_bounded = any(len(_recursive(options, kind, definitions)) > 1 for kind in ("object", "array"))
     # Nothing to decide and nothing to count: pydantic's own union is faster.
     if not candidates and not arrays and not is_bounded:
@@ -128,6 +133,7 @@ def deciding(part: Core, *, was: Core, tried: Core, definitions: Mapping[str, Co
     members: dict[Hashable, CoreSchema] = {ALL_MEMBERS: without_name(tried)}
     if candidates:
         members[MARKS_ALONE] = core_schema.union_schema([(_marks(one), one.label) for one in candidates])
+    # The labels are those of pydantic's own unions, so that the locations of faults are the same.
     members |= {one.label: cast("CoreSchema", one.choice) for one in candidates}
     members |= {one.label: cast("CoreSchema", one.choice) for one in arrays}
     decision = _Decision(
@@ -161,6 +167,7 @@ def _options(part: Core, was: Core, definitions: Mapping[str, Core]) -> list[_Op
     pairs = zip(choices_of(part), choices_of(was), strict=True)
     options = [_Option(choice, original, definitions) for choice, original in pairs]
     for position, option in enumerate(options):
+        # Only earlier members, so that of several that are alike the first stands for all.
         same = (one for one in options[:position] if reads_the_same(one.named, option.named, definitions))
         option.like = next(same, option)
     return options
@@ -172,11 +179,13 @@ def _candidates(options: Sequence[_Option], definitions: Mapping[str, Core]) -> 
     if any(each is None and one.kind in {"object", "any"} for each, one in zip(found, options, strict=True)):
         return []
     candidates = [each for each in found if each is not None]
+    # Labels are the keys of the tagged union, so that two classes of one name cannot be distinguished here.
     return candidates if 1 < len(candidates) == len({one.label for one in candidates}) else []
 
 
 def _arrays(options: Sequence[_Option]) -> list[_Option]:
     """The members that read arrays, where there are several and all read the same ones."""
+    # A member of an unknown form may read arrays too, so that it must be alike as well.
     arrays = [one for one in options if one.kind in {"array", "any"}]
     is_one = len({id(one.like) for one in arrays}) == 1 < len(arrays)
     return arrays if is_one and len({one.label for one in arrays}) == len(arrays) else []
@@ -222,6 +231,8 @@ def _is_recursive(core: Core, definitions: Mapping[str, Core], above: frozenset[
         name = core["schema_ref"]
         if name in above or name in done or name not in definitions:
             return name in above
+        # Shared by the whole search: without it, types that refer to each other would be searched once for each way to
+        # them.
         done.add(name)
         return _is_recursive(definitions[name], definitions, above | {name}, done)
     return any(_is_recursive(part, definitions, above, done) for part in parts_of(core))
@@ -260,6 +271,7 @@ def _marks(one: _Candidate) -> CoreSchema:
 
 def is_bounded(core: Core) -> bool:
     """Whether a union in a core schema counts its attempts, so that it is to be read by what `bounded` makes."""
+    # The discriminator of such a union is the method `label_of`, and its decision is the object that it is bound to.
     found = [core.get("discriminator")] if core["type"] == "tagged-union" else []
     decisions = [getattr(each, "__self__", None) for each in found]
     return any(isinstance(each, _Decision) and each.is_bounded for each in decisions) or any(

@@ -31,6 +31,8 @@ class _Equality:
         """Whether two parts read the same JSON."""
         one, other = referred(one, self._definitions), referred(other, self._definitions)
         pair = id(one), id(other)
+        # A pair that has been compared and differs has ended the whole comparison, so that only equal ones are met
+        # again.
         if one is other or pair in self._seen:
             return True
         self._seen.add(pair)
@@ -39,6 +41,7 @@ class _Equality:
             return False
         unread = _UNREAD
         if one["type"] == "dataclass":
+            # It may refuse what the fields alone would take.
             if one.get("post_init") or other.get("post_init"):
                 return False
             unread = _UNREAD | _OF_CLASS

@@ -153,6 +153,8 @@ def _masking(kind: object) -> Masking:
     except SchemaError:  # it is not taken as parameters, so nothing is parsed as it
         return Masking(None, _Types(), json_of)
     parsing = codec(cast("type[Any]", kind))
+    # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
+    # written by a type that it does not have.
     changes_itself = any(hasattr(one.cls, "__post_init__") for one in found)
     return Masking(kind, _Types(), parsing.dump_json if changes_itself else parsing.parsed_json)
 
@@ -186,8 +188,10 @@ class _Walk:
         """The value without what is secret at any of the places that it may have."""
         if plain is None:
             return None
+        # Without a place the name is not declared, and what it holds may be a secret under a misspelled name.
         if places and not any(map(self._places.is_secret, places)):
             if not any(map(self._places.reaches, places)):
+                # Nothing below is secret, so that it is not copied, and an undeclared name in it stays.
                 return plain
             if is_object(plain):
                 return {name: self.masked(item, self._below(places, name)) for name, item in plain.items()}
@@ -223,6 +227,7 @@ class _Types:
             if is_dataclass(cls):
                 if name is not None and name in (found := _fields_of(option)):
                     yield found[name]
+            # An object is read by mappings, and an array by the other collections.
             elif issubclass(cls, Mapping) == (name is not None):
                 yield from _arguments(option)
 
@@ -250,6 +255,7 @@ def _made_fields(kind: object) -> Mapping[str, object]:
 
 
 def _type_reaches(place: object, seen: list[object]) -> bool:
+    # A list, because an annotation may hold options that have no hash.
     if place in seen:
         return False
     seen.append(place)
@@ -284,6 +290,7 @@ def _holds_secret(kind: object, aliases: tuple[object, ...]) -> bool:
     if kind is _UNKNOWN:
         return True
     cls = _class_of(kind)
+    # A dataclass is masked field by field, so that one secret in it does not hide the rest.
     if cls is None or is_dataclass(cls):
         return False
     return _is_secret_class(cls) or any(_is_secret_type(argument, aliases) for argument in _arguments(kind))
@@ -301,6 +308,7 @@ def _class_of(kind: object) -> type[Any] | None:
 
 
 def _is_secret_class(cls: type[Any]) -> bool:
+    # A subclass that the program defines is a secret too.
     return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)
 
 
@@ -329,6 +337,8 @@ class _Schemas:
         for node in self._options(place, seen):
             if node.get("writeOnly") is True or node.get("format") == "password":
                 return True
+            # Beside declared properties the others are fields of their own; without them the object is a collection,
+            # and one secret in it makes all of it secret.
             inner = _items(node) if "properties" in node else (*_items(node), *_others(node))
             if any(self._is_secret(child, seen) for child in inner):
                 return True
@@ -345,6 +355,7 @@ class _Schemas:
         """The nodes that a place refers to or is made of, each once."""
         if not is_object(place) or id(place) in seen:
             return
+        # By identity: the nodes are parts of one schema, which is there during the whole walk, and they have no hash.
         seen.add(id(place))
         yield place
         if isinstance(reference := place.get("$ref"), str):
@@ -359,6 +370,7 @@ class _Schemas:
             return None
         target: object = self._root
         for part in reference.removeprefix("#").split("/")[1:]:
+            # In this order (RFC 6901, section 4): the other way round `~01` would become a slash.
             target = target.get(part.replace("~1", "/").replace("~0", "~")) if is_object(target) else None
         return target
 

@@ -62,6 +62,7 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
     if read == adapter.made.core_schema:
         return None
     config = core_config()
+    # Only what reads is made to agree with the JSON Schema: the serializer is pydantic's, as it is for what is shown.
     written = rebuilt(core, _changing(core, found, write_tagged))
     agreed = agreeing(read, config)
     validator = SchemaValidator(cast("CoreSchema", agreed), config)
@@ -78,6 +79,7 @@ def changed_validator(adapter: Adapter) -> SchemaValidator:
     """
     core, config = with_flat_unions(cast("Core", adapter.made.core_schema)), core_config()
     read = agreeing(rebuilt(core, _changing(core, {}, read_tagged)), config)
+    # The present tags first, and around them those of before: a value may hold both.
     return SchemaValidator(cast("CoreSchema", reading_tags(read, config)), config)
 
 
@@ -107,6 +109,7 @@ def _changing(
         if was["type"] != "union":
             return part
         # Read and write must come to the same decision, so it is made once.
+        # `core` is rebuilt twice, for reading and for writing. It is held meanwhile, so that the ids are valid.
         if id(was) not in found:
             found[id(was)] = ambiguous(was, definitions, config)
         members = found[id(was)]
@@ -131,12 +134,15 @@ def stored_recheck(kind: object) -> SchemaValidator:
         return part
 
     config = core_config(recheck=True)
+    # From what pydantic made, and not from what agrees with the JSON Schema: values of Python are checked here.
     core = rebuilt(cast("Core", closed_adapter(kind, recheck=True).made.core_schema), change)
     return SchemaValidator(cast("CoreSchema", core), config)
 
 
 def _makes_secret(function: object) -> bool:
     """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
+    # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by
+    # module and name.
     made = [*getattr(function, "__mro__", ()), function]
     own = [each for each in made if getattr(each, "__module__", None) == _SECRETS_OF]
     names = {getattr(each, "__qualname__", "").partition(".")[0] for each in own}

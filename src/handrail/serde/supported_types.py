@@ -110,6 +110,7 @@ class _Walk:
         self._seen: list[object] = []
 
     def visit(self, kind: object, path: str, depth: int = 0) -> None:
+        # A generic type that holds itself with ever larger arguments, `Node[list[T]]`, is new at every level.
         if depth > _DEEPEST:
             unsupported_field(
                 kind,
@@ -118,6 +119,7 @@ class _Walk:
                 "let a recursive type refer to itself as it is",
             )
         inner = _without_options(kind, path)
+        # An alias may hold itself without a dataclass between.
         if inner is not kind and not self._is_new(kind):
             return
         if is_union(inner):
@@ -129,6 +131,7 @@ class _Walk:
             self._class(cls, inner, path, depth + 1)
 
     def _is_new(self, kind: object) -> bool:
+        # A list, because an annotation may hold options that have no hash.
         if kind in self._seen:
             return False
         self._seen.append(kind)
@@ -138,6 +141,7 @@ class _Walk:
         args = get_args(kind)
         _check_class(cls, kind, path)
         if is_dataclass(cls):
+            # By the type with its arguments: `Page[A]` and `Page[B]` have fields of different types.
             if self._is_new(kind):
                 hints = field_types(cls, args, path)
                 self.found.append(AcceptedType(cls, path, hints))
@@ -148,6 +152,7 @@ class _Walk:
                 _without_options(args[0], f"{path}.*")
                 _check_key(args[0], path)
                 self.visit(args[-1], f"{path}.*", depth)
+        # Before `Collection`, which a tuple is too: each position has a type of its own.
         elif issubclass(cls, tuple) and args[-1:] != (...,):
             for position, arg in enumerate(args):
                 self.visit(arg, f"{path}[{position}]", depth)
@@ -175,6 +180,8 @@ def _check_class(cls: type[Any], kind: object, path: str) -> None:
         unsupported_field(kind, path, f"{name} is a TypedDict", plain)
     if hasattr(cls, "_fields") and issubclass(cls, tuple):
         unsupported_field(kind, path, f"{name} is a NamedTuple", plain)
+    # A pydantic dataclass has these, and so has a plain one with `__pydantic_config__`: the alias of `closed_adapter`
+    # does not reach into them.
     if any(hasattr(cls, own) for own in ("__pydantic_config__", "__pydantic_validator__")):
         unsupported_field(kind, path, f"{name} carries a pydantic configuration of its own", plain)
     if issubclass(cls, enum.Enum):
@@ -199,6 +206,7 @@ def _check_enum(cls: type[enum.Enum], path: str) -> None:
     if not len(cls):
         unsupported_field(cls, path, f"{cls.__name__} has no members, so that no value fits", "give it members")
     for member in cls:
+        # Exact types: a `bool`, or a subclass, would come back as a value that is not that of the member.
         if type(member.value) not in {str, int, float}:
             unsupported_field(
                 cls,
@@ -234,6 +242,7 @@ def _check_item(kind: object, path: str) -> None:
 
 def _lacks_hash(cls: type[Any]) -> bool:
     """Whether values of a class have no hash, or are read as values of such a class."""
+    # `Sequence` and its like have the hash of `object`, but are read as a list, which has none.
     return cls.__hash__ is None or issubclass(cls, Sequence | Mapping | AbstractSet)
 
 
@@ -284,6 +293,7 @@ def check_options(options: Iterable[object], kind: object, path: str) -> None:
 
 
 def _refuse_init_only(cls: type[Any], path: str) -> None:
+    # Not `fields(cls)`, which leaves an InitVar out.
     for name, field in cls.__dataclass_fields__.items():
         if isinstance(field.type, InitVar) or (isinstance(field.type, str) and "InitVar" in field.type):
             unsupported_field(
@@ -296,6 +306,7 @@ def _refuse_init_only(cls: type[Any], path: str) -> None:
 
 def _owner(cls: type[Any], field: Field[Any]) -> type[Any]:
     """The class that wrote the field: its module gives the annotation its names, its variables their meaning."""
+    # A subclass holds the very same `Field` object as the base, so that the topmost class with it has written it.
     return next(base for base in reversed(cls.__mro__) if _fields_of(base).get(field.name) is field)
 
 
@@ -304,8 +315,10 @@ def _fields_of(cls: type[Any]) -> Mapping[str, Field[Any]]:
 
 
 def _resolved(field: Field[Any], owner: type[Any], path: str) -> object:
+    # The class names itself where its module does not: in a function, or while the module is still being imported.
     names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     module = sys.modules.get(owner.__module__)
+    # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
     holder = type("Holder", (), {"__annotations__": {field.name: field.type}})
     try:
         return get_type_hints(holder, vars(module) if module else {}, names, include_extras=True)[field.name]
@@ -333,6 +346,7 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
         unsupported_field(
             hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})"
         )
+    # A default factory is not called here: it may do anything, and its value is not in the schema.
     if field.default is not MISSING and (fault := _default_fault(field.default, hint)):
         unsupported_field(
             hint, path, f"its default does not fit {type_name(hint)} ({fault})", "change the default or the type"
@@ -347,6 +361,7 @@ def _check_renaming(options: Mapping[Any, object], kind: object, path: str) -> N
 
 def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object
     """Why `default` cannot be what the field holds, or nothing; a contradiction here would reach the model's schema."""
+    # The commonest defaults, for which no adapter has to be made.
     if type(default) is hint and any(hint is scalar for scalar in (str, int, bool)):
         return ""
     if default is None and NoneType in (hint, *get_args(hint)):
@@ -357,6 +372,7 @@ def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
         return ""  # the type itself is at fault, and building the whole reports it
     try:
         adapter.validator.validate_python(default, strict=True)
+        # A default is published in the schema, so it has to be JSON that others can read: NaN is not.
         from_json(adapter.serializer.to_json(default, warnings="error"), allow_inf_nan=False)
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)[0]["msg"]

@@ -70,6 +70,7 @@ _taggers: Final[BoundedCache[Mapping[str, Tagger]]] = BoundedCache()
 
 def _has_ambiguous_unions(cls: object) -> bool:
     try:
+        # All dataclasses within count, because the digest of a value is of all that it holds.
         return any(taggers_of(found.cls) for found in accept_type(cls))
     except SchemaError:
         return False
@@ -78,6 +79,8 @@ def _has_ambiguous_unions(cls: object) -> bool:
 def _made_taggers(cls: type[Any]) -> Mapping[str, Tagger]:
     try:
         found = accept_type(cls)
+        # Before an adapter is made, which takes milliseconds: most dataclasses hold no union. A dataclass in a field
+        # has taggers of its own.
         if not found or not any(_holds_union(hint) for hint in found[0].hints.values()):
             return _NONE
         core = with_flat_unions(cast("Core", closed_adapter(cls).made.core_schema))
@@ -108,6 +111,7 @@ class _Search:
         core = innermost(core, self.definitions)
         if any(core is seen for seen in self._seen):
             return None
+        # A stack, and not all that was seen: a type that is used twice needs its tagger in both places.
         self._seen.append(core)
         try:
             return self._tagger(core)
@@ -131,10 +135,12 @@ class _Search:
         inner = [self.tagger(member.core) for member in union.members]
         if all(tag is None for tag in inner) and all(member.name is None for member in union.members):
             return None
+        # By identity, because a member holds dicts and has no hash.
         by_member = {id(member): tag for member, tag in zip(union.members, inner, strict=True)}
 
         def tag(value: object) -> object:
             member = union.member_of(value)
+            # Canonical JSON is made of any value, also of one that is not of its declared type.
             if member is None:
                 return value
             within = by_member[id(member)]
@@ -173,6 +179,7 @@ class _Items:
 
     def __call__(self, value: object) -> object:
         if isinstance(value, AbstractSet):
+            # A tuple becomes a list of tagged items, which has no hash, so that a set could not hold it.
             return SetItems(map(self._item, cast("AbstractSet[object]", value)))
         if isinstance(value, list | tuple | deque):
             items: Iterable[object] = cast("Iterable[object]", value)

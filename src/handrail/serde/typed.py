@@ -80,6 +80,7 @@ class BoundedCache(Generic[V]):
         """The value of `key`; `make` makes it if it is not there. It is not kept if the key cannot be hashed."""
         try:
             value = self._values.get(key)
+        # Read without the lock: a `get` of a dict is atomic, and only a key that is new waits for another one.
         except TypeError:  # a part of the type cannot be hashed
             return make()
         if value is not None:
@@ -88,6 +89,7 @@ class BoundedCache(Generic[V]):
             value = self._values.get(key)
             if value is None:
                 value = make()
+                # The oldest by insertion, and not by use: a `get` without the lock could not record a use safely.
                 while len(self._values) >= MAX_CACHED:
                     self._values.pop(next(iter(self._values)))
                 self._values[key] = value
@@ -176,6 +178,8 @@ class Codec(Generic[T]):
                 # Not chained: pydantic's error holds the whole input, and would take it into every log.
                 raise _refusal(faults) from None
             value = self._validate(data, strict=True)
+        # After the validator, which has shown that the text is JSON. Its reader takes the last of two values for one
+        # key and reports nothing.
         if self._colons is not None:
             colons = data.count(":") if isinstance(data, str) else data.count(b":")
             if colons > self._colons and not self._surely_once(data) and (faults := repeated_keys(data)):
@@ -204,6 +208,7 @@ class Codec(Generic[T]):
             encoded = json_of(data)
         except DumpError as error:
             raise _refusal(error.faults) from None
+        # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
         if not is_decoded(data) and (found := tuple(islice(foreign_values(data), MOST_FAULTS))):
             raise _refusal(foreign_fault(path, self._built.parsed, name) for path, name in found)
         return self.parse_json(encoded)
@@ -238,20 +243,24 @@ class Codec(Generic[T]):
         if self._built.numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
             if faults := number_faults(data):
                 raise _unsayable(faults)
+            # A `Decimal` is written as a string, so that its NaN is not among the numbers of the JSON.
             self._refuse_misfits(value, lambda line: line["type"] == "finite_number")
         if self._exact is not None:
             if fault := self._exact.misfit(value, is_known=is_known):
                 raise _unsayable([fault], is_mistyped=True)
             if fault := self._exact.unreadable(value, data):
                 raise _unsayable([fault])
+            # Last, because it parses the whole value once more: the checks above refuse most values for less.
             if self._exact.read_back:
                 self._read_back(value, data)
 
     def _doubted(self, value: T) -> bytes:
         """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
         levels = MOST_WRITTEN if self._exact is None else MOST_LEVELS
+        # First, because pydantic's validator has words of its own for a cycle, which name neither JSON nor a limit.
         if fault := endless(value, levels):
             raise _unsayable([fault]) from None
+        # A lone surrogate is in a value of the right type: the next check reports it, with its place.
         self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
         if fault := find_unserializable(value):
             raise _unsayable([fault]) from None  # pydantic's error holds the value, and would take it into every log
@@ -274,6 +283,7 @@ class Codec(Generic[T]):
             read = self.parse_json(data)
         except ParseError as error:
             raise _unsayable((place, f"{fault}, so it cannot be read back") for place, fault in error.faults) from None
+        # A validator or a `__post_init__` of the program runs here, and may raise anything.
         except Exception as error:
             raise _unsayable([("$", f"it cannot be read back: {type(error).__name__}: {error}")]) from error
         # Values without `==` are compared by their JSON.
@@ -314,6 +324,7 @@ class Codec(Generic[T]):
                 self._validate(data, strict=True)
             except ValidationError as error:
                 faults = (*faults, *self._faults(error, data))
+            # The validator may report a number that is not finite as well; it is one fault.
             raise _refusal(dict.fromkeys(faults))
 
     def _faults(self, error: ValidationError, data: Text) -> tuple[Fault, ...]:
@@ -326,6 +337,7 @@ class Codec(Generic[T]):
 
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
         """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
+        # Made at the first doubt: building it costs as much as the codec, and most programs never need it.
         recheck = _rechecks.get((self.kind, self._built.stored), self._recheck)
         try:
             recheck.validate_python(value, strict=True)
@@ -478,6 +490,7 @@ _rechecks: Final[BoundedCache[SchemaValidator]] = BoundedCache()
 
 def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) -> Codec[Any]:
     def made() -> Codec[Any]:
+        # Checked where the codec is made: a refused combination is not cached, and a cached one needs no check.
         if extra not in ("forbid", "ignore"):  # a tuple, because what is wrong may not even be hashable
             raise ValueError(f"extra is {extra!r}, but unknown fields are either a fault (forbid) or ignored (ignore)")
         if max_bytes is not None and max_bytes < 1:
@@ -518,4 +531,5 @@ def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object) -> boo
 def _make_whole_at(data: Any, path: Path) -> None:  # noqa: ANN401 - decoded JSON
     for segment in path[:-1]:
         data = data[segment]
+    # The path is not empty: no root type that is accepted is a number.
     data[path[-1]] = int(data[path[-1]])

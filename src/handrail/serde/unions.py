@@ -123,6 +123,7 @@ class UnionMembers:
         views = [(member, python_view(member.core, definitions)) for member in members]
         literals = [(member, view["expected"]) for member, view in views if view["type"] == "literal"]
         # True is 1 in Python, but not in JSON.
+        # Reversed, because the last entry of a dict wins, and of two members with one choice the first counts.
         self._by_value: dict[tuple[object, object], Member] = {
             (type(each), each): member for member, expected in reversed(literals) for each in expected
         }
@@ -141,9 +142,12 @@ class UnionMembers:
             return found
         # Made at the first value that needs it: a validator for each member takes milliseconds.
         if not self._fitting:
+            # Without a lock: two threads may both make the list, and each assigns a complete one.
             self._fitting = [
                 (member, self._fits(member, change)) for change in (_exact, _lenient) for member in self._tried
             ]
+        # The exact checks of all members come before the lenient ones, so that a subclass never takes the place of its
+        # own class.
         return next((member for member, fits in self._fitting if fits(value, strict=True)), None)
 
     def _fits(self, member: Member, change: SchemaEdit) -> Callable[..., bool]:
@@ -178,6 +182,7 @@ def _exact(part: Core, *, was: Core, made: bool) -> Core:
     cls = exact_class(part)
 
     def of_class(value: object) -> object:
+        # Not `isinstance`: an `OrderedDict` is a `dict` too, and both may be members.
         if type(value) is not cls:
             raise ValueError
         return value
@@ -208,6 +213,7 @@ def union_members(union: Core, definitions: Mapping[str, Core], config: CoreConf
             # The shortest name that no other of these members may be called by.
             name = next((each for each in names[position] if each not in others), names[position][-1])
         cls = classes[position]
+        # The class does not distinguish two members of one class: their values are tried instead.
         members.append(Member(choice, name, names[position], cls if classes.count(cls) == 1 else None))
     return UnionMembers(members, definitions, config)
 
@@ -221,6 +227,7 @@ def same_shape(union: Core, definitions: Mapping[str, Core]) -> SameShape | None
     choices = choices_of(union)
     found = [list(_dataclasses_in(choice, definitions, (), ())) for choice in choices]
     for one, other in combinations(range(len(choices)), 2):
+        # Only at the same place in collections of one shape can the same JSON be read as either.
         for (way, first), (beside, second) in product(found[one], found[other]):
             if way == beside and _may_be_one(first, second, definitions):
                 sides = (_side(choices[at], definitions, written=False) for at in (one, other))
@@ -246,6 +253,7 @@ def _dataclasses_in(
     if is_path(python_view(core, definitions)):
         yield way, core
         return
+    # The type holds itself: its dataclasses have been found above.
     if any(view is each for each in above):
         return
     if view["type"] == "dataclass":
@@ -280,6 +288,7 @@ def read_tagged(union: Core, members: UnionMembers) -> Core:
     by_name: dict[str, list[Core]] = {}
     for member, choice in zip(members.members, choices_of(union), strict=True):
         for name in member.names if member.name is not None else ():
+            # Several members may have had one name: then the value decides, as without a tag.
             by_name.setdefault(name, []).append(choice)
     boxes = {name: boxed_value(name, choices, members.config) for name, choices in by_name.items()}
 
@@ -305,6 +314,7 @@ def name_in(value: object) -> str:
         return ""
     found = cast("dict[str, object]", value)
     name = found.get(TYPE)
+    # Exactly the two keys, because a dict of the program may hold `$type` among others.
     return name if type(name) is str and len(found) == len(_KEYS) and VALUE in found else ""
 
 
@@ -315,10 +325,13 @@ def write_tagged(union: Core, members: UnionMembers) -> Core:
         union: as for `read_tagged`.
         members: what `ambiguous` found.
     """
+    # By identity, because a member holds dicts and has no hash. The closure keeps `members`, so that no id is given to
+    # another object.
     places = {id(member): str(position) for position, member in enumerate(members.members)}
 
     def place_of(value: object) -> str:
         member = members.member_of(value)
+        # A value of no member goes to pydantic's own union, which warns, so that the codec checks it once more.
         return ALL_MEMBERS if member is None else places[id(member)]
 
     choices: dict[str, CoreSchema] = {ALL_MEMBERS: without_name(union)}
@@ -365,6 +378,7 @@ def boxed_value(name: str, choices: Sequence[Core], config: CoreConfig) -> CoreS
 def _alike(choices: Sequence[Core], definitions: Mapping[str, Core]) -> frozenset[int]:
     """The positions of the choices that share a form with another."""
     views = [python_view(choice, definitions) for choice in choices]
+    # Most unions are of scalars alone: no JSON Schema is made for them.
     if all(view["type"] in _SAME_VALUE for view in views):
         return frozenset()
     read = [_side(choice, definitions, written=False) for choice in choices]
@@ -374,6 +388,7 @@ def _alike(choices: Sequence[Core], definitions: Mapping[str, Core]) -> frozense
         if _is_same_value(views[one], views[other]):
             continue
         same = None is not class_of(views[one]) is class_of(views[other])
+        # What one member writes against what the other reads: two forms that are only read alike are never stored.
         if overlaps(written[one], read[other], same_class=same) or overlaps(written[other], read[one], same_class=same):
             alike |= {one, other}
     if alike:  # an object that holds anything could look like a tag

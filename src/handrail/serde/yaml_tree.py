@@ -112,6 +112,7 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
         DocumentError: it is not YAML, or more than is read here; made by `refusal`.
     """
     place = _Place(name, first_line, refusal)
+    # Before ruamel.yaml, whose error for such a character has a position, and neither a line nor a mark.
     unprintable = first_unprintable(text)
     if unprintable is not None:
         line, column, words = unprintable
@@ -162,6 +163,7 @@ def _events(text: str, place: _Place) -> Iterator[Any]:
         known: Any = error  # nor do the errors
         at = known.problem_mark or known.context_mark or mark
         raise place.fault_at(at, _problem(text, known, at)) from error
+    # These have no mark, so that the last event stands for the place.
     except (ValueError, OverflowError) as error:  # an escape beyond Unicode, a version of thousands of digits
         raise place.fault_at(mark, "an escape or a directive from here on is out of range") from error
 
@@ -172,6 +174,7 @@ def _problem(text: str, error: Any, mark: Any) -> str:  # noqa: ANN401 - as in `
     words = [str(error.problem or error.context)]
     if words[0] == _COLON:
         words.append("text that holds ': ' is put in quotes")
+    # ruamel.yaml does not say that the key is too long: to it the colon is then out of place.
     if text[mark.index : mark.index + 1] == ":" and mark.column > _LONGEST_KEY:
         words.append(f"a key has at most {_LONGEST_KEY} characters, unless it is written after '? '")
     return "; ".join(words)
@@ -240,6 +243,7 @@ class _Growth:
         self._refuse_tag(event)
         self._refuse_deeper(event, 1)
         opened = _Open(event.start_mark, isinstance(event, MappingStartEvent), event.anchor, self._values)
+        # Before its parts are read, so that an alias to it from within is found, and not taken for an unknown one.
         if opened.anchor is not None:
             self._named[opened.anchor] = opened
         self._values += 1
@@ -248,6 +252,7 @@ class _Growth:
     def _ascend(self) -> None:
         closed = self._open.pop()
         line, column = self._place.of(closed.mark)
+        # Keys and values in turn, as the events come; the parser has put an empty value where none stands.
         parts = closed.parts
         tree: YamlNode = YamlSequence(tuple(parts), line, column)
         if closed.mapping:
@@ -258,10 +263,12 @@ class _Growth:
         named = self._named.get(event.anchor)
         if named is None:
             raise self._place.fault_at(event.start_mark, f"nothing before the alias *{event.anchor} has that anchor")
+        # A tree that holds itself would have no end for those who walk it.
         if isinstance(named, _Open):
             raise self._place.fault_at(named.mark, "this value holds itself, by an alias")
         self._refuse_deeper(event, named.depth)
         self._values += named.values
+        # All the values that the alias stands for, those of the aliases within included: nested aliases multiply.
         self._repeated += named.values
         if self._repeated > MOST_REPEATED:
             raise self._place.fault_at(
@@ -286,6 +293,7 @@ class _Growth:
 
     def _add(self, tree: YamlNode, anchor: str | None, *, values: int, depth: int) -> None:
         if anchor is not None:
+            # An anchor may be set again: an alias means the last one before it (YAML 1.2.2, 3.2.2.2).
             self._named[anchor] = _Named(tree, values, depth)
         if self._open:
             parent = self._open[-1]
@@ -311,6 +319,7 @@ def _joined(text: str) -> str:
     if not _SURROGATE.search(text):
         return text
     try:
+        # In UTF-16 a pair is one character, and a lone surrogate is the only thing that cannot be decoded.
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise ValueError("this text holds half a character, a lone surrogate; write the whole one") from None
@@ -320,14 +329,18 @@ def _value(text: str) -> str | int | float | bool | None:
     """What plain text means, by the core schema of YAML 1.2."""
     if text in _NULL:
         return None
+    # `yes` and `on` are text in YAML 1.2, so that they are not here.
     if _BOOLEAN.fullmatch(text):
         return text.lower() == "true"
+    # Only to look for a number: a text that is none stays as it is written.
     plain = _BETWEEN_DIGITS.sub("", text)
     integer = _INTEGER.fullmatch(plain)
     if not integer and not _REAL.fullmatch(plain):
         return text
+    # Before `int`, whose time grows with the square of the digits, and which refuses more than 4,300 of them.
     if len(plain) > _LONGEST_NUMBER:
         raise ValueError(f"a number has at most {_LONGEST_NUMBER} characters; put text in quotes")
     if integer:
+        # Base 0 knows the prefixes, but refuses `010`, which is ten in YAML 1.2.
         return int(plain, 0 if plain.lstrip("+-")[:2] in ("0x", "0o", "0b") else 10)
     return float(plain.lower().replace(".inf", "inf").replace(".nan", "nan"))
