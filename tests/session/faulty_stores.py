@@ -113,7 +113,7 @@ class FaultyStore(Store):
         return self._store.now()
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
-        points = [_POINTS.get(type(write)) for write in unit.writes]
+        points: list[Point | None] = [_POINTS.get(type(write)) for write in unit.writes]
         if points in (["insert"], ["replace"]):
             self._reach(points[0])
             return self._store.apply(unit)
