@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from benchmarks import agents, calls, compare, disk, durable, imports, known, shadow, walks
+from benchmarks import agents, calls, compare, disk, durable, imports, known, shadow, throughput, walks
 from benchmarks.timing import Bound, Figure, Limit, Ratio, Sense, figures, formatted, measure, ratios, timed
 
 
@@ -43,6 +43,7 @@ GROUPS = {
     "memory": Group(calls.KEPT, (), lambda: nullcontext(calls.memory_cases()), 1, 1, calls.LIMITS),
     "imports": Group(imports.BARE, imports.BOUNDS, lambda: nullcontext(imports.cases()), 15, 1),
     "stores": Group("idempotent call in memory", durable.BOUNDS, durable.cases, 15, 100),
+    "throughput": Group(throughput.ONE, throughput.BOUNDS, throughput.cases, 9, 1, throughput.LIMITS),
     "disk": Group(f"write and roll back, {disk.SMALL} files", disk.BOUNDS, disk.cases, 15, 20),
     "known": Group(known.OPENED, (), known.stored_cases, 25, 1, known.LIMITS),
     "writes": Group(known.BARE, known.BOUNDS, known.write_cases, 40, 5),
@@ -115,9 +116,9 @@ def _compared(rounds: int, *, show: bool) -> list[compare.Compared]:
 
 
 def _print_tables(floor: str, times: dict[str, float], found: list[Ratio], limits: list[Figure]) -> None:
-    print(f"{'case':<50}{'us a call':>12}{'x floor':>10}")
+    print(f"{'case':<60}{'us a call':>12}{'x floor':>10}")
     for name, taken in times.items():
-        print(f"{name:<50}{taken:>12.2f}{taken / times[floor]:>10.2f}")
+        print(f"{name:<60}{taken:>12.2f}{taken / times[floor]:>10.2f}")
     for sense in get_args(Sense):
         rows = [*_ratio_rows(found, sense), *_figure_rows(limits, sense)]
         if rows:
