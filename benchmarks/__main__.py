@@ -1,6 +1,6 @@
 """`make bench`: what a call costs, as ratios from one run of one process. `--strict` exits with 1 if a bound is missed.
 
-A few bounds are figures, in milliseconds or megabytes; those depend on the machine.
+A few bounds are figures, in milliseconds, megabytes or calls a second; those depend on the machine.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from typing import get_args
 
-from benchmarks import agents, calls, compare, disk, durable, imports, known, shadow, walks
-from benchmarks.timing import Bound, Figure, Limit, Ratio, figures, measure, ratios, timed
+from benchmarks import agents, calls, compare, disk, durable, imports, known, shadow, throughput, walks
+from benchmarks.timing import Bound, Figure, Limit, Ratio, Sense, figures, formatted, measure, ratios, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Group:
         cases: makes the cases, for the time of a block.
         rounds: how often each case is timed, unless the command line says otherwise.
         calls: how many calls a timing takes, unless the command line says otherwise.
-        limits: what is promised, in milliseconds, kilobytes or megabytes.
+        limits: what is promised in figures, and what is only shown.
     """
 
     floor: str
@@ -42,6 +43,7 @@ GROUPS = {
     "memory": Group(calls.KEPT, (), lambda: nullcontext(calls.memory_cases()), 1, 1, calls.LIMITS),
     "imports": Group(imports.BARE, imports.BOUNDS, lambda: nullcontext(imports.cases()), 15, 1),
     "stores": Group("idempotent call in memory", durable.BOUNDS, durable.cases, 15, 100),
+    "throughput": Group(throughput.ONE, throughput.BOUNDS, throughput.cases, 9, 1, throughput.LIMITS),
     "disk": Group(f"write and roll back, {disk.SMALL} files", disk.BOUNDS, disk.cases, 15, 20),
     "known": Group(known.OPENED, (), known.stored_cases, 25, 1, known.LIMITS),
     "writes": Group(known.BARE, known.BOUNDS, known.write_cases, 40, 5),
@@ -88,8 +90,8 @@ def main() -> int:
         report[name] = {
             "floor": group.floor,
             "microseconds": times,
-            "ratios": [_as_json(ratio) for ratio in found],
-            "limits": [asdict(figure.limit) | {"measured": figure.measured, "met": figure.met} for figure in limits],
+            "ratios": [_bound_as_json(ratio) for ratio in found],
+            "limits": [_limit_as_json(figure) for figure in limits],
         }
         if options.format == "table":
             _print_tables(group.floor, times, found, limits)
@@ -114,30 +116,50 @@ def _compared(rounds: int, *, show: bool) -> list[compare.Compared]:
 
 
 def _print_tables(floor: str, times: dict[str, float], found: list[Ratio], limits: list[Figure]) -> None:
-    print(f"{'case':<50}{'us a call':>12}{'x floor':>10}")
+    print(f"{'case':<60}{'us a call':>12}{'x floor':>10}")
     for name, taken in times.items():
-        print(f"{name:<50}{taken:>12.2f}{taken / times[floor]:>10.2f}")
-    print(f"\n{'bound':<80}{'at most':>9}{'measured':>10}")
-    for ratio in found:
-        bound = ratio.bound
-        verdict = "  holds" if ratio.met else "  MISSED"
-        print(f"{bound.case + ' / ' + bound.floor:<80}{bound.factor:>9.2f}{ratio.measured:>10.2f}{verdict}")
-    for figure in limits:
-        limit = figure.limit
-        verdict = "  holds" if figure.met else "  MISSED"
-        print(f"{limit.case + ', in ' + limit.unit:<80}{limit.at_most:>9.2f}{figure.measured:>10.2f}{verdict}")
+        print(f"{name:<60}{taken:>12.2f}{taken / times[floor]:>10.2f}")
+    for sense in get_args(Sense):
+        rows = [*_ratio_rows(found, sense), *_figure_rows(limits, sense)]
+        if rows:
+            print(f"\n{'bound':<100}{sense:>9}{'measured':>10}")
+            print("\n".join(rows))
     print(flush=True)
 
 
-def _as_json(ratio: Ratio) -> dict[str, object]:
+def _ratio_rows(found: Iterable[Ratio], sense: Sense) -> Iterator[str]:
+    for ratio in found:
+        bound = ratio.bound
+        if bound.sense == sense:
+            yield _row(bound.label, formatted(bound.factor), formatted(ratio.measured), met=ratio.met)
+
+
+def _figure_rows(limits: Iterable[Figure], sense: Sense) -> Iterator[str]:
+    for figure in limits:
+        limit = figure.limit
+        if limit.sense == sense:
+            measured = formatted(figure.measured, limit.unit)
+            if limit.amount is None:
+                yield _row(limit.label, "-", measured, met=None)
+            else:
+                yield _row(limit.label, formatted(limit.amount, limit.unit), measured, met=figure.met)
+
+
+def _row(label: str, wanted: str, measured: str, *, met: bool | None) -> str:
+    verdict = "" if met is None else "  holds" if met else "  MISSED"
+    return f"{label:<100}{wanted:>9}{measured:>10}{verdict}"
+
+
+def _bound_as_json(ratio: Ratio) -> Mapping[str, object]:
     bound = ratio.bound
-    return {
-        "case": bound.case,
-        "floor": bound.floor,
-        "at_most": bound.factor,
-        "measured": ratio.measured,
-        "met": ratio.met,
-    }
+    found = {"label": bound.label, "measured": ratio.measured, "met": ratio.met}
+    return {"case": bound.case, "floor": bound.floor, bound.sense.replace(" ", "_"): bound.factor} | found
+
+
+def _limit_as_json(figure: Figure) -> Mapping[str, object]:
+    limit = figure.limit
+    found = {"label": limit.label, "measured": figure.measured, "met": figure.met}
+    return {"case": limit.case, limit.sense.replace(" ", "_"): limit.amount, "unit": limit.unit} | found
 
 
 if __name__ == "__main__":

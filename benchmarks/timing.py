@@ -7,16 +7,33 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
+
+Sense: TypeAlias = Literal["at most", "at least"]
+"""On which side of a bound a measured value holds."""
+
+Unit: TypeAlias = Literal["ms", "ms at the longest", "kB", "MB", "calls/s", "round trips"]
+"""What a limit is measured in."""
+
+_PLACES: Mapping[str, int] = {"calls/s": 0, "round trips": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a benchmark promises: `case` takes at most `factor` times what `floor` takes."""
+    """What a benchmark promises: `case` takes at most `factor` times what `floor` takes.
+
+    With the sense "at least": `case` makes at least `factor` times as many calls a second as `floor`.
+    """
 
     case: str
     floor: str
     factor: float
+    sense: Sense = "at most"
+
+    @property
+    def label(self) -> str:
+        """What is compared, for a table."""
+        return f"{self.case} / {self.floor}" + (", in calls/s" if self.sense == "at least" else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +46,26 @@ class Ratio:
     @property
     def met(self) -> bool:
         """Whether the bound holds."""
-        return self.measured <= self.bound.factor
+        return _holds(self.measured, self.bound.sense, self.bound.factor)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a benchmark promises in figures: `case` takes at most `at_most` milliseconds, or so much memory or disk.
+    """What a benchmark promises in figures: `case` takes at most `amount` milliseconds, or so much memory or disk.
 
-    A case that is measured in kilobytes or megabytes is not timed: called once, it returns how many.
+    Only a case that is measured in "ms" is timed; another one is called once, and returns its figure. A limit without
+    an amount promises nothing: its figure is only shown.
     """
 
     case: str
-    at_most: float
-    unit: Literal["ms", "kB", "MB"]
+    amount: float | None
+    unit: Unit
+    sense: Sense = "at most"
+
+    @property
+    def label(self) -> str:
+        """What is measured, for a table."""
+        return f"{self.case}, in {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +78,24 @@ class Figure:
     @property
     def met(self) -> bool:
         """Whether the limit is kept."""
-        return self.measured <= self.limit.at_most
+        return self.limit.amount is None or _holds(self.measured, self.limit.sense, self.limit.amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A case that makes many calls each time it is called; it is timed by the call.
+
+    Attributes:
+        calls: how many.
+        run: makes them.
+    """
+
+    calls: int
+    run: Callable[[], object]
+
+    def __call__(self) -> object:
+        """Make the calls."""
+        return self.run()
 
 
 def measure(cases: Mapping[str, Callable[[], object]], *, rounds: int, calls: int) -> dict[str, float]:
@@ -70,7 +111,11 @@ def measure(cases: Mapping[str, Callable[[], object]], *, rounds: int, calls: in
 
 def ratios(times: Mapping[str, float], bounds: Sequence[Bound]) -> list[Ratio]:
     """Each bound with the ratio that was measured."""
-    return [Ratio(bound, times[bound.case] / times[bound.floor]) for bound in bounds]
+    found: list[Ratio] = []
+    for bound in bounds:
+        taken = times[bound.case] / times[bound.floor]
+        found.append(Ratio(bound, taken if bound.sense == "at most" else 1 / taken))
+    return found
 
 
 def figures(
@@ -79,7 +124,7 @@ def figures(
     """Each limit with the figure that was measured.
 
     Raises:
-        TypeError: a case that is measured in kilobytes or megabytes returns something else than a number.
+        TypeError: a case that is not timed returns something else than a number.
     """
     found: list[Figure] = []
     for limit in limits:
@@ -97,13 +142,23 @@ def timed(cases: Mapping[str, Callable[[], object]], limits: Sequence[Limit]) ->
 
 
 def time_calls(case: Callable[[], object], calls: int) -> float:
-    """The microseconds that one call takes, of `calls` in a row."""
+    """The microseconds that one call takes, of `calls` in a row; a `Block` makes several each time."""
+    each = case.calls if isinstance(case, Block) else 1
     gc.collect()
     gc.disable()
     try:
         start = time.perf_counter()
         for _ in range(calls):
             case()
-        return (time.perf_counter() - start) / calls * 1e6
+        return (time.perf_counter() - start) / (calls * each) * 1e6
     finally:
         gc.enable()
+
+
+def formatted(amount: float, unit: str = "") -> str:
+    """A figure or a ratio, for a table."""
+    return f"{amount:.{_PLACES.get(unit, 2)}f}"
+
+
+def _holds(measured: float, sense: Sense, wanted: float) -> bool:
+    return measured <= wanted if sense == "at most" else measured >= wanted

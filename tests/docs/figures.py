@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timing import formatted
 from tests.architecture.sources import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
@@ -34,18 +35,23 @@ def _lines(name: str, group: Mapping[str, Any]) -> list[str]:
         return ["", f"### {name}", "", columns, "|---|---:|---:|---|", *compared, ""]
     floor = group["microseconds"].get(group["floor"], math.nan)  # what is not timed has no floor
     cases = [f"| {case} | {taken / floor:.1f} |" for case, taken in group["microseconds"].items()]
-    bounds = [
-        f"| {ratio['case']} / {ratio['floor']} | {ratio['at_most']:.2f} | {ratio['measured']:.2f} | "
-        f"{'yes' if ratio['met'] else 'no'} |"
-        for ratio in group["ratios"]
-    ]
-    bounds += [
-        f"| {limit['case']}, in {limit['unit']} | {limit['at_most']:.2f} | {limit['measured']:.2f} | "
-        f"{'yes' if limit['met'] else 'no'} |"
-        for limit in group.get("limits", ())
-    ]
     timed = ["", f"| case | x {group['floor']} |", "|---|---:|", *cases] if cases else []
-    return ["", f"### {name}", *timed, "", "| bound | at most | measured | held |", "|---|---:|---:|---|", *bounds, ""]
+    return ["", f"### {name}", *timed, *_bounds(group, "at_most"), *_bounds(group, "at_least"), ""]
+
+
+def _bounds(group: Mapping[str, Any], sense: str) -> list[str]:
+    """The table of the bounds with a sense; nothing if the group has none."""
+    rows = [_bound(found, sense) for found in (*group["ratios"], *group.get("limits", ())) if sense in found]
+    head = ["", f"| bound | {sense.replace('_', ' ')} | measured | held |", "|---|---:|---:|---|"]
+    return [*head, *rows] if rows else []
+
+
+def _bound(found: Mapping[str, Any], sense: str) -> str:
+    unit = found.get("unit", "")
+    measured = formatted(found["measured"], unit)
+    if found[sense] is None:
+        return f"| {found['label']} | - | {measured} | - |"
+    return f"| {found['label']} | {formatted(found[sense], unit)} | {measured} | {'yes' if found['met'] else 'no'} |"
 
 
 def with_tables(page: str, report: Mapping[str, Any]) -> str:

@@ -102,18 +102,19 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
     assert rows[: len(cases())] == [*cases()]
     for group in (first, *others):
         for bound in group.bounds:
-            assert rows.count(f"{bound.case} / {bound.floor}") == 1
+            assert rows.count(bound.label) == 1
             assert {bound.case, bound.floor} <= {*rows}
         for limit in group.limits:
-            assert rows.count(f"{limit.case}, in {limit.unit}") == 1
+            assert rows.count(limit.label) == 1
     assert {*CASES} <= {*rows}
 
 
 def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
     """Those of an earlier run go, and nothing else changes."""
-    ratio = {"case": "success", "floor": "floor", "at_most": 4.0, "measured": 3.456, "met": True}
+    ratio = {"label": "success / floor", "at_most": 4.0, "measured": 3.456, "met": True}
+    faster = {"label": "success / floor, in calls/s", "at_least": 5.0, "measured": 4.5, "met": False}
     report: dict[str, Any] = {
-        "calls": {"floor": "floor", "microseconds": {"floor": 2.0, "success": 7.0}, "ratios": [ratio]}
+        "calls": {"floor": "floor", "microseconds": {"floor": 2.0, "success": 7.0}, "ratios": [faster, ratio]}
     }
     page = PAGE.read_text(encoding="utf-8")
     compared = {"case": "read, memory", "here": 3.0, "there": 2.0, "ratio": 1.5, "bound": 1.03, "met": False}
@@ -121,11 +122,20 @@ def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
         "floor": "open",
         "microseconds": {"open": 5_000.0},
         "ratios": [],
-        "limits": [{"case": "stored", "at_most": 5.0, "unit": "MB", "measured": 4.321, "met": True}],
+        "limits": [
+            {"label": "stored, in MB", "at_most": 5.0, "unit": "MB", "measured": 4.321, "met": True},
+            {"label": "shown, in ms", "at_most": None, "unit": "ms", "measured": 7.0, "met": True},
+        ],
     }
     report["identity"] = {"reference": "3336d14", "rows": [compared]}
     changed = with_tables(page, report)
-    assert rows_of(changed) == ["floor", "success", "success / floor", "open", "stored, in MB", "read, memory"]
+    assert rows_of(changed) == [
+        *("floor", "success", "success / floor", "success / floor, in calls/s"),
+        *("open", "stored, in MB", "shown, in ms", "read, memory"),
+    ]
+    assert "| bound | at least | measured | held |\n|---|---:|---:|---|\n| success / floor, in calls/s |" in changed
+    assert "| success / floor, in calls/s | 5.00 | 4.50 | no |" in changed
+    assert "| shown, in ms | - | 7.00 | - |" in changed
     assert "| stored, in MB | 5.00 | 4.32 | yes |" in changed
     assert "| read, memory | 1.03 | 1.500 | no |" in changed
     assert "| success | 3.5 |" in changed
