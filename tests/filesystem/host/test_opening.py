@@ -150,6 +150,25 @@ def test_second_filesystem_with_another_journal_is_refused(root: Path, tmp_path:
     HostFilesystem(root, journal=one, wait=timedelta(0)).close()
 
 
+@pytest.mark.parametrize(
+    "folder, error", [("root", FilesystemBusyError), ("root/notes", JournalError)], ids=["busy", "of another root"]
+)
+def test_refused_opening_removes_nothing_from_the_folder_of_the_holder(
+    root: Path, tmp_path: Path, folder: str, error: type[FilesystemError]
+) -> None:
+    """Only the holder of the lock cleans the journal's folder: a snapshot that it took before is restored after."""
+    journal = tmp_path / "journal"
+    with HostFilesystem(root, journal=journal) as fs:
+        before, snapshot = picture(root), fs.snapshot()
+        fs.write_text("notes/plan.md", "changed")
+        held = sorted(journal.iterdir())
+        with pytest.raises(error):
+            HostFilesystem(tmp_path / folder, journal=journal, wait=timedelta(0))
+        assert sorted(journal.iterdir()) == held
+        fs.restore(snapshot)
+        assert picture(root) == before
+
+
 def test_root_that_cannot_be_locked_is_no_fault(root: Path, tmp_path: Path) -> None:
     """As over a network; then the journal's folder alone keeps others away. That one must be lockable."""
     folder, clock = JournalFolder(tmp_path / "journal", Disk()), Watcher(lambda: None)

@@ -387,7 +387,8 @@ def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:
     # A function without the filesystem: a finalizer that refers to its object keeps it alive.
     owned = disk.process() == process
-    # A journal that is left needs its images at the next opening.
-    if owned and not folder.ids("journal"):
+    # Without the locks, as after an opening that was refused, the images belong to the filesystem that holds them. A
+    # journal that is left needs its images at the next opening.
+    if owned and folder.is_held and not folder.ids("journal"):
         folder.clean()
     folder.close(root.descriptor, owned=owned)

@@ -42,9 +42,10 @@ class JournalFolder:
     Attributes:
         path: where it is.
         descriptor: what it is open as.
+        is_held: whether `acquire` has acquired the locks; the folder may not be changed before that.
     """
 
-    __slots__ = ("_disk", "_lock", "descriptor", "path")
+    __slots__ = ("_disk", "_lock", "descriptor", "is_held", "path")
 
     def __init__(self, path: Path, disk: Disk) -> None:
         """Make the folder if it does not exist, and open it; `acquire` must follow.
@@ -53,6 +54,7 @@ class JournalFolder:
             JournalError: it cannot be made or used.
         """
         self._disk = disk
+        self.is_held = False
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path = path.resolve(strict=True)
@@ -81,6 +83,7 @@ class JournalFolder:
                 )
                 raise FilesystemBusyError(msg, path=ROOT)
             pause(_POLL_SECONDS)
+        self.is_held = True
 
     def belongs_to(self, root: Path) -> None:
         """Assign the folder to a root permanently.
@@ -119,7 +122,7 @@ class JournalFolder:
             self._disk.close(descriptor)
 
     def clean(self) -> None:
-        """Remove the contents and marks that no journal needs; called when no journal exists."""
+        """Remove the contents and marks that no journal needs; called by the holder, when no journal exists."""
         for name in self._disk.names(self.descriptor):
             if name.startswith((b"image-", b"marks-")):
                 self._disk.discard(name, at=self.descriptor)
