@@ -228,6 +228,23 @@ def test_what_changes_meanwhile_is_not_taken_for_what_was_looked_at(
     assert found == ("read" if moved_while_open else UNREAD)
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_mode_is_not_set_through_a_link(kind: str, scratch: Path) -> None:
+    """Not even if a process replaces a file or folder by a link: nothing outside the root is changed."""
+    outside, root = scratch / "outside", scratch / "root"
+    root.mkdir()
+    outside.mkdir(mode=0o500)
+    (root / "replaced").symlink_to(outside)
+    with open_root(root) as disk:
+        if kind == "folder":
+            TreeScan(opened=[]).open_up("replaced", stat.S_IFDIR, "replaced", disk.root)
+        else:
+            with pytest.raises(FilesystemError) as caught:
+                disk.set_mode("replaced", 0o777)
+            assert caught.value.path == "replaced"
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o500
+
+
 def test_what_goes_away_while_a_folder_is_listed_is_passed_over(scratch: Path) -> None:
     """Programs make files and remove them all the time."""
     for number in range(5):
