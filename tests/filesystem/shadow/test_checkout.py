@@ -91,6 +91,18 @@ def test_rights_that_were_taken_are_given_back(root: Path, shadow: ShadowReposit
     assert picture(root) == before
 
 
+@pytest.mark.parametrize("size", [0, 1, 300_000])
+def test_set_id_bits_are_restored_with_the_content(size: int, root: Path, shadow: ShadowRepository) -> None:
+    """A process without privileges restores them too: the content is written before the mode is set."""
+    (root / "run.sh").write_bytes(b"x" * size)
+    (root / "run.sh").chmod(0o4755)
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    (root / "run.sh").unlink()
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
 def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path, shadow: ShadowRepository) -> None:
     """A folder that cannot be opened up is in nobody's way as long as it can be read."""
     (root / "theirs").mkdir(mode=0o755)

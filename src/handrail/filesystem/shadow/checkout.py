@@ -193,6 +193,8 @@ class DiskTree:
             fd = os.open(name, MAKE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
             with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
                 file.writelines(content)
+                # The mode after the last write: writing to a file clears its set-id bits.
+                file.flush()
                 os.fchmod(fd, stat.S_IMODE(mode))
 
     def set_mode(self, path: str, mode: int) -> None:
