@@ -138,6 +138,20 @@ def test_second_filesystem_on_a_root_waits_and_is_then_refused(root: Path, tmp_p
     assert clock.asked == 2
 
 
+def test_folder_that_was_assigned_during_the_wait_is_refused(root: Path, tmp_path: Path) -> None:
+    """Two openings of different roots find a new journal folder: it belongs to the one that has its lock first."""
+    folder, held = JournalFolder(tmp_path / "journal", Disk()), os.open(root, os.O_RDONLY)
+    folder.acquire(held, timedelta(0), Watcher(lambda: None))
+
+    def open_and_close() -> None:
+        folder.assign(root)
+        folder.close(held, owned=True)
+
+    with pytest.raises(JournalError):
+        HostFilesystem(root / "notes", journal=tmp_path / "journal", clock=Watcher(open_and_close))
+    HostFilesystem(root, journal=tmp_path / "journal").close()
+
+
 def test_second_filesystem_with_another_journal_is_refused(root: Path, tmp_path: Path) -> None:
     """It is the root that one filesystem at a time works on, by whatever path; and the refused one holds nothing."""
     one, other = tmp_path / "journal", tmp_path / "other"

@@ -85,8 +85,8 @@ class JournalFolder:
             pause(_POLL_SECONDS)
         self.is_held = True
 
-    def belongs_to(self, root: Path) -> None:
-        """Assign the folder to a root permanently.
+    def check_owner(self, root: Path) -> None:
+        """Check that the folder belongs to a root, or to none yet; if it does not, there is no use in waiting for it.
 
         Raises:
             JournalError: it belongs to another root, or lies inside the root.
@@ -94,17 +94,25 @@ class JournalFolder:
         if self.path == root or root in self.path.parents:
             msg = f"the journal would lie inside its own root, in {str(self.path)!r}. Give a folder outside it."
             raise JournalError(msg, path=ROOT)
-        owner = self.path / "root"
-        name = os.fsencode(root)
-        if not owner.exists():
-            owner.write_bytes(name)
-        # No lock is held yet, so another opening may have made the file and not written to it: it is empty then.
-        elif (found := owner.read_bytes()) and found != name:
+        found = self.read("root")
+        if found not in {b"", os.fsencode(root)}:
             msg = (
                 f"the journal's folder {str(self.path)!r} belongs to the root {os.fsdecode(found)!r}, not to "
                 f"{str(root)!r}. Give each root a folder of its own as journal=."
             )
             raise JournalError(msg, path=ROOT)
+
+    def assign(self, root: Path) -> None:
+        """Assign the folder to a root permanently; the locks are held, so that two openings cannot both assign it.
+
+        Raises:
+            JournalError: it belongs to another root, or lies inside the root.
+        """
+        # Again, under the locks: another root may have been assigned while this one waited for them.
+        self.check_owner(root)
+        # Also if the file exists and is empty, as a crash before the write leaves it.
+        if not self.read("root"):
+            (self.path / "root").write_bytes(os.fsencode(root))
 
     def ids(self, kind: str) -> list[str]:
         """The ids of the files of a kind: `journal` or `settled`."""
