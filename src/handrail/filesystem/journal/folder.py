@@ -59,7 +59,11 @@ class JournalFolder:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path = path.resolve(strict=True)
             self.descriptor = disk.open_root(self.path)
-            self._lock = disk.append_file(b"lock", at=self.descriptor)
+            try:
+                self._lock = disk.append_file(b"lock", at=self.descriptor)
+            except BaseException:
+                disk.close(self.descriptor)
+                raise
         except OSError as error:
             msg = f"the journal cannot be stored in {str(path)!r}: {error.strerror}. {_CURE}"
             raise JournalError(msg, path=ROOT) from error
