@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import FilesystemError
+from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.shadow.checkout import DiskTree, file_digest
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, UNREAD, TreeScan, scan_tree, statuses
@@ -103,8 +103,8 @@ def test_set_id_bits_are_restored_with_the_content(size: int, root: Path, shadow
     assert picture(root) == before
 
 
-def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path, shadow: ShadowRepository) -> None:
-    """A folder that cannot be opened up is in nobody's way as long as it can be read."""
+def make_theirs(root: Path) -> None:
+    """Make a folder that another user owns, if this process may do so."""
     (root / "theirs").mkdir(mode=0o755)
     (root / "theirs" / "file").write_text("theirs")
     user = os.geteuid()
@@ -113,6 +113,11 @@ def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path
         os.chown(root / "theirs", 0, 0)
     (root / "theirs").chmod(0o555)
     os.seteuid(user)
+
+
+def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path, shadow: ShadowRepository) -> None:
+    """A folder that cannot be opened up is in nobody's way as long as it can be read."""
+    make_theirs(root)
     before = picture(root)
     snapshot = shadow.snapshot()
     (root / "src" / "main.py").unlink()
@@ -300,5 +305,24 @@ def test_a_root_that_was_opened_up_for_nothing_is_closed_again(root: Path, shado
     root.chmod(0o500)
     with pytest.raises(FilesystemError, match="has lost what the snapshot needs"):
         shadow.restore(snapshot)
+    assert stat.S_IMODE(root.stat().st_mode) == 0o500
+    root.chmod(0o755)
+
+
+@pytest.mark.parametrize("hindrance", ["owned by another user", "removed meanwhile"])
+def test_a_mode_that_cannot_be_reset_hides_neither_the_error_nor_other_modes(
+    hindrance: str, root: Path, shadow: ShadowRepository, scratch: Path
+) -> None:
+    """A restore that is given up resets every mode that it has changed, as far as possible, and raises why it ended."""
+    make_theirs(root)
+    (root / "ignored").chmod(0o500)
+    snapshot = shadow.snapshot()
+    (root / "secret").unlink()
+    root.chmod(0o500)
+    removed = f"rm -r {root}/ignored;" if hindrance == "removed meanwhile" else ""
+    losing = script(scratch, "--batch-check", f"{removed} sed 's/$/ missing/'; exit 0")
+    with pytest.raises(JournalError) as caught:
+        ShadowRepository(root, shadow.git_dir, git=losing).restore(snapshot)
+    assert len(getattr(caught.value, "__notes__", ())) == (1 if removed else 0)
     assert stat.S_IMODE(root.stat().st_mode) == 0o500
     root.chmod(0o755)

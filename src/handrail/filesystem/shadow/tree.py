@@ -16,7 +16,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -116,8 +116,10 @@ class TreeScan:
             self.opened.append((path, mode))
             # Another owner's matters only if something in it has changed. What was removed or replaced by a link
             # meanwhile cannot be opened as a folder, which is an error then.
-            with suppress(OSError):
+            try:
                 set_mode_of(name, stat.S_IMODE(mode) | stat.S_IRWXU, at=parent)
+            except OSError:
+                self.opened.pop()
 
 
 def scan_tree(root: int, known: Folder | None, come_upon: TreeScan) -> Folder:
