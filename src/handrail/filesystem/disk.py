@@ -222,6 +222,26 @@ class Disk:
         os.rmdir(name, dir_fd=at)
 
 
+def set_mode_of(name: str, mode: int, *, at: int | None) -> None:
+    """Set the mode of a file or folder, also of one that may not be read.
+
+    Raises:
+        OSError: the operating system does not permit it; or there is a link, whose target is not changed.
+    """
+    if os.chmod in os.supports_follow_symlinks:  # pragma: no cover - not on Linux
+        os.chmod(name, mode, dir_fd=at, follow_symlinks=False)
+        return
+    # Linux has `follow_symlinks=False` since glibc 2.32 only, which does the same. `fchmod` refuses a descriptor of
+    # O_PATH, and any other needs the permission to read.
+    descriptor = os.open(name, _PATH | _LINK | _SHUT, dir_fd=at)
+    try:
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        Path(f"/proc/self/fd/{descriptor}").chmod(mode)
+    finally:
+        os.close(descriptor)
+
+
 @contextmanager
 def translate_os_errors(what: str, path: str, *, after: str = "Nothing was changed") -> Generator[None]:
     """Turn an error of the operating system into a message.

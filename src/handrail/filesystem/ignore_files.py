@@ -33,7 +33,6 @@ from handrail.filesystem.root import to_bytes
 _IGNORE_FILE: Final = ".ignore"
 _GITIGNORE_FILE: Final = ".gitignore"
 _EXCLUDE_FILE: Final = ".git/info/exclude"
-"""The places that the patterns have reached in a folder."""
 
 RULE_NAMES: Final = frozenset({_IGNORE_FILE, _GITIGNORE_FILE, GIT_FOLDER})
 """The names of entries that give a folder rules of its own."""
@@ -67,8 +66,6 @@ _CLASSES: Final = {
 }
 
 _SPECIAL = frozenset(b"*?[\\")
-
-_NOTHING: Final = rb"(?!)"
 
 _STARS = object()
 
@@ -386,8 +383,6 @@ def _bracket(pattern: bytes, at: int) -> tuple[bytes, int]:
         high = max(low, high)  # a reversed range matches its first character only
         # As numbers, so that no character has a meaning in the expression.
         inside.append(b"\\x%02x-\\x%02x" % (low[0], high[0]))
-    if not inside:
-        return (b"." if negated else _NOTHING), at + 1
     return b"[" + (b"^" if negated else b"") + b"".join(inside) + b"]", at + 1
 
 

@@ -3,7 +3,8 @@ r"""The root of a filesystem on disk, and the resolution of paths in it.
 The root stays open, and every path is walked from there part by part, each folder opened by its name in the one before.
 No step follows a link: a link is read, and its target is walked in the same way, so it can lead anywhere inside the
 root and nowhere else. A link that leaves the root raises `PathEscapeError`; an absolute target is accepted if it lies
-below the root.
+below the root. `..` in a target is the folder above the one that the parts before it lead to, as for the operating
+system: if `x` is a link to `d/sub`, `x/../y` is `d/y`.
 
 A name on disk is any bytes, and a path of a filesystem is text. A name that is UTF-8 is its own text. Where it is not,
 or where its text is not valid in a path, each byte in question is spelled by the sign for escape and two
@@ -144,7 +145,7 @@ class Root:
 
         Raises:
             PathEscapeError: a link leads out of the root.
-            PathConflictError: the links go in a circle.
+            PathConflictError: the links go in a circle, or the target of one has `..` after what is not a folder.
         """
         parts = [] if path == ROOT else path.split("/")
         for _ in range(_MOST_LINKS):
@@ -163,17 +164,8 @@ class Root:
         Raises:
             OSError: the folder does not exist, or a part of the path is a link.
         """
-        held = self._disk.open_folder(b".", at=self.descriptor)
+        held = self._opened(path, listed=listed)
         try:
-            parts = [] if path == ROOT else path.split("/")
-            for number, part in enumerate(parts, 1):
-                # Only the last one is opened to be listed: a folder above it may deny listing and still be passed
-                # through.
-                last = listed and number == len(parts)
-                step = self._disk.open_folder if last else self._disk.step
-                inner = step(to_bytes(part), at=held)
-                self._disk.close(held)
-                held = inner
             yield held
         finally:
             self._disk.close(held)
@@ -213,29 +205,56 @@ class Root:
                 with self.folder(path, listed=True) as folder:
                     self._disk.sync(folder)
 
+    def _opened(self, path: str, *, listed: bool) -> int:
+        """A descriptor of a folder, which the caller closes; see `folder`."""
+        held = self._disk.open_folder(b".", at=self.descriptor)
+        try:
+            parts = [] if path == ROOT else path.split("/")
+            for number, part in enumerate(parts, 1):
+                # Only the last one is opened to be listed: a folder above it may deny listing and still be passed
+                # through.
+                last = listed and number == len(parts)
+                step = self._disk.open_folder if last else self._disk.step
+                inner = step(to_bytes(part), at=held)
+                self._disk.close(held)
+                held = inner
+        except BaseException:
+            self._disk.close(held)
+            raise
+        return held
+
     def _walk(self, parts: Sequence[str], *, follow: bool, asked: str) -> ResolvedPath | list[str]:
         """What the parts lead to, or after a link the parts to continue with."""
         held, done = self._disk.open_folder(b".", at=self.descriptor), ROOT
         status: os.stat_result | None = self._disk.look_at(held)
         try:
             for number, part in enumerate(parts, 1):
+                if part == "..":
+                    if done == ROOT:
+                        raise _escapes(asked)
+                    done = parent_of(done)
+                    # By its path and not as `..`: a folder that another process moves meanwhile has another one above.
+                    above = self._opened(done, listed=self.folds_case)
+                    self._disk.close(held)
+                    held = above
+                    status = self._disk.look_at(held)
+                    continue
                 path, name = join(done, part), to_bytes(part)
                 status = self._disk.look(name, at=held)
                 if status is None:
-                    return ResolvedPath("/".join(parts), None, done)
+                    return _nothing([path, *parts[number:]], nearest=done, asked=asked)
                 # Before a link is followed: on such a disk `Secret` and `secret` are one entry, and a rule for one must
                 # not be bypassed by the other.
                 if self.folds_case:
                     self._refuse_other_case(path, at=held)
                 is_last = number == len(parts)
                 if stat.S_ISLNK(status.st_mode) and (follow or not is_last):
-                    led = self._led(parts[: number - 1], self._disk.target(name, at=held), asked)
-                    return [*led, *parts[number:]]
+                    return [*self._led(done, self._disk.target(name, at=held), asked), *parts[number:]]
                 if not is_last:
                     if not stat.S_ISDIR(status.st_mode):
                         # A file where a folder is needed: there is nothing below it, and it is named as the nearest
                         # entry.
-                        return ResolvedPath("/".join(parts), None, path)
+                        return _nothing([path, *parts[number:]], nearest=path, asked=asked)
                     # `_refuse_other_case` lists the folder, which a descriptor of O_PATH does not permit.
                     step = self._disk.open_folder if self.folds_case else self._disk.step
                     inner = step(name, at=held)
@@ -255,23 +274,27 @@ class Root:
             there = [each for each in listed if _composed(each).casefold() == _composed(name).casefold()]
             raise other_case(path, there="".join(there[:1]))
 
-    def _led(self, folder: Sequence[str], target: bytes, asked: str) -> list[str]:
-        """The parts of the target of a link in a folder."""
+    def _led(self, folder: str, target: bytes, asked: str) -> list[str]:
+        """The parts of the target of a link in a folder; `..` among them is for `_walk`, which knows what is a link."""
         steps = [step for step in target.split(b"/") if step not in {b"", b"."}]
-        # This folder has been walked, so none of its parts is a link.
-        parts = list(folder)
+        parts = [] if folder == ROOT else folder.split("/")
         if target.startswith(b"/"):
             if steps[: len(self._names)] != self._names:
                 raise _escapes(asked)
             parts, steps = [], steps[len(self._names) :]
-        for step in steps:
-            if step != b"..":
-                parts.append(to_text(step))
-            elif parts:
-                parts.pop()
-            else:
-                raise _escapes(asked)
-        return parts
+        return [*parts, *map(to_text, steps)]
+
+
+def _nothing(parts: Sequence[str], *, nearest: str, asked: str) -> ResolvedPath:
+    """The result for parts with nothing there."""
+    # No folder is above one that does not exist. Such a path must not be made, either: `..` in it would be resolved by
+    # the disk.
+    if ".." in parts:
+        msg = (
+            f"{asked!r} leads through a link whose target has '..' after what is not a folder. Give a path without it."
+        )
+        raise PathConflictError(msg, path=asked)
+    return ResolvedPath("/".join(parts), None, nearest)
 
 
 def _composed(name: str) -> str:

@@ -191,14 +191,20 @@ class ResourceContext(Resolver):
                 return value
             # Not found under the lock either, so no other thread has built it meanwhile.
             self._refuse_to_build(binding)
-            value = lifetime.build(binding, self)
-            if not self._entered and not self._is_watched and lifetime.unclosed:
-                self._is_watched = True
-                # Holds none of the resources: one of them may hold this context, which would never go then.
-                weakref.finalize(self, _warn_of_unclosed, lifetime.unclosed)
-            if binding.scope is Scope.SINGLETON:
-                self._snapshotables = self._silent = self._turns = None
-            return value
+            try:
+                return lifetime.build(binding, self)
+            finally:
+                # Also after an error: a value that could not join the call has been entered, and stays.
+                self._record_build(binding)
+
+    def _record_build(self, binding: Binding[Any]) -> None:
+        lifetime = self._lifetime
+        if not self._entered and not self._is_watched and lifetime.unclosed:
+            self._is_watched = True
+            # Holds none of the resources: one of them may hold this context, which would never go then.
+            weakref.finalize(self, _warn_of_unclosed, lifetime.unclosed)
+        if binding.scope is Scope.SINGLETON:
+            self._snapshotables = self._silent = self._turns = None
 
     def _refuse_to_build(self, binding: Binding[Any]) -> None:
         name = binding.name

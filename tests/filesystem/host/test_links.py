@@ -73,6 +73,76 @@ def test_link_that_leaves_the_root_is_refused(fs: HostFilesystem, tmp_path: Path
     assert picture(tmp_path / "outside") == before
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "x/../y",
+        "to x/../y",
+        "x/../../d/y",
+        "x/../sub/../y",
+        "x/./..//y",
+        "x/../x up/y",
+        "x/../../x/../y",
+        "x/../new",
+        "x/../sub/new",
+        "x/../sub/../../new",
+        "x/..",
+        "x/../..",
+        "/x/../y",
+        "d/../y",
+    ],
+)
+def test_dots_in_the_target_of_a_link_count_from_what_the_parts_before_lead_to(
+    fs: HostFilesystem, root: Path, target: str
+) -> None:
+    """As for the operating system: after a link to a folder they are the folder above that one."""
+    (root / "d" / "sub").mkdir(parents=True)
+    (root / "x").symlink_to("d/sub")
+    (root / "to x").symlink_to("x")
+    (root / "d" / "x up").symlink_to("sub/..")
+    (root / "y").write_text("in the root")
+    (root / "d" / "y").write_text("in the folder")
+    (root / "L").symlink_to(f"{root}{target}" if target.startswith("/") else target)
+    meant = (root / "L").resolve()
+    assert fs.resolve("L") == os.fspath(meant.relative_to(root))
+    if meant.is_dir():
+        assert [root / each.path for each in fs.list("L")] == sorted((root / "L").iterdir())
+        return
+    fs.write_text("L", "changed")
+    assert meant.read_text() == "changed"
+    assert fs.read_text("L") == "changed"
+
+
+@pytest.mark.parametrize("target", ["x/../../../outside/secret", "d/../../outside/secret", "x/../../docs/../.."])
+def test_dots_in_the_target_of_a_link_do_not_lead_out_of_the_root(fs: HostFilesystem, root: Path, target: str) -> None:
+    """Wherever in the target they are."""
+    (root / "d" / "sub").mkdir(parents=True)
+    (root / "x").symlink_to("d/sub")
+    (root / "L").symlink_to(target)
+    with pytest.raises(PathEscapeError) as caught:
+        fs.resolve("L")
+    assert caught.value.path == "L"
+
+
+@pytest.mark.parametrize("target", ["nothing/../docs/a.md", "docs/a.md/../a.md", "nothing/../../outside/new"])
+def test_dots_in_the_target_of_a_link_are_refused_after_what_is_not_a_folder(
+    fs: HostFilesystem, root: Path, target: str
+) -> None:
+    """The operating system finds nothing there either; and nothing is made."""
+    (root / "L").symlink_to(target)
+    before = picture(root.parent)
+    operations: tuple[Callable[[], object], ...] = (
+        lambda: fs.read_text("L"),
+        lambda: fs.write_text("L", "x"),
+        lambda: fs.make_folder("L"),
+    )
+    for operation in operations:
+        with pytest.raises(PathConflictError) as caught:
+            operation()
+        assert caught.value.path == "L"
+    assert picture(root.parent) == before
+
+
 def test_links_in_a_circle_are_told(fs: HostFilesystem) -> None:
     """They lead nowhere."""
     with pytest.raises(PathConflictError, match="in a circle"):

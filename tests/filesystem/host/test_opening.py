@@ -148,6 +148,20 @@ def test_second_filesystem_on_a_root_waits_and_is_then_refused(root: Path, tmp_p
     assert clock.asked == 2
 
 
+def test_folder_that_was_assigned_during_the_wait_is_refused(root: Path, tmp_path: Path) -> None:
+    """Two openings of different roots find a new journal folder: it belongs to the one that has its lock first."""
+    folder, held = JournalFolder(tmp_path / "journal", Disk()), os.open(root, os.O_RDONLY)
+    folder.acquire(held, timedelta(0), Watcher(lambda: None))
+
+    def open_and_close() -> None:
+        folder.assign(root)
+        folder.close(held, owned=True)
+
+    with pytest.raises(JournalError):
+        HostFilesystem(root / "notes", journal=tmp_path / "journal", clock=Watcher(open_and_close))
+    HostFilesystem(root, journal=tmp_path / "journal").close()
+
+
 def test_second_filesystem_with_another_journal_is_refused(root: Path, tmp_path: Path, wording: Wording) -> None:
     """It is the root that one filesystem at a time works on, by whatever path; and the refused one holds nothing."""
     one, other = tmp_path / "journal", tmp_path / "other"
@@ -159,6 +173,25 @@ def test_second_filesystem_with_another_journal_is_refused(root: Path, tmp_path:
             assert str(raised.value) == wording
     HostFilesystem(root, journal=other, wait=timedelta(0)).close()
     HostFilesystem(root, journal=one, wait=timedelta(0)).close()
+
+
+@pytest.mark.parametrize(
+    "folder, error", [("root", FilesystemBusyError), ("root/notes", JournalError)], ids=["busy", "of another root"]
+)
+def test_refused_opening_removes_nothing_from_the_folder_of_the_holder(
+    root: Path, tmp_path: Path, folder: str, error: type[FilesystemError]
+) -> None:
+    """Only the holder of the lock cleans the journal's folder: a snapshot that it took before is restored after."""
+    journal = tmp_path / "journal"
+    with HostFilesystem(root, journal=journal) as fs:
+        before, snapshot = picture(root), fs.snapshot()
+        fs.write_text("notes/plan.md", "changed")
+        held = sorted(journal.iterdir())
+        with pytest.raises(error):
+            HostFilesystem(tmp_path / folder, journal=journal, wait=timedelta(0))
+        assert sorted(journal.iterdir()) == held
+        fs.restore(snapshot)
+        assert picture(root) == before
 
 
 def test_root_that_cannot_be_locked_is_no_fault(root: Path, tmp_path: Path, wording: Wording) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import errno
 import os
+import socket
+import stat
 import tracemalloc
 from pathlib import Path
 
@@ -192,6 +195,30 @@ def test_journal_may_lie_on_another_disk(root: Path, tmp_path: Path) -> None:
     assert picture(root) == before
     assert (tmp_path / "journal" / "data.bin.found").read_text() == "theirs"
     assert os.fspath((tmp_path / "journal" / "dangling.found").readlink()) == "theirs"
+
+
+@pytest.mark.parametrize("disk", [WatchedDisk(), OtherDisk()], ids=["the same disk", "another disk"])
+def test_special_file_of_another_process_stays_in_the_tree(root: Path, tmp_path: Path, disk: WatchedDisk) -> None:
+    """A fifo or socket is never copied: it is renamed if something else belongs there, wherever the journal lies."""
+    before = picture(root)
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+        ticket = draw_ticket((fs.turn,), exclusive=True)
+        with tool(ticket):
+            for path in ("data.bin", "dangling", "notes/plan.md"):
+                fs.remove(path)
+            fs.write_text("made", "x")
+            (root / "made").unlink()
+            os.mkfifo(root / "data.bin")
+            os.mkfifo(root / "made")
+            with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(root):
+                listening.bind("dangling")
+        ticket.release()
+    found = {path.name: stat.S_IFMT(path.lstat().st_mode) for path in root.iterdir()}
+    after = picture(root)
+    specials = {"data.bin.found": stat.S_IFIFO, "dangling.found": stat.S_IFSOCK, "made": stat.S_IFIFO}
+    assert {name: found[name] for name in specials} == specials
+    assert {path: shown for path, shown in after.items() if path not in specials} == before
+    assert not list((tmp_path / "journal").glob("*.found"))
 
 
 def test_second_thing_found_at_a_path_gets_another_name(root: Path, tmp_path: Path) -> None:

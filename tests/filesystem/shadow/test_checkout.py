@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import FilesystemError
+from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.shadow.checkout import DiskTree, file_digest
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, UNREAD, TreeScan, scan_tree, statuses
@@ -93,8 +93,20 @@ def test_rights_that_were_taken_are_given_back(root: Path, shadow: ShadowReposit
     assert picture(root) == before
 
 
-def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path, shadow: ShadowRepository) -> None:
-    """A folder that cannot be opened up is in nobody's way as long as it can be read."""
+@pytest.mark.parametrize("size", [0, 1, 300_000])
+def test_set_id_bits_are_restored_with_the_content(size: int, root: Path, shadow: ShadowRepository) -> None:
+    """A process without privileges restores them too: the content is written before the mode is set."""
+    (root / "run.sh").write_bytes(b"x" * size)
+    (root / "run.sh").chmod(0o4755)
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    (root / "run.sh").unlink()
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def make_theirs(root: Path) -> None:
+    """Make a folder that another user owns, if this process may do so."""
     (root / "theirs").mkdir(mode=0o755)
     (root / "theirs" / "file").write_text("theirs")
     user = os.geteuid()
@@ -103,6 +115,11 @@ def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path
         os.chown(root / "theirs", 0, 0)
     (root / "theirs").chmod(0o555)
     os.seteuid(user)
+
+
+def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path, shadow: ShadowRepository) -> None:
+    """A folder that cannot be opened up is in nobody's way as long as it can be read."""
+    make_theirs(root)
     before = picture(root)
     snapshot = shadow.snapshot()
     (root / "src" / "main.py").unlink()
@@ -235,6 +252,23 @@ def test_what_changes_meanwhile_is_not_taken_for_what_was_looked_at(
     assert found == ("read" if moved_while_open else UNREAD)
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_mode_is_not_set_through_a_link(kind: str, scratch: Path) -> None:
+    """Not even if a process replaces a file or folder by a link: nothing outside the root is changed."""
+    outside, root = scratch / "outside", scratch / "root"
+    root.mkdir()
+    outside.mkdir(mode=0o500)
+    (root / "replaced").symlink_to(outside)
+    with open_root(root) as disk:
+        if kind == "folder":
+            TreeScan(opened=[]).open_up("replaced", stat.S_IFDIR, "replaced", disk.root)
+        else:
+            with pytest.raises(FilesystemError) as caught:
+                disk.set_mode("replaced", 0o777)
+            assert caught.value.path == "replaced"
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o500
+
+
 def test_what_goes_away_while_a_folder_is_listed_is_passed_over(scratch: Path) -> None:
     """Programs make files and remove them all the time."""
     for number in range(5):
@@ -283,5 +317,24 @@ def test_a_root_that_was_opened_up_for_nothing_is_closed_again(
     with pytest.raises(FilesystemError) as raised:
         shadow.restore(snapshot)
     assert str(raised.value) == wording
+    assert stat.S_IMODE(root.stat().st_mode) == 0o500
+    root.chmod(0o755)
+
+
+@pytest.mark.parametrize("hindrance", ["owned by another user", "removed meanwhile"])
+def test_a_mode_that_cannot_be_reset_hides_neither_the_error_nor_other_modes(
+    hindrance: str, root: Path, shadow: ShadowRepository, scratch: Path
+) -> None:
+    """A restore that is given up resets every mode that it has changed, as far as possible, and raises why it ended."""
+    make_theirs(root)
+    (root / "ignored").chmod(0o500)
+    snapshot = shadow.snapshot()
+    (root / "secret").unlink()
+    root.chmod(0o500)
+    removed = f"rm -r {root}/ignored;" if hindrance == "removed meanwhile" else ""
+    losing = script(scratch, "--batch-check", f"{removed} sed 's/$/ missing/'; exit 0")
+    with pytest.raises(JournalError) as caught:
+        ShadowRepository(root, shadow.git_dir, git=losing).restore(snapshot)
+    assert len(getattr(caught.value, "__notes__", ())) == (1 if removed else 0)
     assert stat.S_IMODE(root.stat().st_mode) == 0o500
     root.chmod(0o755)

@@ -224,6 +224,20 @@ def test_resource_that_is_not_new_is_refused_while_another_call_uses_it(wording:
     other.release()
 
 
+def test_resource_that_could_not_join_its_call_takes_part_in_later_ones() -> None:
+    """It has been built and stays: later calls draw its turn and take it in, as any other."""
+    counter = Counter()
+    resources = ResourceRegistry.of(Binding(Counter, lambda _: counter)).open()
+    other = draw_ticket((turn_of(counter),), exclusive=True)
+    with call(resources), pytest.raises(TurnConflictError):
+        resources.get(Counter)
+    other.release()
+    assert resources.turns() == (resources.turn, turn_of(counter))
+    with call(resources):
+        resources.get(Counter).count = 1
+    assert counter.count == 0
+
+
 def test_error_that_ends_the_run_is_not_taken_for_the_providers() -> None:
     """What a model cannot mend, and what is told to it as it stands, passes unwrapped."""
     for error in (RollbackError("tool", [(Counter(), OSError("lost"))]), TransactionClosedError("tool", "write")):

@@ -137,13 +137,13 @@ class HostFilesystem:
             raise
         self._finalizer = weakref.finalize(self, _release, self._root, self._folder, self._disk, self._disk.process())
         try:
-            self._folder.belongs_to(self._root.path)
+            self._folder.check_owner(self._root.path)
             self._folder.acquire(self._root.descriptor, wait, clock)
-            images = BeforeImages(self._folder.descriptor, self._disk)
             git_dir = self._folder.path / GIT_DIR
             shadow = ShadowRepository(self._root.path, git_dir, git=git, max_untracked_bytes=max_untracked_bytes)
-            tree = WholeTree(self._root, images, shadow)
+            tree = WholeTree(self._root, BeforeImages(self._folder.descriptor, self._disk), shadow)
             with translate_os_errors("open the filesystem", ROOT):
+                self._folder.assign(self._root.path)
                 # Under both locks: without them, the journal of a process that is alive would be rolled back.
                 recover(tree, self._folder, store)
         except BaseException:
@@ -387,7 +387,8 @@ def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:
     # A function without the filesystem: a finalizer that refers to its object keeps it alive.
     owned = disk.process() == process
-    # A journal that is left needs its images at the next opening.
-    if owned and not folder.ids("journal"):
+    # Without the locks, as after an opening that was refused, the images belong to the filesystem that holds them. A
+    # journal that is left needs its images at the next opening.
+    if owned and folder.is_held and not folder.ids("journal"):
         folder.clean()
     folder.close(root.descriptor, owned=owned)

@@ -42,9 +42,10 @@ class JournalFolder:
     Attributes:
         path: where it is.
         descriptor: what it is open as.
+        is_held: whether `acquire` has acquired the locks; the folder may not be changed before that.
     """
 
-    __slots__ = ("_disk", "_lock", "descriptor", "path")
+    __slots__ = ("_disk", "_lock", "descriptor", "is_held", "path")
 
     def __init__(self, path: Path, disk: Disk) -> None:
         """Make the folder if it does not exist, and open it; `acquire` must follow.
@@ -53,11 +54,16 @@ class JournalFolder:
             JournalError: it cannot be made or used.
         """
         self._disk = disk
+        self.is_held = False
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.path = path.resolve(strict=True)
             self.descriptor = disk.open_root(self.path)
-            self._lock = disk.append_file(b"lock", at=self.descriptor)
+            try:
+                self._lock = disk.append_file(b"lock", at=self.descriptor)
+            except BaseException:
+                disk.close(self.descriptor)
+                raise
         except OSError as error:
             msg = f"the journal cannot be stored in {str(path)!r}: {error.strerror}. {_CURE}"
             raise JournalError(msg, path=ROOT) from error
@@ -81,9 +87,10 @@ class JournalFolder:
                 )
                 raise FilesystemBusyError(msg, path=ROOT)
             pause(_POLL_SECONDS)
+        self.is_held = True
 
-    def belongs_to(self, root: Path) -> None:
-        """Assign the folder to a root permanently.
+    def check_owner(self, root: Path) -> None:
+        """Check that the folder belongs to a root, or to none yet; if it does not, there is no use in waiting for it.
 
         Raises:
             JournalError: it belongs to another root, or lies inside the root.
@@ -91,17 +98,25 @@ class JournalFolder:
         if self.path == root or root in self.path.parents:
             msg = f"the journal would lie inside its own root, in {str(self.path)!r}. Give a folder outside it."
             raise JournalError(msg, path=ROOT)
-        owner = self.path / "root"
-        name = os.fsencode(root)
-        if not owner.exists():
-            owner.write_bytes(name)
-        # No lock is held yet, so another opening may have made the file and not written to it: it is empty then.
-        elif (found := owner.read_bytes()) and found != name:
+        found = self.read("root")
+        if found not in {b"", os.fsencode(root)}:
             msg = (
                 f"the journal's folder {str(self.path)!r} belongs to the root {os.fsdecode(found)!r}, not to "
                 f"{str(root)!r}. Give each root a folder of its own as journal=."
             )
             raise JournalError(msg, path=ROOT)
+
+    def assign(self, root: Path) -> None:
+        """Assign the folder to a root permanently; the locks are held, so that two openings cannot both assign it.
+
+        Raises:
+            JournalError: it belongs to another root, or lies inside the root.
+        """
+        # Again, under the locks: another root may have been assigned while this one waited for them.
+        self.check_owner(root)
+        # Also if the file exists and is empty, as a crash before the write leaves it.
+        if not self.read("root"):
+            (self.path / "root").write_bytes(os.fsencode(root))
 
     def ids(self, kind: str) -> list[str]:
         """The ids of the files of a kind: `journal` or `settled`."""
@@ -119,7 +134,7 @@ class JournalFolder:
             self._disk.close(descriptor)
 
     def clean(self) -> None:
-        """Remove the contents and marks that no journal needs; called when no journal exists."""
+        """Remove the contents and marks that no journal needs; called by the holder, when no journal exists."""
         for name in self._disk.names(self.descriptor):
             if name.startswith((b"image-", b"marks-")):
                 self._disk.discard(name, at=self.descriptor)

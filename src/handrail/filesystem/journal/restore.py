@@ -8,8 +8,9 @@ have been restored already: it can be interrupted and repeated. Three passes ove
 3. from the deepest up, set the permissions of folders, which might have prevented the other passes.
 
 What another process made is not lost. It is recognised by not being marked as made by the transaction; a file or link
-is then moved into the journal's folder as `NAME.found`, a folder that is not empty stays where it is, or, if something
-else belongs there, is renamed to `NAME.found`. A warning is logged.
+is then moved into the journal's folder as `NAME.found`. A folder that is not empty, a device, a socket or a fifo stays
+where it is, or, if something else belongs there, is renamed to `NAME.found`: it cannot be moved to another disk, where
+the journal's folder may be. A warning is logged.
 """
 
 from __future__ import annotations
@@ -90,9 +91,14 @@ class TreeRestorer:
         with self._root.entry(path) as (folder, name):
             # A folder is not compared with the marks: it is removed only if it is empty, so nothing can be lost with
             # it.
-            if file_kind(status) == "folder":
-                self._clear_folder(path, name, at=folder, needed=image.kind != "nothing")
-            elif not self._is_ours(path, file_identity(status)):
+            kind, needed = file_kind(status), image.kind != "nothing"
+            is_ours = self._is_ours(path, file_identity(status))
+            if kind == "folder":
+                self._clear_folder(path, name, at=folder, needed=needed)
+            elif kind == "special" and not is_ours:
+                what = f"{path!r} is a device, socket or fifo of another process"
+                self._leave_in_tree(what, name, at=folder, needed=needed)
+            elif not is_ours:
                 aside = self._images.set_aside(name, at=folder)
                 _LOGGER.warning(
                     "%r was changed by another process before it was restored; what was there is now %r in the "
@@ -113,13 +119,17 @@ class TreeRestorer:
         except OSError as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
-            if not needed:
-                _LOGGER.warning("the folder %r holds files of another process, so it stays", path)
-                return
-            # If another process takes this name meanwhile, the rename fails, or replaces an empty folder.
-            aside = unused(name, at=at, disk=self._disk)
-            self._disk.rename(name, aside, at=at, to=at)
-            _LOGGER.warning("the folder %r holds files of another process; it is now called %r", path, aside)
+            self._leave_in_tree(f"the folder {path!r} holds files of another process", name, at=at, needed=needed)
+
+    def _leave_in_tree(self, what: str, name: bytes, *, at: int, needed: bool) -> None:
+        """Leave what another process made, under another name if its own is needed."""
+        if not needed:
+            _LOGGER.warning("%s, so it stays", what)
+            return
+        # If another process takes this name meanwhile, the rename fails, or replaces an empty folder.
+        aside = unused(name, at=at, disk=self._disk)
+        self._disk.rename(name, aside, at=at, to=at)
+        _LOGGER.warning("%s; it is now called %r", what, aside)
 
     def _make(self, path: str, image: BeforeImage) -> None:
         self._make_missing_above(path)

@@ -23,7 +23,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
 from handrail.errors import RootMissingError, SnapshotError
-from handrail.filesystem.disk import LIST, MAKE, READ
+from handrail.filesystem.disk import LIST, MAKE, READ, set_mode_of
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import CHUNK, ObjectReader, objects_missing
 from handrail.filesystem.shadow.tree import (
@@ -193,6 +193,8 @@ class DiskTree:
             fd = os.open(name, MAKE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
             with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
                 file.writelines(content)
+                # The mode after the last write: writing to a file clears its set-id bits.
+                file.flush()
                 os.fchmod(fd, stat.S_IMODE(mode))
 
     def set_mode(self, path: str, mode: int) -> None:
@@ -202,7 +204,7 @@ class DiskTree:
                 os.fchmod(self.root, stat.S_IMODE(mode))
                 return
             with self._parent(path) as (parent, name):
-                os.chmod(name, stat.S_IMODE(mode), dir_fd=parent)
+                set_mode_of(name, stat.S_IMODE(mode), at=parent)
 
     @contextmanager
     def _parent(self, path: str) -> Generator[tuple[int, str]]:

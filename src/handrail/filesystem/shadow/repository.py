@@ -162,10 +162,13 @@ class ShadowRepository:
                     steps = plan_checkout(reader, wanted, self._present(disk, come_upon))
                     # Before the first change: a restore that stops half way for a lost object could never be completed.
                     self._git.refuse_missing(leaf.id for _, leaf in steps.leaves)
-                except BaseException:
+                except BaseException as error:
                     # Inner ones first, while the outer ones are still accessible.
                     for path, mode in reversed(come_upon.opened or ()):
-                        disk.set_mode(path, mode)
+                        try:
+                            disk.set_mode(path, mode)
+                        except FilesystemError as failure:  # it must hide neither the error nor the other modes
+                            error.add_note(str(failure))
                     raise
                 apply_checkout(steps, reader, disk)
 

@@ -16,12 +16,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from handrail.errors import FilesystemError
-from handrail.filesystem.disk import LIST
+from handrail.filesystem.disk import LIST, set_mode_of
 from handrail.filesystem.paths import OWN_GIT, ROOT, join
 
 MAX_TREE_DEPTH = 500
@@ -114,8 +114,12 @@ class TreeScan:
         if self.opened is not None and mode & stat.S_IRWXU != stat.S_IRWXU:
             # Before the change, so that an interrupt between the two does not lose the previous mode.
             self.opened.append((path, mode))
-            with suppress(PermissionError):  # another owner's, which matters only if something in it has changed
-                os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=parent)
+            # Another owner's matters only if something in it has changed. What was removed or replaced by a link
+            # meanwhile cannot be opened as a folder, which is an error then.
+            try:
+                set_mode_of(name, stat.S_IMODE(mode) | stat.S_IRWXU, at=parent)
+            except OSError:
+                self.opened.pop()
 
 
 def scan_tree(root: int, known: Folder | None, come_upon: TreeScan) -> Folder:
