@@ -121,23 +121,31 @@ def _stored() -> dict[str, str]:
 
 
 def _write(found: Mapping[str, str]) -> None:
-    """Write the file: what the tests asserted, and the texts of the modules of which no test ran and that exist."""
-    ran = {_module(key) for key in found}
-    kept = {key: text for key, text in _stored().items() if _module(key) not in ran and (TESTS / _module(key)).exists()}
+    """Write the file: what the tests asserted, and the texts of tests that did not run and still exist."""
+    ran = set(map(_test, found))
+    kept = {key: text for key, text in _stored().items() if _test(key) not in ran and _exists(_test(key))}
     asserted: dict[str, dict[str, str]] = {}
-    for key, text in sorted((kept | dict(found)).items()):
+    for key, text in (kept | dict(found)).items():
         asserted.setdefault(_PARAMETERS.sub("", key), {})[key] = text
-    keys: dict[str, list[str]] = {}
+    written: dict[str, str] = {}
     for name, texts in asserted.items():
-        alike = len(set(texts.values())) == 1
-        for key, text in {name: next(iter(texts.values()))}.items() if alike else texts.items():
-            keys.setdefault(text, []).append(key)
+        written |= {name: next(iter(texts.values()))} if len(set(texts.values())) == 1 else texts
+    keys: dict[str, list[str]] = {}
+    for key, text in sorted(written.items()):
+        keys.setdefault(text, []).append(key)
     entries = ["\n".join([*names, text, ""]) for text, names in keys.items()]
     FILE.write_text("".join(entries), encoding="utf-8")
 
 
-def _module(key: str) -> str:
-    return key.partition("::")[0]
+def _test(key: str) -> str:
+    """The test function that a key is of."""
+    return _PARAMETERS.sub("", key).partition(" #")[0]
+
+
+def _exists(test: str) -> bool:
+    module, _, function = test.partition("::")
+    path = TESTS / module
+    return path.exists() and f"def {function}(" in path.read_text(encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------------------------------------- pytest

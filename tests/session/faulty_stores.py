@@ -17,7 +17,9 @@ from handrail.session.persistence.protocol import (
     Checkpoint,
     DatabaseConnection,
     SessionAppend,
+    SessionContents,
     SessionEntry,
+    SessionHeld,
     SessionLock,
     SessionRow,
 )
@@ -113,15 +115,17 @@ class FaultyStore(Store):
         return self._store.now()
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
-        points: list[Point | None] = [_POINTS.get(type(write)) for write in unit.writes]
+        points: list[Point | None] = [
+            _POINTS.get(type(write)) for write in unit.writes if not isinstance(write, SessionHeld)
+        ]
         if points in (["insert"], ["replace"]):
             self._reach(points[0])
             return self._store.apply(unit)
         self._reach("begin")
         self._reach("begun")
-        for write, point in zip(unit.writes, points, strict=True):
+        for point in points:
             self._reach(point)
-            self.appended += len(write.entries) if isinstance(write, SessionAppend) else 0
+        self.appended += sum(len(write.entries) for write in unit.writes if isinstance(write, SessionAppend))
         self._reach("commit")
         refused = self._store.apply(unit)
         if refused is None:
@@ -173,6 +177,12 @@ class FaultyStore(Store):
     def check_lock(self, lock: SessionLock, head: int) -> None:
         self._reach("check")
         self._store.check_lock(lock, head)
+
+    def contents(self, row: SessionRow, *, most_records: int) -> SessionContents:
+        found = self._store.contents(row, most_records=most_records)
+        entries = list(found.entries)
+        self.rows_read += len(entries)
+        return found._replace(entries=entries)
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         return self._store.checkpoint(session_id, until=until)

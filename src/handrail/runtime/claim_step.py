@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError
+from handrail.errors import CallIdReusedError, SessionLostError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
@@ -18,6 +18,7 @@ from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, EffectClaim, EffectRef, ReplayedResult, holding_ticket
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
 from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
@@ -53,7 +54,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     request = _request_of(run, tool, key)
     if tool.idempotency is None:
         await refuse_repeat(run, tool, key, request.arguments)
-    answer = ledger.claim(request)
+    answer = _ask(run, ledger, request)
     waits: _Waits | None = None
     while True:
         if isinstance(answer, Claimed):
@@ -73,14 +74,24 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
         if isinstance(answer, Unknown) and await has_not_happened(run, tool, answer.row, ttl=config.ttl):
             if tool.idempotency is None:
                 await refuse_repeat(run, tool, key, request.arguments, not_applied=answer.row)
-            answer = ledger.reclaim(answer.row, request)
+            answer = _ask(run, ledger, request, unknown=answer.row)
             continue
         waits = waits or _Waits(run)
         stored = await _stored(run, tool, answer, config, waits)
         if stored is not None:
             run.replayed = True
             return stored
-        answer = ledger.claim(request)
+        answer = _ask(run, ledger, request)
+
+
+def _ask(
+    run: Invocation, ledger: EffectLedger, request: ClaimRequest, *, unknown: EffectRow | None = None
+) -> ClaimAnswer:
+    """Claim an effect, or the `unknown` one that is known not to have happened."""
+    try:
+        return ledger.claim(request) if unknown is None else ledger.reclaim(unknown, request)
+    except SessionLostError as error:
+        raise run.unrecordable(error) from error
 
 
 def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
@@ -146,6 +157,7 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimR
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
         arguments=recorded_arguments(run.call, run.params, tool.masking),
+        conditions=run.claim_conditions,
     )
 
 

@@ -11,6 +11,7 @@ from handrail.crash_points import reached
 from handrail.errors import (
     DeadlineExceededError,
     SessionError,
+    SessionLostError,
     StoreError,
     StoreUnavailableError,
     ToolValidationError,
@@ -34,6 +35,7 @@ from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.session.call_ref import CallRef
+from handrail.session.persistence.protocol import SessionHeld
 from handrail.transaction import Transaction
 
 T = TypeVar("T")
@@ -61,6 +63,7 @@ class Invocation:
         replayed: whether the result comes from the ledger.
         refused_at: the step that refused the call or failed.
         raises: what is raised after the call has been recorded.
+        claim_conditions: the locks that must be valid for the claim to be granted.
         claim: the right to run the handler, once the transaction has begun.
         committed_event: the event that records the call, if it was committed together with it.
         is_stored: whether the session is in a store.
@@ -80,6 +83,7 @@ class Invocation:
     refused_at: Step | None = None
     raises: BaseException | None = None
     committed_event: ToolInvoked | None = None
+    claim_conditions: tuple[SessionHeld, ...] = ()
     claim: Claim = NO_CLAIM
     is_final = True
     once_recorded: Callable[[], object] | None = None
@@ -131,7 +135,7 @@ class Invocation:
         try:
             event = self.environment.session.recorded_call(ref)
         except StoreError as error:
-            raise self._unrecordable(error) from error
+            raise self.unrecordable(error) from error
         if not isinstance(event, ToolInvoked):
             return None
         if ref.reply is None and event.final:
@@ -170,21 +174,26 @@ class Invocation:
         if deadline is not None and deadline.expired:
             raise DeadlineExceededError(f"the deadline ({deadline.expires_at.isoformat()}) has passed; it was not run")
 
-    def check_store(self) -> None:
-        """Step 6: check the store; no handler starts whose call could not be recorded.
+    def check_store(self, tool: Tool[Any, Any]) -> None:
+        """Step 6: check that the session is open. The claim, or else the commit, compares whether it is still held.
+
+        A claim in another store than that of the session cannot, so the store of the session is asked now.
 
         Raises:
             CallRefusedError: the store of the session is unavailable, or the session has passed to another process.
             DeveloperMistake: the program has closed the session or its store.
         """
         try:
-            self.environment.session.check_writable()
+            session = self.environment.session
+            store: object = self.environment.effect_ledger.units if tool.claims else session.store
+            self.claim_conditions = session.claim_conditions(store)
         except DeveloperMistake:
             raise
         except (SessionError, StoreError) as error:
-            raise self._unrecordable(error) from error
+            raise self.unrecordable(error) from error
 
-    def _unrecordable(self, error: Exception) -> CallRefusedError:
+    def unrecordable(self, error: Exception) -> CallRefusedError:
+        """The refusal of a call that could not be recorded, so that its handler is not started; the error is logged."""
         _log.error("%s was not started", self.call.name, exc_info=error)
         return CallRefusedError(
             f"{self.call.name} was not run, because it could not be recorded: {describe_error(error)}"
@@ -238,14 +247,22 @@ class Invocation:
             transaction.commit()
         except StoreUnavailableError as error:
             claim.not_recorded(error)
-            raise CallRefusedError(
-                f"{self.call.name} was undone, because it could not be recorded: {describe_error(error)}"
-            ) from error
+            raise self._undone(error) from error
+        except SessionLostError as error:
+            # An effect that has happened is recorded in the ledger when the call is rolled back.
+            if claim.effect is not None:
+                raise
+            raise self._undone(error) from error
         finally:
             # The event was not stored, or it is unknown whether it was: `record_call` appends another.
             if not transaction.committed:
                 self.committed_event = None
         reached("after-commit")
+
+    def _undone(self, error: Exception) -> CallRefusedError:
+        return CallRefusedError(
+            f"{self.call.name} was undone, because it could not be recorded: {describe_error(error)}"
+        )
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:
         """The record of the call so far."""

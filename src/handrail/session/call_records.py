@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from handrail.session.call_ref import CallRef
 
-_MOST_LOADED = 10_000
+MOST_LOADED = 10_000
+"""Of how many recorded calls the identities are read when a session is opened; older ones are looked up one by one."""
 
 
 class CallRecord(Protocol):
@@ -85,9 +86,9 @@ class CallRecords:
 
     def _load(self) -> None:
         if self._stored is not None:
-            loaded = self._stored.newest(_MOST_LOADED)
+            loaded = self._stored.newest(MOST_LOADED)
             # Fewer than were asked for are all that there are: an unknown call needs no query.
-            self._reaches_back = len(loaded) < _MOST_LOADED
+            self._reaches_back = len(loaded) < MOST_LOADED
             for call, number in loaded:
                 # The newest record of a call comes first and stays; one that was added since the opening is newer
                 # still.

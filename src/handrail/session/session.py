@@ -34,7 +34,7 @@ from handrail.session.persistence.loading import (
     release_with,
     stored_slices,
 )
-from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
+from handrail.session.persistence.protocol import DatabaseConnection, SessionHeld, SessionStore
 from handrail.session.persistence.recorder import CLOSED, SessionRecorder
 from handrail.session.reducers import EventRoute, Reducers, SliceRules
 from handrail.session.slices import (
@@ -185,16 +185,15 @@ class Session:
                 kept.closed = CLOSED
             kept.store.release(kept.session_lock)
 
-    def check_writable(self) -> None:
-        """Make sure that what a call does could be recorded; the pipeline asks before it starts anything.
+    def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
+        """What a claim in a store compares, so that only the holder of the session claims; none outside of its store.
 
         Raises:
             SessionUseError: the session has been closed.
-            SessionError: it has passed to another process.
-            StoreUnavailableError: its store does not answer.
+            SessionError: `store` is another one, and the session has passed to another process.
+            StoreUnavailableError: `store` is another one, and that of the session does not answer.
         """
-        if self._kept is not None:
-            self._kept.check()
+        return () if self._kept is None else self._kept.claim_conditions(store)
 
     def commit_event(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
         """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.

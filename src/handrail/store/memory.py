@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -25,7 +25,9 @@ from handrail.session.persistence.protocol import (
     Checkpoint,
     DatabaseConnection,
     SessionAppend,
+    SessionContents,
     SessionEntry,
+    SessionHeld,
     SessionLock,
     SessionRow,
 )
@@ -38,20 +40,13 @@ from handrail.store.protocol import (
     Testimony,
     WatchCallback,
     open_call,
+    points_of,
 )
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 
 _Identity = tuple[str, str]
-
-
-_POINTS: Mapping[type[object], str] = {
-    EffectInsert: "unit-ledger-written",
-    EffectChange: "unit-ledger-written",
-    SessionAppend: "unit-session-written",
-    Testimony: "unit-testimony-written",
-}
 
 
 @dataclass(slots=True)
@@ -261,7 +256,7 @@ class MemoryStore:
         except BaseException:
             self._held.give(session_id)
             raise
-        lock = SessionLock(session_id, kept.token)
+        lock = SessionLock(session_id, kept.token, row=kept.row)
         self._held.note(lock)
         return lock
 
@@ -282,6 +277,15 @@ class MemoryStore:
         """
         with self._lock:
             self._valid(lock, head)
+
+    def contents(self, row: SessionRow, *, most_records: int) -> SessionContents:
+        """What is read of a session when it is opened."""
+        with self._lock:
+            checkpoint = self.checkpoint(row.session_id, until=row.head)
+            covered = 0 if checkpoint is None else checkpoint.number
+            records = (record for record in self._records(row.session_id) if record[1] <= row.head)
+            entries = list(self.entries(row.session_id, after=covered, until=row.head))
+            return SessionContents(checkpoint, entries, list(islice(records, most_records)))
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
@@ -338,7 +342,6 @@ class MemoryStore:
     # -------------------------------------------------------------------------------------------------------- private
 
     def _apply_together(self, writes: Sequence[object]) -> RefusedWrite | None:
-        reached("unit-begun")
         with self._lock:
             try:
                 refused = next(filter(None, map(self._refused, writes)), None)
@@ -349,11 +352,8 @@ class MemoryStore:
             if refused is not None:
                 return None if len(writes) > 1 and all(map(self._is_written, writes)) else refused
             # Before anything is written: what a point raises leaves nothing behind.
-            for write in writes:
-                point = _POINTS.get(type(write))
-                if point is not None:
-                    reached(point)
-            reached("unit-before-commit")
+            for point in points_of(writes):
+                reached(point)
             for write in writes:
                 self._write(write)
         reached("unit-after-commit")
@@ -375,6 +375,10 @@ class MemoryStore:
             case SessionAppend(lock, head, entries):
                 session_locks.newest_number(lock.session_id, head, entries)
                 self._valid(lock, head)
+            case SessionHeld(lock):
+                kept = self._sessions.get(lock.session_id)
+                if kept is None or kept.token != lock.token:
+                    raise session_locks.session_lost(lock, 0, None if kept is None else (kept.token, kept.row.head))
             case _:
                 pass
         return None
@@ -391,8 +395,8 @@ class MemoryStore:
                 self._append(write)
             case RecordCommit(journal_id):
                 self._decided.add(journal_id)
-            case _:
-                raise TypeError(write)
+            case _:  # a condition, or what belongs to another kind of store
+                pass
 
     def _change(self, seen: EffectRow, row: EffectRow | None) -> None:
         if row is None:

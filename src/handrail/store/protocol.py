@@ -24,7 +24,7 @@ The rules that every store keeps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
@@ -32,7 +32,7 @@ from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checka
 from handrail.errors import LeaseLostError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import SessionStore
+from handrail.session.persistence.protocol import SessionAppend, SessionHeld, SessionStore
 from handrail.store.processes import process_in_words
 from handrail.transaction import UnitOfWork
 
@@ -220,6 +220,21 @@ class RefusedWrite(NamedTuple):
         return LeaseLostError(self.write.seen.key, self.write.seen.fence)
 
 
+def points_of(writes: Sequence[object]) -> list[str]:
+    """The crash points that a store which writes a unit in one step reaches before it: nothing is written yet."""
+    if any(isinstance(write, SessionHeld) for write in writes):
+        return []  # a claim has points of its own
+    points = ["unit-begun"]
+    for write in writes:
+        if isinstance(write, EffectInsert | EffectChange):
+            points.append("unit-ledger-written")
+        elif isinstance(write, SessionAppend):
+            points.append("unit-session-written")
+        elif isinstance(write, Testimony):
+            points.append("unit-testimony-written")
+    return [*points, "unit-before-commit"]
+
+
 def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
     """The call of an effect that is running, unknown, or done without having been applied.
 
@@ -327,14 +342,22 @@ class LedgerStore(Protocol):
         ...
 
 
-def insert_effect(store: LedgerStore, row: EffectRow) -> RefusedWrite | None:
-    """Add a row of the ledger if its key has none, in a unit of its own."""
-    return store.apply(UnitOfWork((EffectInsert(row),)))
+def insert_effect(store: LedgerStore, row: EffectRow, *conditions: SessionHeld) -> RefusedWrite | None:
+    """Add a row of the ledger if its key has none, in a unit of its own.
+
+    Raises:
+        SessionLostError: a lock of the conditions is not valid.
+    """
+    return store.apply(UnitOfWork((EffectInsert(row), *conditions)))
 
 
-def change_effect(store: LedgerStore, seen: EffectRow, row: EffectRow | None) -> bool:
-    """Change a row of the ledger, or remove it, in a unit of its own; returns whether it was still the one seen."""
-    return store.apply(UnitOfWork((EffectChange(seen, row),))) is None
+def change_effect(store: LedgerStore, seen: EffectRow, row: EffectRow | None, *conditions: SessionHeld) -> bool:
+    """Change a row of the ledger, or remove it, in a unit of its own; returns whether it was still the one seen.
+
+    Raises:
+        SessionLostError: a lock of the conditions is not valid.
+    """
+    return store.apply(UnitOfWork((EffectChange(seen, row), *conditions))) is None
 
 
 class Store(LedgerStore, SessionStore, Protocol):

@@ -19,10 +19,10 @@ class UnitOfWork(NamedTuple):
     """What a store writes atomically: all of it, or nothing if a row that is compared is no longer the one seen.
 
     Attributes:
-        writes: the rows to compare and to write. The kinds are `RecordCommit`; `SessionAppend` of
-            `handrail.session.persistence.protocol`; `EffectChange` and `Testimony` of `handrail.store.protocol`; and
-            the connection of a call that wrote through `context.connection`: then the unit is written in the
-            transaction of that connection, and ends it.
+        writes: the rows to compare and to write. The kinds are `RecordCommit`; `SessionAppend` and `SessionHeld` of
+            `handrail.session.persistence.protocol`; `EffectInsert`, `EffectChange` and `Testimony` of
+            `handrail.store.protocol`; and the connection of a call that wrote through `context.connection`: then the
+            unit is written in the transaction of that connection, and ends it.
     """
 
     writes: tuple[object, ...]

@@ -329,7 +329,7 @@ def test_a_reply_that_names_nothing_is_refused(world: World, reply: Any, wording
 
 def test_a_session_with_many_records_finds_the_oldest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond those that are loaded with the session each is asked for by itself."""
-    monkeypatch.setattr("handrail.session.call_records._MOST_LOADED", 3)
+    monkeypatch.setattr("handrail.session.call_records.MOST_LOADED", 3)
     with world.session() as session:
         door = world.executor(session)
         for number in range(8):

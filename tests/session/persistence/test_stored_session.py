@@ -32,7 +32,7 @@ def test_a_session_in_memory_has_no_store(wording: Wording) -> None:
     """Closing it, checking it and recording in it are nothing special."""
     with Session() as session:
         assert session.store is None
-        session.check_writable()
+        session.claim_conditions(None)
         with call(session) as transaction:
             session.commit_event(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
@@ -55,7 +55,11 @@ def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore, wordin
     session.close()
     with Session.open(store, "s", wait=NOW):
         assert session[Note].all() == (Note("a"),)
-        for act in (session.check_writable, session[Note].clear, lambda: session.dispatch(Happened("x"))):
+        for act in (
+            lambda: session.claim_conditions(None),
+            session[Note].clear,
+            lambda: session.dispatch(Happened("x")),
+        ):
             with pytest.raises(SessionError) as raised:
                 act()
             assert str(raised.value) == wording

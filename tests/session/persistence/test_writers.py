@@ -49,7 +49,7 @@ def test_a_session_that_was_taken_over_is_told(
     with reopened(store) as other:
         other[Note].append(Note("b"))
         with pytest.raises(SessionLostError):
-            session.check_writable()
+            session.claim_conditions(None)
         with pytest.raises(SessionLostError):
             session[Note].append(Note("c"))
         session.dispatch(Happened("x"))
@@ -66,7 +66,7 @@ def test_a_unit_of_this_session_is_not_taken_for_somebody_else(store: FaultyStor
     """A LOG may be written, or a call that ran beside this one be committed, while the store is being asked."""
     with Session.open(store, "s") as session:
         store.at("check", lambda: session.dispatch(Happened("x")))
-        session.check_writable()
+        session.claim_conditions(None)
 
 
 def test_who_logs_waits_for_the_unit_that_is_being_written(store: FaultyStore) -> None:

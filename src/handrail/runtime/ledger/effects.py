@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from handrail.prompt.idempotency import MINUTE, OnOrphan
+from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import ClaimOwner, EffectRow
 
 _log = logging.getLogger("handrail.runtime")
@@ -34,6 +35,8 @@ class ClaimRequest(NamedTuple):
         beat_until: when the ledger stops renewing the lease, an aware datetime; `None` for never. Pass the call's
             deadline, so that a handler that hangs does not hold its key for ever.
         arguments: the arguments for people, as `recorded_arguments` writes them; `None` to record none.
+        conditions: the locks that must be valid for the claim to be granted: that of the session of the call, if the
+            session is in the store of the ledger.
     """
 
     partition: str
@@ -45,6 +48,7 @@ class ClaimRequest(NamedTuple):
     on_orphan: OnOrphan = "unknown"
     beat_until: datetime | None = None
     arguments: bytes | None = None
+    conditions: tuple[SessionHeld, ...] = ()
 
 
 class EffectResult(NamedTuple):

@@ -122,13 +122,16 @@ class EffectLedger:
 
         The claim is then renewed, a third of a lease apart, until it is completed, failed, marked unknown, abandoned or
         lost, or until `request.beat_until`.
+
+        Raises:
+            SessionLostError: a lock of `request.conditions` is not valid. Nothing has been claimed.
         """
         store = self._store
         while True:
             now = store.now()
             fresh = self._fresh(request, now)
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
-            refused = insert_effect(store, fresh)
+            refused = insert_effect(store, fresh, *request.conditions)
             if refused is None:
                 return self._held(fresh, request)
             standing = refused.standing
@@ -139,7 +142,7 @@ class EffectLedger:
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
-            if row is standing or self._replace(standing, row):
+            if row is standing or change_effect(store, standing, row, *request.conditions):
                 if word != "claimed":
                     return self._answer(word, row)
                 return self._held(row, request, retried=standing.status in {"running", "unknown"})
@@ -216,7 +219,7 @@ class EffectLedger:
         fresh = self._fresh(request, self._store.now())
         if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
             passed_on = states.taken_over(row, fresh)
-            if self._replace(row, passed_on):
+            if change_effect(self._store, row, passed_on, *request.conditions):
                 return self._held(passed_on, request)
         return self.claim(request)
 
@@ -434,7 +437,7 @@ class EffectLedger:
         return word, row, testimony, tuple(writes)
 
     def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
-        partition, key, tool, params_hash, owner, lease, _, _, arguments = request
+        partition, key, tool, params_hash, owner, lease, _, _, arguments, _ = request
         process = self._store.process()
         if process:
             owner = ClaimOwner(owner[0], owner[1], owner[2], process)

@@ -23,9 +23,16 @@ from handrail.errors import (
     UnknownTypeError,
 )
 from handrail.errors.developer import check_argument
+from handrail.session import call_records
 from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, entry_ranges, index_of, load_indexes
-from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow, SessionStore
+from handrail.session.persistence.protocol import (
+    SessionContents,
+    SessionEntry,
+    SessionLock,
+    SessionRow,
+    SessionStore,
+)
 from handrail.session.persistence.recorder import SessionRecorder
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
 from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
@@ -108,24 +115,28 @@ def load_session(
     if opening.checkpoint_every < 1:
         raise ValueError(f"checkpoint_every is {opening.checkpoint_every}; it must be 1 or more")
     store = opening.store
-    if store.find(session_id) is None:
+    try:
+        lock = store.acquire(session_id, wait=opening.wait)
+    except SessionNotFoundError:
         if not opening.create:
-            _row_of(store, session_id)
+            raise _not_found(store, session_id) from None
         # Another process may have created it since. `create` changes nothing then, and the row of the other is used.
         store.create(SessionRow(session_id, tags, parent, store.now()))
-    lock = store.acquire(session_id, wait=opening.wait)
+        lock = store.acquire(session_id, wait=opening.wait)
     try:
         # The process that held the lock may have died in a call. Without this, the next claim would wait for its lease.
         if not lock.was_released:
             for claim in store.end_leases_of_dead(session_id):
                 _log.warning("session %s: %s", session_id, claim)
-        row = _row_of(store, session_id)
         # The row was read with the lock held: before that, another holder could still append.
-        layouts, covered = _layouts(store, row)
+        row = lock.row or _row_of(store, session_id)
+        contents = store.contents(row, most_records=call_records.MOST_LOADED)
+        layouts, covered = _layouts(store, row, contents)
         kinds = _kinds(opening, layouts, session_id)
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
         kept = SessionRecorder(store, lock, row.head, layouts, covered, opening.checkpoint_every, kinds, types)
+        kept.newest_records = contents.records
     # Also for Ctrl-C: the lock would be held until the process ends.
     except BaseException:
         store.release(lock)
@@ -136,11 +147,15 @@ def load_session(
 def _row_of(store: SessionStore, session_id: str) -> SessionRow:
     row = store.find(session_id)
     if row is None:
-        raise SessionNotFoundError(
-            f"{store.url} has no session {session_id!r}; `handrail sessions list` shows those that it has",
-            session_id=session_id,
-        )
+        raise _not_found(store, session_id)
     return row
+
+
+def _not_found(store: SessionStore, session_id: str) -> SessionNotFoundError:
+    return SessionNotFoundError(
+        f"{store.url} has no session {session_id!r}; `handrail sessions list` shows those that it has",
+        session_id=session_id,
+    )
 
 
 def stored_slices(
@@ -171,7 +186,9 @@ class RecordsInStore:
 
     def newest(self, limit: int) -> list[tuple[CallRef, int]]:
         """The calls of the newest records with the number of the entry, the newest first."""
-        return self._kept.store.recorded_calls(self._kept.session_lock.session_id, limit=limit)
+        # They were read with the session. What has been recorded since is known to the caller, who asks once.
+        newest, self._kept.newest_records = self._kept.newest_records, []
+        return newest[:limit]
 
     def number_of(self, ref: CallRef) -> int | None:
         """The number of the entry that records a call; `None` if there is none."""
@@ -222,7 +239,7 @@ def known_items(
         StoreCorruptError: they cannot be read.
     """
     found: dict[type[Any], list[Any]] = {}
-    for name, layout in _layouts(store, row)[0].items():
+    for name, layout in _layouts(store, row, store.contents(row, most_records=0))[0].items():
         kind = find_type(name)
         if kind is not None and wanted(kind):
             found[kind] = _load(store, row.session_id, layout, StoredType(kind, name))
@@ -240,11 +257,11 @@ def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # 
     return None if kind is None else _items(stored_type(kind), entry, session_id, store)[0]
 
 
-def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex], int]:
+def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) -> tuple[dict[str, EntryIndex], int]:
     """Where the items of a session stand, and up to which entry a checkpoint covers it."""
     layouts: dict[str, EntryIndex] = {}
     covered = 0
-    checkpoint = store.checkpoint(row.session_id, until=row.head)
+    checkpoint = contents.checkpoint
     if checkpoint is not None:
         covered = checkpoint.number
         try:
@@ -256,7 +273,7 @@ def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex
                 store=store.url,
             ) from error
     number = covered
-    for entry in store.entries(row.session_id, after=covered, until=row.head):
+    for entry in contents.entries:
         # The numbers have no gaps, so a gap is a lost entry, which is reported below with its number.
         if entry.number != number + 1:
             break

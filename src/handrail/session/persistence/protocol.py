@@ -18,7 +18,7 @@ running out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -95,11 +95,33 @@ class SessionLock(NamedTuple):
         session_id: the session.
         token: 32 random hexadecimal digits; the store compares them at each write.
         was_released: whether the holder before released the session; if not, its process may have died.
+        row: the row of the session when it was acquired; `None` where it was not read.
     """
 
     session_id: str
     token: str
     was_released: bool = True
+    row: SessionRow | None = None
+
+
+class SessionContents(NamedTuple):
+    """What is read of a session when it is opened.
+
+    Attributes:
+        checkpoint: the newest one; `None` if there is none.
+        entries: those that it does not cover, in order.
+        records: the identities of the newest recorded calls with the numbers of their entries, the newest first.
+    """
+
+    checkpoint: Checkpoint | None
+    entries: Iterable[SessionEntry]
+    records: list[tuple[CallRef, int]]
+
+
+class SessionHeld(NamedTuple):
+    """A lock that must be valid for a unit of work to be written, as when a call of the session claims an effect."""
+
+    lock: SessionLock
 
 
 class SessionAppend(NamedTuple):
@@ -192,6 +214,15 @@ class SessionStore(UnitStore, Protocol):
         Raises:
             SessionLostError: another process has taken the session over, or has written to it.
             StoreUnavailableError: the store does not answer.
+        """
+        ...
+
+    def contents(self, row: SessionRow, *, most_records: int) -> SessionContents:
+        """What is read of a session when it is opened: in one question, unless there are very many entries.
+
+        Args:
+            row: the session; what has been added since it was read is left out.
+            most_records: of how many recorded calls the identities are read.
         """
         ...
 

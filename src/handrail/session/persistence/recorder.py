@@ -37,6 +37,7 @@ from handrail.session.persistence.protocol import (
     Role,
     SessionAppend,
     SessionEntry,
+    SessionHeld,
     SessionLock,
     SessionStore,
 )
@@ -98,6 +99,7 @@ class SessionRecorder:
         writing: held by the unit that is adding entries, until its outcome is known.
         closed: why nothing is written any more; empty while something is.
         parts: what is enlisted in transactions that have not ended, by the identity of these.
+        newest_records: the newest recorded calls when the session was opened, with the numbers of their entries.
         unsure: whether a unit was given up after it had been written to, as Ctrl-C does: its commit may have begun.
     """
 
@@ -114,17 +116,19 @@ class SessionRecorder:
     closed: str = ""
     parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     unsure: bool = False
+    newest_records: list[tuple[CallRef, int]] = field(default_factory=list[tuple[CallRef, int]])
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
-    def check(self) -> None:
-        """Make sure that what a call does could be recorded.
+    def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
+        """What a claim in a store compares; see `Session.claim_conditions`."""
+        self.check_open()
+        if store is self.store:
+            return (SessionHeld(self.session_lock),)
+        self._check()
+        return ()
 
-        Raises:
-            SessionError: the session is closed, or has passed to another process.
-            StoreUnavailableError: the store does not answer.
-        """
+    def _check(self) -> None:
         while True:
-            self.check_open()
             # Read once: the store is asked about this head, and the comparison below needs the same one.
             head = self.head
             try:

@@ -23,6 +23,7 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.store.postgres.locks import AdvisoryLocks
+from handrail.store.postgres.one_statement import one_statement
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, check_alive
 from handrail.store.processes import KernelProcesses
 from handrail.store.sql.driver import (
@@ -30,6 +31,7 @@ from handrail.store.sql.driver import (
     DriverConnection,
     FetchedRows,
     Rows,
+    Statement,
     StatementExecutor,
     StatementParameters,
 )
@@ -125,6 +127,10 @@ class PostgresDriver:
         """Execute a statement that writes; returns how many rows it has changed."""
         with self._taken() as link:
             return link.execute(sql, parameters)
+
+    def one_statement(self, writes: Sequence[object]) -> Statement | None:
+        """A unit of work as one statement, if it appends to a session: see `handrail.store.postgres.one_statement`."""
+        return one_statement(writes)
 
     def acquire(self) -> PostgresConnection:
         """A connection for one unit of work."""

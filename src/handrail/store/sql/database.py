@@ -44,6 +44,15 @@ class Database:
         self._refuse_beside_writer()
         return self.driver.execute(sql, parameters)
 
+    def change(self, sql: str, parameters: StatementParameters) -> Rows:
+        """Execute a statement that writes, and may be repeated; returns the rows that it names in `RETURNING`.
+
+        Raises:
+            StoreError: what went wrong; nothing has been written.
+        """
+        self._refuse_beside_writer()
+        return self.driver.query(sql, parameters)
+
     def execute_with_call(self, sql: str, parameters: StatementParameters) -> int:
         """As `execute`, but in the transaction of the call that runs here, if that is the only one that can write."""
         call = self._calls.borrowed() if self.driver.one_writer else None

@@ -24,6 +24,13 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 """The rows that a statement found."""
 
 
+class Statement(NamedTuple):
+    """A statement with the values of its question marks."""
+
+    sql: str
+    parameters: StatementParameters
+
+
 class ColumnTypes(NamedTuple):
     """What a kind of database calls its types.
 
@@ -171,6 +178,16 @@ class Driver(StatementExecutor, Protocol):
 
     def now(self) -> datetime:
         """Its time, aware and in UTC."""
+        ...
+
+    def one_statement(self, writes: Sequence[object]) -> Statement | None:
+        """A unit of work as one statement, if it is of a kind that is one here: it saves round trips.
+
+        It finds one row if every row that is compared is the one seen, so that all is written; else none.
+
+        Raises:
+            SessionError: entries do not follow the newest one.
+        """
         ...
 
     def acquire(self) -> DriverConnection:

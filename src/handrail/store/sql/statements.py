@@ -13,7 +13,9 @@ from handrail.store.sql.rows import EFFECT_COLUMNS, EFFECT_FIELDS, ENTRY_COLUMNS
 _MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
 _SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
 _KEY = "partition = ? AND key = ?"
-_SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
+SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
+"""The row that was seen."""
+
 EFFECTS_PER_PAGE = 500
 """So many effects are read at a time."""
 
@@ -25,10 +27,17 @@ INSERT_EFFECT = (
 )
 """A row, if its key has none."""
 
-REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_SEEN}"
+INSERT_EFFECT_WHILE_HELD = (
+    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) SELECT {_MARKS} "
+    "WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND token = ?) "
+    "ON CONFLICT (partition, key) DO NOTHING"
+)
+"""A row, if its key has none and a session is held with a token."""
+
+REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {SEEN}"
 """What a row becomes, if it is still the one seen."""
 
-DELETE_EFFECT = f"DELETE FROM handrail_effects WHERE {_SEEN}"
+DELETE_EFFECT = f"DELETE FROM handrail_effects WHERE {SEEN}"
 """No row, if it is still the one seen."""
 
 REPLACE_READ_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY}"
@@ -69,7 +78,7 @@ UNRESOLVED_SLOTS = (
 RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 """The processes that have running effects."""
 
-END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {_SEEN}"
+END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {SEEN}"
 """A lease that ends at once, if the row is still the one seen."""
 
 INSERT_TESTIMONY = (
@@ -111,8 +120,11 @@ NEWEST_SESSIONS = (
 GET_HOLDER = "SELECT token, head FROM handrail_sessions WHERE session_id = ?"
 """Who holds a session, and its last entry."""
 
-SET_HOLDER = "UPDATE handrail_sessions SET token = ? WHERE session_id = ?"
-"""Another holder of a session."""
+SET_HOLDER = (
+    "UPDATE handrail_sessions SET token = CASE WHEN token = '' THEN ? ELSE ? END WHERE session_id = ? "
+    f"RETURNING {SESSION_COLUMNS}, token"
+)
+"""Another holder of a session, and its row: with the first token if it was released, else with the second."""
 
 CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND token = ?"
 """No holder, if it is still this one."""
@@ -144,6 +156,22 @@ RECORDS_OF_ID = f"{_RECORDS} AND call_id = ? ORDER BY number DESC LIMIT ?"
 
 NEWEST_RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
 """The newest record of a call."""
+
+_COVERED = "SELECT max(number) FROM handrail_checkpoints WHERE session_id = ? AND number <= ?"
+_NO_TEXT = "'' AS role, '' AS type_name, 0 AS type_version, 0 AS start, 0 AS removed, 0 AS added"
+CONTENTS = (
+    "SELECT * FROM ("
+    f"SELECT 0 AS part, number, '' AS reply, '' AS call_id, {_NO_TEXT}, data FROM handrail_checkpoints "
+    f"WHERE session_id = ? AND number = ({_COVERED}) UNION ALL "
+    f"SELECT * FROM (SELECT 1 AS part, {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? "
+    f"AND number > coalesce(({_COVERED}), 0) AND number <= ? ORDER BY number LIMIT {ENTRIES_PER_PAGE}) AS uncovered "
+    "UNION ALL "
+    f"SELECT 2 AS part, number, reply, call_id, {_NO_TEXT}, NULL AS data FROM ("
+    "SELECT number, reply, call_id FROM handrail_entries "
+    "WHERE session_id = ? AND role = 'log' AND call_id <> '' AND number <= ? ORDER BY number DESC LIMIT ?) AS records"
+    ") AS contents ORDER BY part, number"
+)
+"""The newest checkpoint of a session (part 0), the entries after it (1), and the newest records of calls (2)."""
 
 INSERT_CHECKPOINT = (
     "INSERT INTO handrail_checkpoints (session_id, number, data) VALUES (?, ?, ?) "

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import chain
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.crash_points import reached
 from handrail.errors import SessionLostError, StoreError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
@@ -17,7 +19,9 @@ from handrail.session.persistence.protocol import (
     Checkpoint,
     DatabaseConnection,
     SessionAppend,
+    SessionContents,
     SessionEntry,
+    SessionHeld,
     SessionLock,
     SessionRow,
 )
@@ -30,6 +34,7 @@ from handrail.store.protocol import (
     Testimony,
     WatchCallback,
     open_call,
+    points_of,
 )
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import statements
@@ -47,7 +52,7 @@ from handrail.store.sql.rows import (
     session_of,
     to_micros,
 )
-from handrail.store.sql.unit_writer import RefusedError, insert_row, keeps_testimony, replace_row, write_with
+from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, keeps_testimony, replace_row, write_with
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 
@@ -196,13 +201,15 @@ class SqlStore:
             SessionError: the entries do not follow the newest one. Nothing was written.
             StoreUnavailableError: the store does not answer; nothing has been written, unless `in_doubt` is true.
         """
-        only = unit.writes[0] if len(unit.writes) == 1 else None
-        if isinstance(only, EffectInsert):
-            refused = insert_row(self._database, only)
-        elif isinstance(only, EffectChange) and keeps_testimony(only):
-            refused = self._apply_alone(only)
-        else:
-            refused = self._apply_together(unit)
+        match unit.writes:
+            case (EffectInsert() as insert,):
+                refused = insert_row(self._database, insert)
+            case (EffectInsert() as insert, SessionHeld() as held):
+                refused = insert_row(self._database, insert, held)
+            case (EffectChange() as change,) if keeps_testimony(change):
+                refused = self._apply_alone(change)
+            case _:
+                refused = None if self._applied_at_once(unit) else self._apply_together(unit)
         if refused is None:
             for write in unit.writes:
                 if isinstance(write, EffectInsert | EffectChange):
@@ -303,15 +310,15 @@ class SqlStore:
         """
         self._held.acquire(session_id, wait=wait)
         try:
-            found = self._database.query(statements.GET_HOLDER, (session_id,))
-            lock = SessionLock(session_id, self._new_token(), was_released=not (found and found[0][0]))
-            is_there = found and self._database.execute(statements.SET_HOLDER, (lock.token, session_id))
+            tokens = (self._new_token(), self._new_token())
+            found = self._database.change(statements.SET_HOLDER, (*tokens, session_id))
+            lock = None if not found else self._lock_of(found[0], was_released=found[0][-1] == tokens[0])
         except BaseException:
             self._held.give(session_id)
             raise
-        if not is_there:
+        if lock is None:
             self._held.give(session_id)
-            raise session_locks.session_not_found(session_id, self._database.url)
+            raise session_locks.session_not_found(session_id, self.url)
         self._held.note(lock)
         self._watchers.unresolved.forget(session_id)
         return lock
@@ -331,11 +338,37 @@ class SqlStore:
             StoreUnavailableError: the store does not answer.
         """
         self._held.refresh()
-        stands = self._stands(lock)
+        stands = holder(self._database, lock)
         if stands != (lock.token, head):
             raise session_locks.session_lost(lock, head, stands)
 
     # -------------------------------------------------------------------------------------------------------- entries
+
+    def contents(self, row: SessionRow, *, most_records: int) -> SessionContents:
+        """What is read of a session when it is opened: one query, and one more for each further page of entries.
+
+        Raises:
+            StoreCorruptError: it cannot be read, or an entry is missing.
+        """
+        session_id, head = row.session_id, row.head
+        covered = (session_id, head)
+        parameters = (session_id, *covered, session_id, *covered, head, session_id, head, most_records)
+        checkpoint: Checkpoint | None = None
+        entries: list[SessionEntry] = []
+        records: list[tuple[CallRef, int]] = []
+        for part, *columns in self._database.query(statements.CONTENTS, parameters):
+            if part == 0:
+                checkpoint = checkpoint_of((columns[0], columns[-1]), session_id=session_id, store=self.url)
+            elif part == 1:
+                entries.append(entry_of(columns, session_id=session_id, store=self.url))
+            else:
+                records.append((CallRef(columns[1] or None, columns[2]), int(columns[0])))
+        place = 0 if checkpoint is None else checkpoint.number
+        for number, entry in enumerate(entries, place + 1):
+            if entry.number != number:
+                raise missing_entry(number, session_id=session_id, store=self.url)
+        more = self.entries(session_id, after=entries[-1].number if entries else place, until=head)
+        return SessionContents(checkpoint, chain(entries, more), records[::-1])
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`.
@@ -400,6 +433,10 @@ class SqlStore:
 
     # -------------------------------------------------------------------------------------------------------- private
 
+    def _lock_of(self, columns: Sequence[Any], *, was_released: bool) -> SessionLock:
+        row = session_of(columns[:-1], store=self.url)
+        return SessionLock(row.session_id, str(columns[-1]), was_released, row)
+
     def _running_processes(self) -> list[str]:
         """The processes that running claims name."""
         return [str(process) for (process,) in self._database.query(statements.RUNNING_PROCESSES)]
@@ -411,6 +448,18 @@ class SqlStore:
         is_renewal = row is not None and (row.status, row.fence) == (seen.status, seen.fence)
         execute = self._database.execute_with_call if is_renewal else self._database.execute
         return replace_row(execute, change, self._database)
+
+    def _applied_at_once(self, unit: UnitOfWork) -> bool:
+        """Whether a unit was written in one statement; if not, nothing was."""
+        statement = self._database.driver.one_statement(unit.writes)
+        if statement is None:
+            return False
+        for point in points_of(unit.writes):
+            reached(point)
+        if not self._database.execute(*statement):
+            return False
+        reached("unit-after-commit")
+        return True
 
     def _apply_together(self, unit: UnitOfWork) -> RefusedWrite | None:
         call = next((write for write in unit.writes if isinstance(write, CallConnection)), None)
@@ -436,7 +485,7 @@ class SqlStore:
             case Testimony():
                 return write in self.testimony(write.effect_id)
             case SessionAppend(lock, head, entries):
-                return self._stands(lock) == (lock.token, head + len(entries))
+                return holder(self._database, lock) == (lock.token, head + len(entries))
             case RecordCommit(journal_id):
                 return self.is_committed(journal_id)
             case _:
@@ -449,7 +498,3 @@ class SqlStore:
         else:
             self._claimed.discard((partition, key))
         self._watchers.notify(partition, key, write.row)
-
-    def _stands(self, lock: SessionLock) -> tuple[str, int] | None:
-        found = self._database.query(statements.GET_HOLDER, (lock.session_id,))
-        return (found[0][0], found[0][1]) if found else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from handrail.crash_points import reached
-from handrail.session.persistence.protocol import SessionAppend
+from handrail.session.persistence.protocol import SessionAppend, SessionHeld, SessionLock
 from handrail.store import session_locks
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, RefusedWrite, Testimony
 from handrail.store.sql import statements
@@ -54,20 +54,32 @@ def write_with(link: DriverConnection, write: object) -> None:
         case SessionAppend():
             _append(link, write)
             reached("unit-session-written")
+        case SessionHeld():
+            check_held(link, write)
         case RecordCommit(journal_id):
             link.execute(statements.INSERT_DECISION, (journal_id,))
         case _:  # the connection of the call, whose transaction this is
             pass
 
 
-def insert_row(executor: StatementExecutor, insert: EffectInsert) -> RefusedWrite | None:
-    """Add a row, if its key has none."""
-    columns = effect_columns(insert.row)
-    while not executor.execute(statements.INSERT_EFFECT, columns):
+def insert_row(
+    executor: StatementExecutor, insert: EffectInsert, held: SessionHeld | None = None
+) -> RefusedWrite | None:
+    """Add a row, if its key has none, and, in the same statement, if a session is held.
+
+    Raises:
+        SessionLostError: the session is not held.
+    """
+    sql, columns = statements.INSERT_EFFECT, effect_columns(insert.row)
+    if held is not None:
+        sql, columns = statements.INSERT_EFFECT_WHILE_HELD, (*columns, *held.lock[:2])
+    while not executor.execute(sql, columns):
         standing = _standing(executor, insert.row)
-        # It may have been removed since; then the key is free again.
         if standing is not None:
             return RefusedWrite(insert, standing)
+        # The key is free: the row was removed since, or the session is not held.
+        if held is not None:
+            check_held(executor, held)
     return None
 
 
@@ -108,10 +120,26 @@ def _append(link: DriverConnection, append: SessionAppend) -> None:
     newest = session_locks.newest_number(session_id, head, entries)
     added = [(session_id, *entry) for entry in entries]
     if not link.insert_if(statements.SET_HEAD, (newest, session_id, head, lock.token), _ENTRIES, added):
-        found = link.query(statements.GET_HOLDER, (session_id,))
-        raise session_locks.session_lost(lock, head, (found[0][0], found[0][1]) if found else None)
+        raise session_locks.session_lost(lock, head, holder(link, lock))
     if checkpoint is not None:
         link.execute(statements.INSERT_CHECKPOINT, (session_id, *checkpoint))
+
+
+def check_held(executor: StatementExecutor, held: SessionHeld) -> None:
+    """Make sure that a lock is valid.
+
+    Raises:
+        SessionLostError: it is not.
+    """
+    found = holder(executor, held.lock)
+    if found is None or found[0] != held.lock.token:
+        raise session_locks.session_lost(held.lock, 0, found)
+
+
+def holder(executor: StatementExecutor, lock: SessionLock) -> tuple[str, int] | None:
+    """The token of the lock of a session that is valid, and the number of its newest entry."""
+    found = executor.query(statements.GET_HOLDER, (lock.session_id,))
+    return (found[0][0], found[0][1]) if found else None
 
 
 def _standing(executor: StatementExecutor, row: EffectRow) -> EffectRow | None:

@@ -28,6 +28,7 @@ from handrail.store.sql.driver import (
     Durability,
     FetchedRows,
     Rows,
+    Statement,
     StatementExecutor,
     StatementParameters,
 )
@@ -116,6 +117,10 @@ class SqliteDriver:
             return self._link.execute(sql, parameters)
         finally:
             self._lock.release()
+
+    def one_statement(self, writes: Sequence[object]) -> Statement | None:  # noqa: ARG002 - the interface's
+        """None: there are no round trips to save."""
+        return None
 
     def acquire(self) -> DriverConnection:
         """The connection, for one unit of work; other threads wait until it is released."""

@@ -210,7 +210,7 @@ def test_a_commit_in_doubt_ends_the_session(store: FaultyStore, logs: bool, word
             session[Note].append(Note("a"))
     store.come_back()
     with pytest.raises(SessionError) as raised:
-        session.check_writable()
+        session.claim_conditions(None)
     assert str(raised.value) == wording
     with pytest.raises(SessionError) as raised:
         session.dispatch(Happened("y"))

@@ -1,0 +1,97 @@
+"""A unit of work as one statement: a statement is a transaction, and one round trip.
+
+Each row that is compared is locked first, and everything is written only if all of them are the ones seen, by common
+table expressions that depend on each other::
+
+    WITH seen_0 AS (SELECT 1 FROM handrail_effects WHERE ... FOR UPDATE),
+         unit AS (UPDATE handrail_sessions SET head = ... WHERE ... AND EXISTS (SELECT 1 FROM seen_0) RETURNING 1),
+         write_0 AS (UPDATE handrail_effects SET ... WHERE ... AND EXISTS (SELECT 1 FROM unit)),
+         ...
+    SELECT 1 FROM unit
+
+All parts of a statement see the same snapshot. A row that another transaction has changed since the snapshot is waited
+for by `FOR UPDATE`, and compared again in its newest version; the `UPDATE` that follows finds it locked by its own
+transaction and compares it in the same version. So a change that was locked is written.
+"""
+
+# ruff: noqa: S608 - what is put into statements here are names of our own tables and columns
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from handrail.session.persistence.protocol import SessionAppend, SessionEntry
+from handrail.store.protocol import EffectChange
+from handrail.store.session_locks import newest_number
+from handrail.store.sql import statements
+from handrail.store.sql.driver import Statement
+from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns
+from handrail.store.sql.unit_writer import keeps_testimony
+from handrail.transaction import RecordCommit
+
+MOST_ENTRIES = 1000
+"""Units of more entries are transactions of several statements: a statement has at most 65,535 parameters."""
+
+_IN_UNIT = "EXISTS (SELECT 1 FROM unit)"
+
+
+def one_statement(writes: Sequence[object]) -> Statement | None:
+    """A statement with its parameters, which finds one row if it has written the unit; `None` for units of other kinds.
+
+    Args:
+        writes: of a unit. One that appends to a session, changes effects and records commits is a statement.
+
+    Raises:
+        SessionError: the entries do not follow the newest one.
+    """
+    appends = [write for write in writes if isinstance(write, SessionAppend)]
+    changes = [write for write in writes if isinstance(write, EffectChange)]
+    commits = [write for write in writes if isinstance(write, RecordCommit)]
+    if len(appends) != 1 or len(writes) != 1 + len(changes) + len(commits):
+        return None
+    lock, head, entries, checkpoint = appends[0]
+    if not 0 < len(entries) <= MOST_ENTRIES or not all(map(keeps_testimony, changes)):
+        return None
+    session_id = lock.session_id
+    seen = [(change.seen[:2], (change.seen.effect_id, change.seen.fence, change.seen.status)) for change in changes]
+    parameters: list[object] = []
+    for key, compared in seen:
+        parameters += (*key, *compared)
+    parameters += (newest_number(session_id, head, entries), session_id, head, lock.token)
+    for change, (key, compared) in zip(changes, seen, strict=True):
+        # None of these removes its row: that would remove testimony too.
+        parameters += (*effect_columns(change.row or change.seen)[2:], *key, *compared)
+    for entry in entries:
+        parameters += (session_id, *entry)
+    if checkpoint is not None:
+        parameters += (session_id, *checkpoint)
+    parameters += (commit.journal_id for commit in commits)
+    return Statement(_sql(len(changes), len(entries), checkpoint is not None, len(commits)), parameters)
+
+
+@lru_cache(maxsize=256)
+def _sql(changes: int, entries: int, has_checkpoint: bool, commits: int) -> str:  # noqa: FBT001 - of a cache
+    parts = [
+        f"seen_{index} AS (SELECT 1 FROM handrail_effects WHERE {statements.SEEN} FOR UPDATE)"
+        for index in range(changes)
+    ]
+    all_seen = "".join(f" AND EXISTS (SELECT 1 FROM seen_{index})" for index in range(changes))
+    parts.append(f"unit AS ({statements.SET_HEAD}{all_seen} RETURNING 1)")
+    parts += [f"write_{index} AS ({statements.REPLACE_EFFECT} AND {_IN_UNIT})" for index in range(changes)]
+    row = f"({', '.join('?' * (1 + len(SessionEntry._fields)))})"
+    parts.append(
+        f"entries AS (INSERT INTO handrail_entries (session_id, {ENTRY_COLUMNS}) "
+        f"SELECT * FROM (VALUES {', '.join([row] * entries)}) AS added WHERE {_IN_UNIT})"
+    )
+    if has_checkpoint:
+        parts.append(
+            "checkpoint AS (INSERT INTO handrail_checkpoints (session_id, number, data) "
+            f"SELECT ?, ?, ? WHERE {_IN_UNIT} ON CONFLICT (session_id, number) DO NOTHING)"
+        )
+    parts += [
+        f"commit_{index} AS (INSERT INTO handrail_decisions (journal_id) SELECT ? WHERE {_IN_UNIT} "
+        "ON CONFLICT (journal_id) DO NOTHING)"
+        for index in range(commits)
+    ]
+    return f"WITH {', '.join(parts)} SELECT 1 FROM unit"
