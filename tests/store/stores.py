@@ -15,6 +15,8 @@ from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
+import psycopg
+
 from handrail.clock import Clock
 from handrail.store import MemoryStore, Store
 from handrail.store.postgres import Server
@@ -97,7 +99,8 @@ def _new_driver() -> _Driver:
 
     def leave() -> None:
         driver.close()
-        schema.__exit__(None, None, None)
+        with suppress(psycopg.Error):  # a run in one process has stopped its server before
+            schema.__exit__(None, None, None)
 
     atexit.register(leave)
     return driver

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from handrail.session.persistence.protocol import SessionAppend
 from handrail.store import EffectRow, MemoryStore
+from handrail.store.protocol import EffectInsert
 from handrail.testing import FakeClock
+from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.ledger_stores import running_row
+from tests.store.session_rows import entries, held
 from tests.store.units import delete, insert
 
 
@@ -41,3 +47,33 @@ def test_watcher_may_use_the_store() -> None:
     store.watch(row.partition, row.key, wake)
     insert(store, row)
     assert store.get(row.partition, row.key) is None
+
+
+class Interrupting(str):
+    """An id whose first use is interrupted."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        if interrupts:
+            raise interrupts.pop()
+        return super().__hash__()
+
+
+interrupts: list[KeyboardInterrupt] = []
+
+
+def test_interrupt_in_the_middle_of_a_unit_leaves_it_whole(clock: FakeClock) -> None:
+    """Nothing undoes a unit in memory, so it is written to its end; then the interrupt propagates."""
+    store, row = MemoryStore(clock=clock), running_row(clock)
+    hold = held(store, clock)
+    unit = UnitOfWork(
+        (EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 2))), RecordCommit(Interrupting("j")))
+    )
+    interrupts.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        store.apply(unit)
+    assert list(store.rows()) == [row]
+    assert list(store.entries("s1")) == entries(1, 2)
+    assert store.is_committed("j")
+    assert store.apply(unit) is None

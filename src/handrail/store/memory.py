@@ -354,8 +354,13 @@ class MemoryStore:
             # Before anything is written: what a point raises leaves nothing behind.
             for point in points_of(writes):
                 reached(point)
-            for write in writes:
-                self._write(write)
+            try:
+                for write in writes:
+                    self._write(write)
+            except BaseException:  # Ctrl-C: a unit is written to its end, because nothing undoes it
+                for write in writes:
+                    self._write(write)
+                raise
         reached("unit-after-commit")
         return None
 
@@ -409,7 +414,7 @@ class MemoryStore:
     def _append(self, append: SessionAppend) -> None:
         lock, head, entries, checkpoint = append
         kept = self._sessions[lock.session_id]
-        kept.entries += entries
+        kept.entries[head:] = entries  # the same if it is done twice
         if checkpoint is not None and (not kept.checkpoints or kept.checkpoints[-1].number < checkpoint.number):
             kept.checkpoints.append(checkpoint)
         kept.row = kept.row._replace(head=head + len(entries))
