@@ -68,13 +68,16 @@ _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 
 
 class BoundedCache(Generic[V]):
-    """Values by key, each made once; the oldest goes when there are too many. Safe to use from any thread."""
+    """Values by key; the oldest goes when there are too many. Safe to use from any thread.
+
+    Threads that ask for a new key at once may each make its value; all of them get the first that was made.
+    """
 
     __slots__ = ("_lock", "_values")
 
     def __init__(self) -> None:
         self._values: dict[object, V] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
     def get(self, key: object, make: Callable[[], V]) -> V:
         """The value of `key`; `make` makes it if it is not there. It is not kept if the key cannot be hashed."""
@@ -85,15 +88,15 @@ class BoundedCache(Generic[V]):
             return make()
         if value is not None:
             return value
+        # Without the lock: building a codec runs functions of the program, which may ask for another codec, or wait for a
+        # thread that does.
+        value = make()
         with self._lock:
-            value = self._values.get(key)
-            if value is None:
-                value = make()
-                # The oldest by insertion, and not by use: a `get` without the lock could not record a use safely.
-                while len(self._values) >= MAX_CACHED:
-                    self._values.pop(next(iter(self._values)))
-                self._values[key] = value
-            return value
+            value = self._values.setdefault(key, value)
+            # The oldest by insertion, and not by use: a `get` without the lock could not record a use safely.
+            while len(self._values) > MAX_CACHED:
+                self._values.pop(next(iter(self._values)))
+        return value
 
 
 class Codec(Generic[T]):

@@ -39,7 +39,7 @@ def test_a_maker_may_ask_for_another_value() -> None:
 
 
 def test_threads_that_ask_at_once_get_one_value() -> None:
-    """One makes it, the others wait for it."""
+    """Each may make one; the first of them stays."""
     kept: BoundedCache[object] = BoundedCache()
     start = threading.Barrier(32)
 
@@ -52,3 +52,21 @@ def test_threads_that_ask_at_once_get_one_value() -> None:
 
     with ThreadPoolExecutor(32) as pool:
         assert len({id(value) for value in pool.map(ask, range(32))}) == 1
+
+
+def test_two_caches_may_ask_each_other() -> None:
+    """No lock is held while a value is made: what makes it is code of the program, which may ask for another one."""
+    one: BoundedCache[str] = BoundedCache()
+    other: BoundedCache[str] = BoundedCache()
+    both_make = threading.Barrier(2)
+
+    def ask(first: BoundedCache[str], second: BoundedCache[str], name: str) -> str:
+        def make() -> str:
+            both_make.wait()
+            return second.get("inner", lambda: "made")
+
+        return first.get(name, make)
+
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask, one, other, "a"), pool.submit(ask, other, one, "b")]
+        assert [each.result() for each in asked] == ["made", "made"]
