@@ -138,6 +138,7 @@ PAIRS: list[tuple[Any, list[Any]]] = [
     (PurePosixPath | str, [PurePosixPath("a"), "a"]),
     (bytes | str, [b"abc", "YWJj"]),
     (bytes | UUID, [b"abc", UUID(int=1)]),
+    (UUID | Fraction, [Fraction(12345678123456781234567812345678), UUID(int=1)]),
     (Word | str, [Word.A, "a"]),
     (Word | Other, [Word.A, Other.A, Other.B]),
     (Word | dt.date, [Word.DAY, dt.date(2026, 1, 31)]),

@@ -72,7 +72,7 @@ def test_the_tag_names_the_member() -> None:
     tags = [json.loads(stored_codec(cls).dump_json(cls(value)))["x"] for cls, value in some]
     assert [tag["$type"] for tag in tags] == [
         *("Approve", "Approve", "Approve", "Approve", "datetime", "datetime", "date", "time", "timedelta", "Decimal"),
-        *("Decimal", "UUID", "PurePosixPath", "bytes", "bytes", "Word", "Word", "Word", "Digit", "Digit"),
+        *("Decimal", "UUID", "PurePosixPath", "bytes", "bytes", "Fraction", "Word", "Word", "Word", "Digit"),
     ]
     renamed = held(Approve | Renamed)
     assert stored_codec(renamed).dump_json(renamed(Renamed("a"))) == (

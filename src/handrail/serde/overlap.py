@@ -30,9 +30,8 @@ _APART: Final = frozenset({"date-time", "date", "time", "duration", "uuid", "dec
 """Forms of texts of which no two have a text in common, but for those below."""
 
 _NUMBERS: Final = frozenset({"decimal", "fraction", "integer", "number"})
-_WITH_DIGITS: Final = _NUMBERS - {"fraction"}
-# A UUID may be written without hyphens, and 32 digits are then a number too.
-_ALIKE: Final = [*map(set, combinations(_NUMBERS, 2)), *({kind, "uuid"} for kind in _WITH_DIGITS)]
+# A UUID may be written without hyphens, and 32 digits are then a number too, and a fraction that is whole.
+_ALIKE: Final = [*map(set, combinations(_NUMBERS, 2)), *({kind, "uuid"} for kind in _NUMBERS)]
 _WITHOUT_COLONS: Final = frozenset({"base64url", "binary"})
 _WITH_COLONS: Final = frozenset({"date-time", "time"})
 

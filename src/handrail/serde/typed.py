@@ -88,8 +88,8 @@ class BoundedCache(Generic[V]):
             return make()
         if value is not None:
             return value
-        # Without the lock: building a codec runs functions of the program, which may ask for another codec, or wait for a
-        # thread that does.
+        # Without the lock: building a codec runs functions of the program, which may ask for another codec, or wait for
+        # a thread that does.
         value = make()
         with self._lock:
             value = self._values.setdefault(key, value)
