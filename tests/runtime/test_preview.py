@@ -196,3 +196,20 @@ def test_nothing_is_claimed_and_nothing_is_run() -> None:
     assert door.execute(call("pay")).success
     assert ran == ["hello"]
     assert [event.replayed for event in events(door)] == [False]
+
+
+def test_paths_that_cannot_be_determined_are_not_known_in_advance(caplog: pytest.LogCaptureFixture) -> None:
+    """They are determined again when the call is made, and fail it then; what ends the run propagates."""
+    door = executor(tool("echo"))
+
+    def broken(*_: object) -> dict[str, str]:
+        raise OSError("no such folder")
+
+    def ending(*_: object) -> dict[str, str]:
+        raise PromptEvaluationError("over")
+
+    found = preview_call(call("echo"), "reply-1", door.environment, reach=broken)
+    assert found is not None
+    assert found.reached is None
+    with pytest.raises(PromptEvaluationError):
+        preview_call(call("echo"), "reply-1", door.environment, reach=ending)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore
+from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore, Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
@@ -195,3 +195,13 @@ def test_the_key_for_hashes_is_random_and_stays(store: LedgerStore) -> None:
     assert len(key) == 32
     assert store.hash_key() == key
     assert MemoryStore().hash_key() != key
+
+
+def test_an_expired_lease_hides_no_other(store: Store, clock: FakeClock) -> None:
+    """Every running effect of a session is looked at; those within their lease are returned."""
+    late = running_row(clock)._replace(key="a", lease_until=clock.now())
+    insert(store, late)
+    held = late._replace(key="b", effect_id="2" * 32, lease_until=clock.now() + timedelta(minutes=1))
+    insert(store, held)
+    (found,) = store.end_leases_of_dead("s1")
+    assert found.key == "b"

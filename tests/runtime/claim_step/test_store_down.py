@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig
@@ -29,6 +31,7 @@ class FailingStore(WriteByWrite):
     def __init__(self) -> None:
         super().__init__()
         self.down: set[str] = set()
+        self.fails = 0
 
     def insert(self, row: EffectRow) -> EffectRow | None:
         self._check("insert")
@@ -36,6 +39,9 @@ class FailingStore(WriteByWrite):
 
     def replace(self, seen: EffectRow, row: EffectRow) -> bool:
         self._check("replace")
+        if self.fails:
+            self.fails -= 1
+            raise OSError("disk gone")
         return super().replace(seen, row)
 
     def _check(self, what: str) -> None:
@@ -65,3 +71,16 @@ def test_a_store_that_is_down_after_the_handler_says_that_it_was_done(way: Run, 
     row = door.environment.effect_ledger.row("session:A", partition="s")
     assert row is not None
     assert row.status == "running"
+
+
+@both_ways
+@pytest.mark.parametrize("fails, recorded", [(2, True), (3, False)])
+def test_an_effect_is_recorded_in_three_attempts(way: Run, fails: int, recorded: bool) -> None:
+    """A store that fails twice costs nothing; after the third time the effect is left to its lease."""
+    store, done = FailingStore(), list[str]()
+    door = door_of(done, store)
+    store.fails = fails
+    assert way(door, call("pay", "A")).success is recorded
+    row = door.environment.effect_ledger.row("session:A", partition="s")
+    assert row is not None
+    assert (row.status, store.fails, done) == ("done" if recorded else "running", 0, ["A"])

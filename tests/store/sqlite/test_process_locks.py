@@ -12,10 +12,14 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.store import SqliteStore
 from handrail.store.processes import own_name
 from handrail.store.sqlite.process_locks import ProcessLocks
+from handrail.testing import FakeClock
+from tests.store.ledger_stores import running_row
 from tests.store.process_child import child
 from tests.store.sqlite_files import NOBODY
+from tests.store.units import insert, replace
 from tests.wording import Wording
 
 
@@ -252,3 +256,16 @@ def test_process_that_is_forked_off_claims_under_its_own_name(folder: Path) -> N
         forked = other.fork()
         assert forked != other.name
         assert files(folder) == 2
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_store_keeps_the_lock_of_its_process_while_a_claim_is_running(tmp_path: Path, ends: bool) -> None:
+    """A claim that has ended needs it no more."""
+    clock = FakeClock()
+    with SqliteStore(tmp_path / "desk.db", clock=clock) as store:
+        row = running_row(clock)
+        row = row._replace(owner=row.owner._replace(process=store.process()))
+        insert(store, row)
+        if ends:
+            assert replace(store, row, row._replace(status="done", lease_until=None, completed_at=clock.now()))
+    assert files(tmp_path / "desk.db-holds") == (0 if ends else 1)
