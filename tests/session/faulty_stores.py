@@ -178,8 +178,8 @@ class FaultyStore(Store):
         self._reach("check")
         self._store.check_lock(lock, head)
 
-    def contents(self, row: SessionRow, *, most_records: int) -> SessionContents:
-        found = self._store.contents(row, most_records=most_records)
+    def contents(self, row: SessionRow) -> SessionContents:
+        found = self._store.contents(row)
         entries = list(found.entries)
         self.rows_read += len(entries)
         return found._replace(entries=entries)

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from handrail.session.call_ref import CallRef
 
 MOST_LOADED = 10_000
-"""Of how many recorded calls the identities are read when a session is opened; older ones are looked up one by one."""
+"""Of how many recorded calls the identities are read at once; older ones are looked up one by one."""
 
 
 class CallRecord(Protocol):

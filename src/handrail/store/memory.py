@@ -148,19 +148,18 @@ class MemoryStore:
             SessionError: the entries do not follow the newest one. Nothing was written.
         """
         writes = unit.writes
-        only = writes[0] if len(writes) == 1 else None
-        if isinstance(only, EffectInsert | EffectChange):
-            with self._lock:
-                refused = self._refused(only)
-                if refused is None:
-                    self._write(only)
-        else:
-            refused = self._apply_together(writes)
+        # Most units of a ledger in memory are one write, so it is found without a search for its kind.
+        if len(writes) == 1:
+            if isinstance(writes[0], EffectInsert):
+                return self._apply_insert(writes[0])
+            if isinstance(writes[0], EffectChange):
+                return self._apply_change(writes[0])
+        refused = self._apply_together(writes)
         if refused is not None:
             return refused
         for write in writes:
             if isinstance(write, EffectInsert | EffectChange):
-                self._notify(write)
+                self._notify(write.seen[:2], write.row)
         return None
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
@@ -278,14 +277,12 @@ class MemoryStore:
         with self._lock:
             self._valid(lock, head)
 
-    def contents(self, row: SessionRow, *, most_records: int) -> SessionContents:
-        """What is read of a session when it is opened."""
+    def contents(self, row: SessionRow) -> SessionContents:
+        """What is read of a session when it is opened, without records."""
         with self._lock:
             checkpoint = self.checkpoint(row.session_id, until=row.head)
             covered = 0 if checkpoint is None else checkpoint.number
-            records = (record for record in self._records(row.session_id) if record[1] <= row.head)
-            entries = list(self.entries(row.session_id, after=covered, until=row.head))
-            return SessionContents(checkpoint, entries, list(islice(records, most_records)))
+            return SessionContents(checkpoint, list(self.entries(row.session_id, after=covered, until=row.head)))
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
@@ -340,6 +337,28 @@ class MemoryStore:
             self._decided.discard(journal_id)
 
     # -------------------------------------------------------------------------------------------------------- private
+
+    def _apply_insert(self, insert: EffectInsert) -> RefusedWrite | None:
+        row = insert[0]
+        identity = row[:2]
+        with self._lock:
+            standing = self._rows.get(identity)
+            if standing is not None:
+                return RefusedWrite(insert, standing)
+            self._rows[identity] = row
+        self._notify(identity, row)
+        return None
+
+    def _apply_change(self, change: EffectChange) -> RefusedWrite | None:
+        seen, row = change
+        identity = seen[:2]
+        with self._lock:
+            standing = self._rows.get(identity)
+            if standing is not seen and (standing is None or _version(standing) != _version(seen)):
+                return RefusedWrite(change, standing)
+            self._change(seen, row)
+        self._notify(identity, row)
+        return None
 
     def _apply_together(self, writes: Sequence[object]) -> RefusedWrite | None:
         with self._lock:
@@ -436,10 +455,9 @@ class MemoryStore:
             case _:
                 return False
 
-    def _notify(self, write: EffectInsert | EffectChange) -> None:
-        partition, key = write.seen[:2]
-        if self._watchers.concerns(partition) or _is_left(write.row):
-            self._watchers.notify(partition, key, write.row)
+    def _notify(self, identity: _Identity, row: EffectRow | None) -> None:
+        if self._watchers.concerns(identity[0]) or _is_left(row):
+            self._watchers.notify(*identity, row)
 
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
         kept = self._sessions.get(session_id)

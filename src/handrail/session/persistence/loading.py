@@ -23,7 +23,6 @@ from handrail.errors import (
     UnknownTypeError,
 )
 from handrail.errors.developer import check_argument
-from handrail.session import call_records
 from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, entry_ranges, index_of, load_indexes
 from handrail.session.persistence.protocol import (
@@ -130,13 +129,13 @@ def load_session(
                 _log.warning("session %s: %s", session_id, claim)
         # The row was read with the lock held: before that, another holder could still append.
         row = lock.row or _row_of(store, session_id)
-        contents = store.contents(row, most_records=call_records.MOST_LOADED)
+        contents = store.contents(row)
         layouts, covered = _layouts(store, row, contents)
         kinds = _kinds(opening, layouts, session_id)
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
         kept = SessionRecorder(store, lock, row.head, layouts, covered, opening.checkpoint_every, kinds, types)
-        kept.newest_records = contents.records
+        kept.records = contents.records
     # Also for Ctrl-C: the lock would be held until the process ends.
     except BaseException:
         store.release(lock)
@@ -186,9 +185,12 @@ class RecordsInStore:
 
     def newest(self, limit: int) -> list[tuple[CallRef, int]]:
         """The calls of the newest records with the number of the entry, the newest first."""
-        # They were read with the session. What has been recorded since is known to the caller, who asks once.
-        newest, self._kept.newest_records = self._kept.newest_records, []
-        return newest[:limit]
+        kept = self._kept
+        # Those that were read with the session are all that it had. What has been recorded since is known to the
+        # caller.
+        if kept.records is not None and len(kept.records) < limit:
+            return kept.records
+        return kept.store.recorded_calls(kept.session_lock.session_id, limit=limit)
 
     def number_of(self, ref: CallRef) -> int | None:
         """The number of the entry that records a call; `None` if there is none."""
@@ -239,7 +241,7 @@ def known_items(
         StoreCorruptError: they cannot be read.
     """
     found: dict[type[Any], list[Any]] = {}
-    for name, layout in _layouts(store, row, store.contents(row, most_records=0))[0].items():
+    for name, layout in _layouts(store, row, store.contents(row))[0].items():
         kind = find_type(name)
         if kind is not None and wanted(kind):
             found[kind] = _load(store, row.session_id, layout, StoredType(kind, name))

@@ -110,12 +110,13 @@ class SessionContents(NamedTuple):
     Attributes:
         checkpoint: the newest one; `None` if there is none.
         entries: those that it does not cover, in order.
-        records: the identities of the newest recorded calls with the numbers of their entries, the newest first.
+        records: the identities of all recorded calls with the numbers of their entries, the newest first; `None` if
+            they were not read, because they are many, or because another question costs little.
     """
 
     checkpoint: Checkpoint | None
     entries: Iterable[SessionEntry]
-    records: list[tuple[CallRef, int]]
+    records: list[tuple[CallRef, int]] | None = None
 
 
 class SessionHeld(NamedTuple):
@@ -217,12 +218,10 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
-    def contents(self, row: SessionRow, *, most_records: int) -> SessionContents:
+    def contents(self, row: SessionRow) -> SessionContents:
         """What is read of a session when it is opened: in one question, unless there are very many entries.
 
-        Args:
-            row: the session; what has been added since it was read is left out.
-            most_records: of how many recorded calls the identities are read.
+        What has been added since its row was read is left out.
         """
         ...
 

@@ -99,7 +99,8 @@ class SessionRecorder:
         writing: held by the unit that is adding entries, until its outcome is known.
         closed: why nothing is written any more; empty while something is.
         parts: what is enlisted in transactions that have not ended, by the identity of these.
-        newest_records: the newest recorded calls when the session was opened, with the numbers of their entries.
+        records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
+            were read then.
         unsure: whether a unit was given up after it had been written to, as Ctrl-C does: its commit may have begun.
     """
 
@@ -116,7 +117,7 @@ class SessionRecorder:
     closed: str = ""
     parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     unsure: bool = False
-    newest_records: list[tuple[CallRef, int]] = field(default_factory=list[tuple[CallRef, int]])
+    records: list[tuple[CallRef, int]] | None = None
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:

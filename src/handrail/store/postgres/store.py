@@ -86,6 +86,9 @@ class PostgresDriver:
     one_writer = False
     """Transactions write beside each other."""
 
+    records_at_opening = 20
+    """More are read in a question of their own, when they are needed."""
+
     poll_every = timedelta(milliseconds=50)
     """How often to look for what other processes have changed."""
 

@@ -162,6 +162,11 @@ class Driver(StatementExecutor, Protocol):
         ...
 
     @property
+    def records_at_opening(self) -> int:
+        """Up to how many recorded calls of a session are read in the question that opens it."""
+        ...
+
+    @property
     def locks(self) -> LockBackend:
         """What keeps other processes from a session."""
         ...

@@ -344,13 +344,13 @@ class SqlStore:
 
     # -------------------------------------------------------------------------------------------------------- entries
 
-    def contents(self, row: SessionRow, *, most_records: int) -> SessionContents:
+    def contents(self, row: SessionRow) -> SessionContents:
         """What is read of a session when it is opened: one query, and one more for each further page of entries.
 
         Raises:
             StoreCorruptError: it cannot be read, or an entry is missing.
         """
-        session_id, head = row.session_id, row.head
+        session_id, head, most_records = row.session_id, row.head, self._driver.records_at_opening
         covered = (session_id, head)
         parameters = (session_id, *covered, session_id, *covered, head, session_id, head, most_records)
         checkpoint: Checkpoint | None = None
@@ -368,7 +368,8 @@ class SqlStore:
             if entry.number != number:
                 raise missing_entry(number, session_id=session_id, store=self.url)
         more = self.entries(session_id, after=entries[-1].number if entries else place, until=head)
-        return SessionContents(checkpoint, chain(entries, more), records[::-1])
+        # As many as were asked for may not be all.
+        return SessionContents(checkpoint, chain(entries, more), records[::-1] if len(records) < most_records else None)
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`.

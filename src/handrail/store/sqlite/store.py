@@ -84,6 +84,9 @@ class SqliteDriver:
     one_writer = True
     """A transaction that writes keeps all others from writing."""
 
+    records_at_opening = 0
+    """They are read when they are needed: another question costs little."""
+
     poll_every = timedelta(milliseconds=20)
     """How often to look for what other processes have changed."""
 
