@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -264,9 +265,7 @@ def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, fol
     assert len(json.loads(check("--format", "json").out)["problems"]) == 30
 
 
-def test_of_very_many_agents_no_line_and_no_class_is_long(
-    check: Check, handrail: Command, folder: Path, wording: Wording
-) -> None:
+def test_of_very_many_agents_no_line_and_no_class_is_long(check: Check, handrail: Command, folder: Path) -> None:
     """Names that are missing everywhere, names that are taken twice, rules on nothing: as lines that people read."""
     agents = folder / "agents"
     agents.mkdir()
@@ -289,7 +288,7 @@ def test_of_very_many_agents_no_line_and_no_class_is_long(
         assert max(map(len, lines)) <= 310
         classes = sum("more problem" in line and "of this class" in line for line in lines)
         assert sum(-(-len(line) // 80) for line in lines) <= (classes + 1) * 24 + 1
-        assert lines[-1] == wording
+        assert re.fullmatch(r"desk cannot run: [\d,]+ problems\.", lines[-1])
     for path in ("agents", "agents/agent-0001.agent"):
         assert max(map(len, handrail("check", path).err.splitlines())) <= 400
 

@@ -72,9 +72,7 @@ EVERY_KIND = ["slot", "key-unknown", "key-retry", "key-reconcile", "shared-unkno
 
 
 @pytest.mark.parametrize("name, where", some([*product(EVERY_KIND, get_args(Where))], 5))
-def test_call_that_was_killed_is_answered_at_once(
-    store: Store, url: str, name: str, where: Where, wording: Wording
-) -> None:
+def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: str, where: Where) -> None:
     """As its `on_orphan` says, and before the deadline; so is that of a child session, and one under a shared key."""
     killed(url, name, where)
     service = Service()
@@ -86,7 +84,7 @@ def test_call_that_was_killed_is_answered_at_once(
     assert heard == []
     if name in {"slot", "key-unknown", "shared-unknown"}:
         assert (message.success, row.status, row.fence, service.done) == (False, "unknown", 2, [])
-        assert row.note == wording
+        assert row.note.endswith("has ended")
     else:
         assert (message.success, row.status, message.replayed) == (True, "done", False)
         assert service.done == [row.key]
