@@ -159,6 +159,13 @@ def test_a_folder_that_is_none_is_told_as_the_system_says_it(tmp_path: Path, wor
         pytest.param(f"x = {'[' * 100_000}", "is nested too deep to be read; make it flatter", id="deep"),
         pytest.param(f"x = {'1' * 5000}", "is not TOML: ", id="digits"),
         pytest.param(f"[tool.handrail]\nmodel{'.a' * 100_000} = 1", "is nested too deep to be read", id="dots"),
+        pytest.param(f"[x{' . a' * 100_000}]", "is nested too deep to be read", id="dots in a header"),
+        pytest.param('"x"' + ".'a'" * 100_000 + " = 1", "is nested too deep to be read", id="dots of quoted parts"),
+        pytest.param(f"x = {{a{'.a' * 100_000} = 1}}", "is nested too deep to be read", id="dots in a table"),
+        pytest.param(
+            f'x = """\\""""""\na{".a" * 100_000} = 1', "is nested too deep to be read", id="dots behind quotes"
+        ),
+        pytest.param('x = """\n' + '\\"""x\n' * 150_000, "is not TOML: ", id="text without an end"),
         pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", "model is a int that is too large to be", id="hex"),
     ],
 )
@@ -166,6 +173,28 @@ def test_a_document_of_any_shape_ends_in_a_message(tmp_path: Path, text: str, to
     """However deep and long its values are."""
     (fault,) = faults(tmp_path, text)
     assert told in fault
+
+
+DOTS = "." * 201
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f'x = """\n{DOTS}\n"""', id="text of several lines"),
+        pytest.param(f"x = '''\n{DOTS}\n'''", id="literal text of several lines"),
+        pytest.param(f'x = """\n\\"""{DOTS}\n"{DOTS}\n"""""', id="quotes in a text of several lines"),
+        pytest.param(f"x = '''\n'{DOTS}\n''{DOTS}\n'''''", id="quotes in a literal text of several lines"),
+        pytest.param(f'x = "\\"{DOTS}"', id="quote in a text"),
+        pytest.param(f"x = '{DOTS}'", id="literal text"),
+        pytest.param(f"x = 1 # '{DOTS}", id="comment"),
+        pytest.param(f"x = [{'1.5, ' * 201}]", id="numbers"),
+    ],
+)
+def test_dots_outside_keys_do_not_count_as_levels(tmp_path: Path, text: str) -> None:
+    """Only keys are nested by them: texts, comments and numbers of valid TOML may have any number of dots."""
+    reading = read_config(write(tmp_path, {"pyproject.toml": f"{text}\n[tool.handrail]\nmodel = 'm'\n"}))
+    assert (reading.config.model, reading.problems) == ("m", ())
 
 
 def test_what_patterns_lead_to_and_cannot_be_read_is_found(tmp_path: Path) -> None:

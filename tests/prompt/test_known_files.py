@@ -165,6 +165,12 @@ def test_part_that_is_none_is_refused(first: int, last: int, total: int, wording
     assert str(raised.value) == wording
 
 
+def test_part_of_a_file_whose_lines_are_not_counted_is_refused() -> None:
+    """Nothing would say whether it is the whole file."""
+    with pytest.raises(ValueError, match="give first_line, last_line and total_lines, counted from 1"):
+        FileShown("a.md", shown="part", first_line=1, last_line=1)
+
+
 def lines(first: int, last: int, column: int = 1, next_column: int | None = None) -> FileShown:
     """Some of ten lines."""
     return FileShown("a", "1", "part", first, last, 10, column, next_column)
@@ -213,6 +219,20 @@ def test_edit_that_says_what_it_has_replaced_leaves_shown_what_was() -> None:
     ):
         edit = FileShown("a", total_lines=9, replaced=replaced)
         assert known_after_edit(known, edit, "2") == FileKnown("2", "part", parts)
+
+
+def test_edit_that_does_not_say_how_many_lines_there_are_makes_no_file_known_whole() -> None:
+    """What was shown stays shown, and other lines may be unseen; 0 lines are those of a file that it has emptied."""
+    known = FileKnown("1", "part", (((1, 1), (2, 1)),))
+    for replaced, parts in (
+        ((TextReplaced((1, 1), (1, 2), (1, 3)),), (((1, 1), (2, 1)),)),
+        ((TextReplaced((1, 1), (2, 1), (1, 1)),), ()),
+    ):
+        edit = FileShown("a", replaced=replaced)
+        assert known_after_edit(known, edit, "2") == FileKnown("2", "part", parts)
+        assert known_after_edit(FileKnown("1"), edit, "2") == FileKnown("2")
+    emptied = FileShown("a", total_lines=0, replaced=(TextReplaced((1, 1), (2, 1), (1, 1)),))
+    assert known_after_edit(known, emptied, "2") == FileKnown("2")
 
 
 def test_what_an_edit_has_written_is_bounded() -> None:

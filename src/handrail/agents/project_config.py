@@ -31,8 +31,20 @@ from handrail.serde.near_paths import nearest_path
 FILE = "pyproject.toml"
 """The file that may hold the configuration."""
 
-_NO_KEY = re.compile(r"""\"[^\"\n]*\"|'[^'\n]*'|#.*""")
-_MOST_DOTS = 200  # in keys of one line: the time that `tomllib` takes for a key grows with their square
+# The possessive `*+` and `++`, and ends that may be missing: no text makes the search take more than linear time.
+_TEXT_OR_COMMENT = re.compile(
+    r"""
+    \"{3}(?:[^"\\]++|\\[\s\S]|"{1,2}(?!"))*+"{0,5}  # the text may end with two quotes before those that close it
+    |'{3}(?:[^']++|'{1,2}(?!'))*+'{0,5}
+    |"(?:[^"\\\n]++|\\.)*+"?
+    |'[^'\n]*+'?
+    |\#.*+
+    """,
+    re.VERBOSE,
+)
+"""The texts and comments of a TOML document."""
+_KEY_OR_NUMBER = re.compile(r"[A-Za-z0-9_\-. \t]++")
+_MOST_DOTS = 200  # in a key: the time that `tomllib` takes for one grows with their square
 _WILD = re.compile(r"[*?\[]")
 _LONGEST = 1000  # of a path that is written there
 _LONGEST_SHOWN = 100
@@ -151,9 +163,9 @@ def _chained(message: str, error: Exception) -> ProjectError:
 
 
 def _parsed(text: str) -> Mapping[str, Any]:
-    # Texts and comments are removed first, because only the dots of keys cost time. The lines of a multi-line text are
-    # counted too.
-    if any(_NO_KEY.sub("", line).count(".") > _MOST_DOTS for line in text.splitlines()):
+    # Texts and comments are removed first: their dots cost no time. A number has at most one.
+    bare = _TEXT_OR_COMMENT.sub("", text)
+    if any(each.count(".") > _MOST_DOTS for each in _KEY_OR_NUMBER.findall(bare)):
         raise RecursionError("a key has too many dots")
     return tomllib.loads(text)
 

@@ -62,7 +62,8 @@ class FileShown:
             lines; `"nothing"` if the file has lines, and none of them is shown.
         first_line: for a part, the number of the first line that is shown, from 1.
         last_line: for a part, the number of the last line that is shown.
-        total_lines: for a part, and for an edit, how many lines the file has.
+        total_lines: for a part, and for an edit, how many lines the file has. After an edit that does not say, a file
+            of which only a part was shown stays known in part.
         column: the first character of the first line that is shown, from 1.
         next_column: the first character of the last line that is not shown; `None` if it is shown to its end.
         replaced: for an edit, the replaced pieces, in the order of the text and without overlaps: what the model wrote
@@ -78,24 +79,24 @@ class FileShown:
     shown: Extent = "all"
     first_line: int = 1
     last_line: int = 0
-    total_lines: int = 0
+    total_lines: int | None = None
     column: int = 1
     next_column: int | None = None
     replaced: Iterable[TextReplaced] | None = None
 
     def __post_init__(self) -> None:
+        total = self.total_lines or 0
         # A range beyond the end would count as the whole file.
-        if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= self.total_lines:
+        if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= total:
             raise ValueError(
-                f"lines {self.first_line} to {self.last_line} of {self.total_lines} are not part of {self.path}; give "
+                f"lines {self.first_line} to {self.last_line} of {total} are not part of {self.path}; give "
                 "first_line, last_line and total_lines, counted from 1"
             )
 
     @property
     def is_whole(self) -> bool:
         """Whether it shows the whole file by itself."""
-        first, last = self.part
-        return self.shown == "all" or (self.shown == "part" and first == _START and last[0] > self.total_lines)
+        return self.shown == "all" or (self.shown == "part" and _is_whole((self.part,), self.total_lines))
 
     @property
     def part(self) -> PartSeen:
@@ -216,12 +217,17 @@ def known_after_edit(known: FileKnown | None, shown: FileShown, identity: str) -
     return _known_in_part(identity, _joined(_parts_after(known.parts, shown.replaced)), shown.total_lines)
 
 
-def _known_in_part(identity: str, parts: tuple[PartSeen, ...], total_lines: int) -> FileKnown:
+def _known_in_part(identity: str, parts: tuple[PartSeen, ...], total_lines: int | None) -> FileKnown:
     """What is known of a file of which these parts have been shown; whole, if they are all of its lines."""
+    return FileKnown(identity) if _is_whole(parts, total_lines) else FileKnown(identity, "part", parts)
+
+
+def _is_whole(parts: tuple[PartSeen, ...], total_lines: int | None) -> bool:
+    """Whether these joined parts are all lines of a file; not if it is unknown how many there are."""
     # A file that an edit has emptied has no lines that could be unseen.
-    if not total_lines or (parts and parts[0][0] == _START and parts[0][1][0] > total_lines):
-        return FileKnown(identity)
-    return FileKnown(identity, "part", parts)
+    if not total_lines:
+        return total_lines == 0
+    return bool(parts) and parts[0][0] == _START and parts[0][1][0] > total_lines
 
 
 def _parts_after(parts: Sequence[PartSeen], replaced: Iterable[TextReplaced]) -> Iterator[PartSeen]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
@@ -11,7 +12,7 @@ from inline_snapshot import snapshot
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import FileMoved, FileRemoved, GrepFiles, VfsLimits, VfsToolsSection
 from handrail.contrib.tools.vfs.handlers import FileHandlers
-from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.limits import Deadline
 from handrail.prompt import Prompt, PromptTemplate, ToolContext
 from handrail.runtime import Session, ToolCall
@@ -178,3 +179,20 @@ async def test_searches_run_beside_each_other(filesystem: Filesystem) -> None:
     executor = ToolExecutor(prompt=Prompt(template), session=Session())
     calls = [ToolCall(str(number), "grep_files", {"pattern": "TODO"}) for number in range(4)]
     assert all(message.success for message in await executor.execute_all_async(calls))
+
+
+def test_a_link_does_not_change_how_large_a_file_may_be(tmp_path: Path) -> None:
+    """`VfsLimits.file_bytes` holds for the content that is read, searched or edited, and not for the link to it."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "large.txt").write_text("x" * 101, encoding="utf-8")
+    (root / "link").symlink_to("large.txt")
+    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
+        run = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(file_bytes=100), policies=()))
+        for path in ("large.txt", "link"):
+            searched = run.told("grep_files", pattern="x", path=path)
+            assert searched.endswith(f"(0 files searched). Not searched: {path} (larger than 100 bytes).")
+            assert "Nothing of it is shown." in run.told("read_file", path=path)
+            assert "file tools take files of at most 100" in run.refused("edit_file", path=path, old="x", new="y")
+        (root / "large.txt").write_text("x" * 100, encoding="utf-8")
+        assert "(1 file searched)" in run.told("grep_files", pattern="x", path="link")

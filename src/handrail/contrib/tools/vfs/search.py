@@ -328,14 +328,20 @@ class Search:
         return text
 
     def _read(self, filesystem: Filesystem, stat: FileStat) -> str | NotText:
+        most = self._limits.file_bytes
+        larger = NotText(f"larger than {most:,} bytes")
         # Checked by size first, so that a large file is not read.
         if too_large(stat.size, self._limits):
-            return NotText(f"larger than {self._limits.file_bytes:,} bytes")
+            return larger
         try:
-            text = decode_text(filesystem.read_bytes(stat.path))
+            # Of a link, `stat.size` is not the size of the file, which may also have grown since it was listed.
+            start = filesystem.read_start(stat.path, most + 1)
         # A file that was removed or became unreadable after the listing does not end the search.
         except FilesystemError:
             return NotText("cannot be read")
+        if too_large(start.size, self._limits):
+            return larger
+        text = decode_text(start.data)
         return NotText("not text") if isinstance(text, NotText) else text
 
     def _search(self, path: str, text: str) -> None:

@@ -245,3 +245,12 @@ def test_a_file_that_is_gone_when_it_is_searched_is_left_out() -> None:
     assert Search(GrepFiles("x"), VfsLimits(), never).of(InMemoryFilesystem(), (gone,), NOTHING_LEFT_OUT).unsearched[
         0
     ].why == ("cannot be read")
+
+
+def test_a_file_that_has_grown_since_it_was_listed_is_not_searched() -> None:
+    """What counts is the size of the content that is read."""
+    listed = FileStat("log.txt", "file", 1)
+    filesystem = InMemoryFilesystem({"log.txt": "x" * 101})
+    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(filesystem, (listed,), NOTHING_LEFT_OUT)
+    assert [(each.why, each.paths) for each in found.unsearched] == [("larger than 100 bytes", ("log.txt",))]
+    assert not found.shown
