@@ -13,6 +13,7 @@ Every path lies in the project folder. A pattern that is written there must matc
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -126,11 +127,16 @@ def unreadable(folder: Path, patterns: Sequence[str]) -> tuple[str, ...]:
     # A dict as an ordered set, so that the faults of one project are always in the same order.
     places: dict[Path, None] = {}
     for pattern in patterns:
-        named = takewhile(lambda part: _WILD.search(part) is None, PurePosixPath(pattern).parts)
-        places |= dict.fromkeys(accumulate(named, Path.joinpath, initial=folder))  # which `glob` would not look at
+        places |= dict.fromkeys(_named(folder, pattern))  # which `glob` would not look at
         places |= dict.fromkeys(sorted(folder.glob(pattern)))
     faults = ((place, _fault_of(place)) for place in places)
     return tuple(f"{place.relative_to(folder).as_posix()} {fault}" for place, fault in faults if fault)
+
+
+def _named(folder: Path, pattern: str) -> Iterator[Path]:
+    """The paths that a pattern leads to before its first wildcard, the folder first."""
+    named = takewhile(lambda part: _WILD.search(part) is None, PurePosixPath(pattern).parts)
+    return accumulate(named, Path.joinpath, initial=folder)
 
 
 def _fault_of(place: Path) -> str | None:
@@ -220,11 +226,22 @@ def _pattern_faults(folder: Path, key: str, given: object) -> Iterator[str]:
 
 def _match_faults(folder: Path, pattern: str) -> Iterator[str]:
     try:
+        _check_names(_named(folder, pattern))
         # What is unreadable is reported with its own fault; "matches no file" would hide the cause.
         if not matching_files(folder, (pattern,)) and not unreadable(folder, (pattern,)):
             yield f"has {_shown(pattern)}, which matches no file"
     except (ValueError, OSError) as error:
         yield f"has {_shown(pattern)}, which is not a pattern: {error}"
+
+
+def _check_names(places: Iterator[Path]) -> None:
+    """Raise `OSError` for a name that is too long, as `glob` does on Python 3.11 only; later ones find nothing."""
+    for place in places:
+        try:
+            place.lstat()
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise
 
 
 def _file_faults(folder: Path, given: str) -> Iterator[str]:
