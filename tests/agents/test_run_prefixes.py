@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,16 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents import ApprovalRules, Rule, current_run
-from handrail.agents.approval.decisions import Answer
+from handrail.agents.approval.decisions import Answer, Decision
+from handrail.agents.approval.records import ApprovalRecord, open_questions, record_decision
 from handrail.agents.toolsets.builtin import files_toolset
 from handrail.prompt import Section, Tool, ToolContext, ToolResult
+from handrail.session import Session
+from handrail.session.persistence.stored_types import stored_type
+from handrail.store import MemoryStore
 from handrail.testing import Call
-from tests.agents.desks import Person, desk
+from tests.agents.approval.calls import gated
+from tests.agents.desks import DONE, CallLog, Person, called, desk, play
 from tests.agents.folders import write
 from tests.agents.run.test_path_rules import answers, ruled
 
@@ -85,6 +91,38 @@ async def test_an_answer_is_remembered_under_the_name_that_is_called(tmp_path: P
     told = await answers(agent, *calls, rules=ruled("ask: [read_file]"), mode="ask", asker=person)
     assert [call.tool for call in person.asked] == ["one_read_file", "two_read_file"]
     assert all("hunter2" in text for text in told)
+
+
+async def test_an_open_question_is_asked_again_under_the_rules_for_either_name(tmp_path: Path) -> None:
+    """A rule that has come to deny the tool by its own name answers it; no person is asked about what cannot run."""
+    agent = desk(tmp_path / "project", toolsets={"notes": files_toolset(tmp_path / "notes", prefix="notes")})
+    write(tmp_path / "notes", {"plan.md": "milk\n"})
+    call = Call("notes_write_file", {"path": "new.md", "content": "x"})
+    kept_in = MemoryStore()
+    first, again = Person(Answer("later")), Person(Answer("no"))
+    with Session.open(kept_in, "s") as session:
+        waiting = await play(agent, called(call)[:1], session=session, rules=ruled(""), mode="ask", asker=first)
+    assert ([each.tool for each in waiting.waiting], len(first.asked)) == (["notes_write_file"], 1)
+    rules, log = ruled("deny: [write_file]"), CallLog()
+    with Session.open(kept_in, "s") as session:
+        await play(agent, [DONE], None, session=session, rules=rules, mode="ask", asker=again, listener=log)
+    (ended,) = log.ended
+    assert again.asked == []
+    assert "write_file (approval.yaml:1)" in ended.content, ended.content
+    assert not (tmp_path / "notes/new.md").exists()
+
+
+def test_an_open_question_is_stored_with_all_that_it_is_judged_by() -> None:
+    """The tool's own name is part of it; a question of a version that did not record it has none."""
+    session = Session()
+    call = replace(gated("notes_read_file", {"path": "a"}), session_id=session.session_id, own_tool="read_file")
+    record_decision(session, call, Decision("later", call.digest))
+    assert open_questions(session) == (call,)
+    stored = stored_type(ApprovalRecord)
+    (record,) = json.loads(stored.dump(session[ApprovalRecord].all()))
+    del record["own_tool"]
+    (before,) = stored.load(json.dumps([record]).encode(), 1)
+    assert before.call == replace(call, own_tool="")
 
 
 @dataclass(frozen=True)

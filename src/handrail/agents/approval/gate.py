@@ -45,9 +45,10 @@ from handrail.runtime.execution import ASYNC
 from handrail.session.call_ref import CallRef
 
 OnEvent = Callable[[GatedCall, Decision | None], None]
-"""Called with a question that is about to be asked (no decision yet), and with every new decision. What it raises, the
-gate
-raises: the call is not let through."""
+"""Called with a question that is about to be asked (no decision yet), and with every new decision.
+
+What it raises, the gate raises: the call is not let through.
+"""
 
 _MODES: Final[tuple[ApprovalMode, ...]] = get_args(ApprovalMode)
 _REMEMBERS: Final[tuple[Remember, ...]] = get_args(Remember)

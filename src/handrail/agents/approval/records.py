@@ -35,6 +35,8 @@ class ApprovalRecord:
         written: the arguments as the model wrote them, as JSON; `None` if that is not known.
         reply: the reply that asked for the call; `None` in records of versions that did not note it.
         reached: the paths to which links in its arguments lead, by argument.
+        own_tool: the name that the tool has in its section; empty where it has the same, and in records of versions
+            that did not note it.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -55,6 +57,7 @@ class ApprovalRecord:
     written: str | None = None
     reply: str | None = None
     reached: Mapping[str, str] | None = None
+    own_tool: str = ""
 
     @staticmethod
     def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
@@ -83,6 +86,7 @@ class ApprovalRecord:
             written=None if self.written is None else json.loads(self.written),
             reply=self.reply,
             reached=self.reached,
+            own_tool=self.own_tool,
         )
 
 
@@ -135,6 +139,7 @@ def record_decision(session: Session, call: GatedCall, decision: Decision) -> No
             written=None if call.written is None else json.dumps(call.written),
             reply=call.reply,
             reached=None if call.reached is None else dict(call.reached),
+            own_tool=call.own_tool,
         )
     )
 

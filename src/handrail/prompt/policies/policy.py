@@ -283,8 +283,7 @@ def check_approver(function: str, approver: object) -> None:
 
     Raises:
         InvalidArgumentError: it cannot be called with an `ApprovalRequest`, or is annotated to return a value that is
-            not
-            an answer. A class is not an approver: calling it returns an instance, which would count as approval.
+            not an answer. A class is not an approver: calling it returns an instance, which would count as approval.
     """
     if approver is None:
         return
