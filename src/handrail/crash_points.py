@@ -19,6 +19,7 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "unit-begun": "the database transaction of a unit of work is open and empty",
         "unit-ledger-written": "it holds the row of the ledger",
         "unit-session-written": "it holds the events and changes of the session",
+        "unit-group-written": "it holds one unit of several; nothing has been committed",
         "unit-before-commit": "it holds everything; the commit has not been sent to the database",
         "unit-after-commit": "the database has committed; the process does not know yet",
         "after-commit": "the call has been committed",

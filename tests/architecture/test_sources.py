@@ -18,7 +18,6 @@ SHORT_MODULES = {
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "testing/clock.py": "the fake of one protocol",
-    "transaction/unit_of_work.py": "one value, which everything that is stored passes through",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""
 

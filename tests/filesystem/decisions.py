@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from functools import partial
+
 from handrail.errors import StoreUnavailableError
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
+from handrail.waiting import run_in_thread
 
 
 class Decisions:
@@ -24,6 +28,14 @@ class Decisions:
         self.down = False
         self.lost: str | None = None
         self.seen: set[str] = set()
+
+    waits = False
+
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
+        return run_in_thread(partial(self.apply, unit))
+
+    async def apply_async(self, unit: UnitOfWork) -> Refusal | None:
+        return self.apply(unit)
 
     def apply(self, unit: UnitOfWork) -> Refusal | None:
         self._answer()

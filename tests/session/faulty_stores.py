@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal, Self
 
 from handrail.clock import Clock
@@ -26,6 +28,8 @@ from handrail.session.persistence.protocol import (
 from handrail.store import EffectRow, Store, Testimony, WatchCallback
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
 from handrail.transaction import UnitOfWork
+from handrail.transaction.unit_of_work import Refusal
+from handrail.waiting import outlast, run_in_thread
 from tests.store.stores import STORES
 
 Point = Literal["begin", "begun", "check", "insert", "replace", "testify", "append", "commit", "committed"]
@@ -113,6 +117,17 @@ class FaultyStore(Store):
 
     def now(self) -> datetime:
         return self._store.now()
+
+    @property
+    def waits(self) -> bool:
+        return self._store.waits
+
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
+        answer: Future[Refusal | None] = run_in_thread(partial(self.apply, unit))
+        return answer
+
+    async def apply_async(self, unit: UnitOfWork) -> Refusal | None:
+        return await outlast(self.submit(unit))
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         points: list[Point | None] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from handrail.transaction import Transaction, UnitStore
+from handrail.transaction.write_queue import WriteQueue
 from handrail.turns import draw_ticket
 
 
@@ -21,10 +22,12 @@ class Record:
         self.store: UnitStore | None = store
         self._writes = writes
         self._settle = settle
+        self.queue: WriteQueue | None = None
+        self.waits = False
         self.heard: list[str] = []
 
     def prepare(self) -> None:
-        """Nothing has to be waited for."""
+        """Nothing has to be looked at."""
 
     def write(self) -> Sequence[object]:
         self._settle()

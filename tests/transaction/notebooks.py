@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from handrail.transaction import Snapshotable, Transaction, UnitStore, check_write
+from handrail.transaction.write_queue import WriteQueue
 from handrail.turns import Turn, draw_ticket, turn_of
 
 PATIENCE = 30.0
@@ -71,9 +72,11 @@ class Receipt:
         self.settled: list[str] = []
         self.refuses = refuses
         self.store: UnitStore | None = None
+        self.queue: WriteQueue | None = None
+        self.waits = False
 
     def prepare(self) -> None:
-        """Nothing has to be waited for."""
+        """Nothing has to be looked at."""
 
     def write(self) -> Sequence[object]:
         if self.refuses:

@@ -54,7 +54,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     request = _request_of(run, tool, key)
     if tool.idempotency is None:
         await refuse_repeat(run, tool, key, request.arguments)
-    answer = _ask(run, ledger, request)
+    answer = await _ask(run, ledger, request)
     waits: _Waits | None = None
     while True:
         if isinstance(answer, Claimed):
@@ -74,22 +74,24 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
         if isinstance(answer, Unknown) and await has_not_happened(run, tool, answer.row, ttl=config.ttl):
             if tool.idempotency is None:
                 await refuse_repeat(run, tool, key, request.arguments, not_applied=answer.row)
-            answer = _ask(run, ledger, request, unknown=answer.row)
+            answer = await _ask(run, ledger, request, unknown=answer.row)
             continue
         waits = waits or _Waits(run)
         stored = await _stored(run, tool, answer, config, waits)
         if stored is not None:
             run.replayed = True
             return stored
-        answer = _ask(run, ledger, request)
+        answer = await _ask(run, ledger, request)
 
 
-def _ask(
+async def _ask(
     run: Invocation, ledger: EffectLedger, request: ClaimRequest, *, unknown: EffectRow | None = None
 ) -> ClaimAnswer:
     """Claim an effect, or the `unknown` one that is known not to have happened."""
     try:
-        return ledger.claim(request) if unknown is None else ledger.reclaim(unknown, request)
+        if unknown is None:
+            return await ledger.claim_in(run.mode.apply, request)
+        return await ledger.reclaim_in(run.mode.apply, unknown, request)
     except SessionLostError as error:
         raise run.unrecordable(error) from error
 

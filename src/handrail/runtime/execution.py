@@ -8,6 +8,7 @@ The pipeline is written once, as a coroutine. Everything that it may wait for go
 | a `def` handler | runs on this thread; bounded in time, on a thread of its own | runs on a thread of its own |
 | an `async def` handler | runs on an event loop of its own | is awaited; bounded in time, as a task of its own |
 | an awaitable returned by a `def` handler | as an `async def` handler, in the time that is left | the same |
+| a claim, a commit | written on this thread | written in a thread of the store, which the task outlasts |
 
 A bounded handler that overruns is abandoned: a task is cancelled and given a moment to clean up, a thread cannot be
 stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
@@ -26,11 +27,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future, wait
-from contextvars import Context, copy_context
+from contextvars import Context
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
+from handrail.transaction import Transaction, UnitOfWork, UnitStore
+from handrail.transaction.unit_of_work import Refusal
+from handrail.waiting import outlast, run_in_thread
 
 T = TypeVar("T")
 
@@ -81,6 +85,20 @@ class ExecutionMode(Protocol):
         """
         ...
 
+    async def apply(self, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+        """Write a unit of work; see `UnitStore.apply`.
+
+        A cancellation of the task, or an interrupt of the thread, is raised when the unit has been written or refused.
+        """
+        ...
+
+    async def commit(self, transaction: Transaction) -> None:
+        """Commit a transaction; see `Transaction.commit`.
+
+        A cancellation of the task is raised when the outcome is known.
+        """
+        ...
+
 
 class Blocking:
     """Everything happens on the calling thread, and nothing suspends."""
@@ -124,6 +142,14 @@ class Blocking:
             )
         return body() if seconds is None else _within(run_in_thread(body), seconds, late=late)
 
+    async def apply(self, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+        """Write a unit on this thread."""
+        return store.apply(unit)
+
+    async def commit(self, transaction: Transaction) -> None:
+        """Commit on this thread."""
+        transaction.commit()
+
 
 class Async:
     """Everything happens on the running event loop, which is never blocked."""
@@ -150,6 +176,19 @@ class Async:
                 future.add_done_callback(late)
             raise
         return future.result()
+
+    async def apply(self, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+        """Write a unit, in a thread of the store if that may wait."""
+        return await store.apply_async(unit) if store.waits else store.apply(unit)
+
+    async def commit(self, transaction: Transaction) -> None:
+        """Commit, in a thread of the store if that may wait, or in one of its own if another participant may."""
+        if not transaction.waits:
+            transaction.commit()
+        elif transaction.may_be_detached:
+            await outlast(transaction.commit_detached())
+        else:
+            await outlast(run_in_thread(transaction.commit))
 
 
 BLOCKING = Blocking()
@@ -223,24 +262,6 @@ def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError(
         "a call on the synchronous entry point suspended; only handlers may suspend, and they have their own event loop"
     )
-
-
-def run_in_thread(body: Callable[[], T]) -> Future[T]:
-    """Start `body` on a daemon thread, with a copy of this context."""
-    future: Future[T] = Future()
-    context = copy_context()
-
-    def work() -> None:
-        try:
-            returned = context.run(body)
-        # Also for `SystemExit`: otherwise the future would never be done, and its waiter would not wake.
-        except BaseException as error:  # noqa: BLE001 - raised again where the future is read
-            future.set_exception(error)
-        else:
-            future.set_result(returned)
-
-    threading.Thread(target=work, name="handrail-call", daemon=True).start()
-    return future
 
 
 def _guarded(late: Late | None) -> Late | None:

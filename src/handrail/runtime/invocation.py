@@ -225,7 +225,7 @@ class Invocation:
             return ToolContext(self.environment, self.resources, self.ref)
         return ToolContext(self.environment, self.resources, self.ref, claim.effect.key, claim.fence, claim.renew)
 
-    def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
+    async def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
         """Step 11: close the resources of the call, and commit what was written, with the effect.
 
         In a stored session the record of the call is part of the commit.
@@ -244,7 +244,7 @@ class Invocation:
             self.environment.session.commit_event(self.committed_event, self.ref, transaction)
         reached("before-commit")
         try:
-            transaction.commit()
+            await self.mode.commit(transaction)
         except StoreUnavailableError as error:
             claim.not_recorded(error)
             raise self._undone(error) from error

@@ -107,7 +107,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                     run.step = APPLY
                     await apply_result(run, result, claim, transaction)
                     run.step = COMMIT
-                    run.commit(result, claim, transaction)  # without this line, the block rolls back
+                    await run.commit(result, claim, transaction)  # without this line, the block rolls back
                 else:
                     result = run.note_failed_result(result)
         except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome

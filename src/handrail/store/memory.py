@@ -9,6 +9,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -45,6 +46,7 @@ from handrail.store.protocol import (
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
+from handrail.transaction.unit_of_work import Refusal
 
 _Identity = tuple[str, str]
 
@@ -82,6 +84,9 @@ class MemoryStore:
 
     url = "memory:"
     """What names the store to people."""
+
+    waits = False
+    """Writing waits for nothing."""
 
     poll_every: timedelta | None = None
     """Never: every change passes through this object, so `watch` sees it."""
@@ -161,6 +166,19 @@ class MemoryStore:
             if isinstance(write, EffectInsert | EffectChange):
                 self._notify(write.seen[:2], write.row)
         return None
+
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
+        """Write a unit at once, and return a future that is done; see `UnitStore.submit`."""
+        answer: Future[Refusal | None] = Future()
+        try:
+            answer.set_result(self.apply(unit))
+        except Exception as error:  # noqa: BLE001 - raised where the future is read
+            answer.set_exception(error)
+        return answer
+
+    async def apply_async(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """As `apply`, which waits for nothing."""
+        return self.apply(unit)
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         """All testimony about an effect, in the order of the fencing tokens."""

@@ -34,7 +34,7 @@ from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionAppend, SessionHeld, SessionStore
 from handrail.store.processes import process_in_words
-from handrail.transaction import UnitOfWork
+from handrail.transaction import UnitOfWork, UnitStore
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]
 """What is known of an effect; an effect that has no row has not been started."""
@@ -267,7 +267,7 @@ WatchCallback = Callable[[EffectRow | None], object]
 
 
 @runtime_checkable
-class LedgerStore(Protocol):
+class LedgerStore(UnitStore, Protocol):
     """Keeps the rows of a ledger, for many threads and, where it is durable, many processes."""
 
     @property

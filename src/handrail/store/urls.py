@@ -25,12 +25,13 @@ _IN_MEMORY = frozenset({"//", "//:memory:", "///:memory:", ":memory:"})
 """How a database of SQLite in memory is named elsewhere."""
 
 
-def open(  # noqa: A001 - it is called `handrail.store.open`
+def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called `handrail.store.open`
     url: str,
     *,
     durability: Durability = "full",
     busy: timedelta = timedelta(seconds=5),
     read_only: bool = False,
+    pipelines: bool = True,
     clock: Clock | None = None,
 ) -> Store:
     """Open the store that a URL names; close it with `close`, or use it as a context manager.
@@ -40,6 +41,8 @@ def open(  # noqa: A001 - it is called `handrail.store.open`
         durability: what a commit survives: `"full"` a loss of power, `"normal"` only the death of the process.
         busy: how long to wait for a database that is busy, or does not answer.
         read_only: whether all writes are refused; the store must be there already.
+        pipelines: whether calls that wait for PostgreSQL at the same time are written in one pipeline; `False` for a
+            pooler that does not support pipelines. Without effect on other stores.
         clock: by what leases and expiries are measured; `None` for the store's own: the machine's for memory and
             SQLite, the server's for PostgreSQL.
 
@@ -53,6 +56,7 @@ def open(  # noqa: A001 - it is called `handrail.store.open`
         expected = "a Clock, or None for that of the system"
         raise InvalidArgumentError(function="store.open", argument="clock", given=clock, expected=expected)
     check_argument("store.open", "read_only", read_only, bool, "True or False")
+    check_argument("store.open", "pipelines", pipelines, bool, "True or False")
     if durability not in get_args(Durability):
         names = " or ".join(map(repr, get_args(Durability)))
         raise InvalidArgumentError(function="store.open", argument="durability", given=durability, expected=names)
@@ -67,7 +71,8 @@ def open(  # noqa: A001 - it is called `handrail.store.open`
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
         from handrail.store.postgres import PostgresStore, Server  # noqa: PLC0415 - the core does not load psycopg
 
-        return PostgresStore(Server(url, _without_password(url), durability, busy, read_only), clock=clock)
+        server = Server(url, _without_password(url), durability, busy, read_only, pipelines)
+        return PostgresStore(server, clock=clock)
     msg = f"{_without_password(url)!r} is not a store URL; write {_FORMS}"
     raise StoreError(msg, store=_without_password(url))
 

@@ -1,24 +1,42 @@
 """How a transaction ends: all participants commit atomically, or all are restored, whatever fails meanwhile.
 
 They commit in one unit of one store. `Transaction.enlist` refuses a participant that names a second one.
+
+A commit is a coroutine that waits for two things: for its turn in the queues of its participants, and for the store. It
+belongs to no event loop (`handrail.waiting`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import count
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from handrail.errors import CommitInDoubtError, RollbackError, StoreUnavailableError
 from handrail.transaction.participants import CommitParticipant, Snapshotable
-from handrail.transaction.unit_of_work import UnitOfWork, UnitStore
+from handrail.transaction.unit_of_work import Refusal, UnitOfWork, UnitStore
+from handrail.transaction.write_queue import WriteQueue
+from handrail.waiting import Wait
 
 _log = logging.getLogger("handrail.transaction")
 
 ATTEMPTS = 3
 """How often a unit of work is tried when its store fails; each attempt waits as long as the store itself does."""
+
+Apply = Callable[[UnitStore, UnitOfWork], Awaitable[Refusal | None]]
+"""How a unit of work is written."""
+
+
+async def apply_blocking(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+    """Write a unit in this thread."""
+    return store.apply(unit)
+
+
+async def apply_detached(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+    """Have the store write a unit, and continue in the thread in which it answers."""
+    return await Wait(store.submit(unit))
 
 
 class CommitProgress:
@@ -53,15 +71,50 @@ class CommitOutcome(NamedTuple):
     error: BaseException | None = None
 
 
-def commit_participants(parts: Sequence[CommitParticipant], *, attempts: int = ATTEMPTS) -> CommitOutcome:
-    """Settle the parts, and determine their outcome if that is interrupted, as by Ctrl-C during a commit.
+async def commit_participants(
+    parts: Sequence[CommitParticipant],
+    settle: Callable[[CommitOutcome], None],
+    *,
+    apply: Apply = apply_blocking,
+    attempts: int = ATTEMPTS,
+) -> CommitOutcome:
+    """Commit the parts, in their turn, and determine the outcome if that is interrupted, as by Ctrl-C during a commit.
 
     Raises nothing: what `write_participants` raises is in the outcome, and what is not an `Exception` propagates even
     if all was kept.
+
+    Args:
+        parts: the participants.
+        settle: is called with the outcome before the turn passes on.
+        apply: how the unit is written.
+        attempts: how often to try; see `write_participants`.
     """
+    who = object()
+    queues = [part.queue for part in parts if part.queue is not None]
+    queues.sort(key=_number)
+    try:
+        outcome = await _in_turn(parts, queues, who, apply, attempts)
+        settle(outcome)
+        return outcome
+    finally:
+        for queue in queues:
+            queue.leave(who)
+
+
+def _number(queue: WriteQueue) -> int:
+    return queue.number
+
+
+async def _in_turn(
+    parts: Sequence[CommitParticipant], queues: Sequence[WriteQueue], who: object, apply: Apply, attempts: int
+) -> CommitOutcome:
     progress = CommitProgress()
     try:
-        write_participants(parts, attempts=attempts, progress=progress)
+        for queue in queues:
+            turn = queue.enter(who)
+            if turn is not None:
+                await Wait(turn)
+        await write_participants(parts, apply=apply, attempts=attempts, progress=progress)
     except CommitInDoubtError as error:
         return CommitOutcome("in doubt", error)
     except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
@@ -69,20 +122,26 @@ def commit_participants(parts: Sequence[CommitParticipant], *, attempts: int = A
         if not progress.may_be_kept:
             return CommitOutcome("rolled back", error)
         try:
-            write_participants(parts, progress=progress)  # what is kept is written once more, which changes nothing
+            # What is kept is written once more, which changes nothing.
+            await write_participants(parts, apply=apply, progress=progress)
         except BaseException:  # noqa: BLE001 - the interrupt propagates
             return CommitOutcome("in doubt", error)
         return CommitOutcome("committed", error)
     return CommitOutcome("committed")
 
 
-def write_participants(
-    parts: Sequence[CommitParticipant], *, attempts: int = ATTEMPTS, progress: CommitProgress | None = None
+async def write_participants(
+    parts: Sequence[CommitParticipant],
+    *,
+    apply: Apply = apply_blocking,
+    attempts: int = ATTEMPTS,
+    progress: CommitProgress | None = None,
 ) -> None:
     """Have every participant write, in one unit of the store that they name.
 
     Args:
         parts: the participants; those that name a store name the same one.
+        apply: how the unit is written.
         attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
         progress: of an earlier settling of the same parts that was interrupted; they are ready then, and what is
             kept already is written once more, which changes nothing.
@@ -92,20 +151,20 @@ def write_participants(
         Exception: a part could not write. In either case nothing is kept, and the parts wait for `after_rollback`.
         CommitInDoubtError: the outcome of the commit is unknown, and the parts wait for `in_doubt`.
     """
-    store = next((part.store for part in parts if part.store is not None), None)
+    store = store_of(parts)
     # Without a store there is no unit: nothing has to be prepared or returned, and another attempt would gain nothing.
     if store is None:
         for part in parts:
             part.write()
         return
     so_far = CommitProgress() if progress is None else progress
-    # The parts of an interrupted attempt are prepared already, and may hold locks that are not reentrant.
+    # The parts of an interrupted attempt are prepared already.
     if so_far.unit is None:
         for part in parts:
             part.prepare()
     for attempt in count(1):
         try:
-            _write_unit(store, parts, so_far)
+            await _write_unit(store, parts, so_far, apply)
         except Exception as error:
             so_far.failed(error)
             # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
@@ -117,6 +176,11 @@ def write_participants(
             _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
         else:
             return
+
+
+def store_of(parts: Iterable[CommitParticipant]) -> UnitStore | None:
+    """The store that participants name; `None` if none does."""
+    return next((part.store for part in parts if part.store is not None), None)
 
 
 def _in_doubt(doubt: Exception) -> CommitInDoubtError:
@@ -147,14 +211,16 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
         raise interrupt
 
 
-def _write_unit(store: UnitStore, parts: Sequence[CommitParticipant], progress: CommitProgress) -> None:
+async def _write_unit(
+    store: UnitStore, parts: Sequence[CommitParticipant], progress: CommitProgress, apply: Apply
+) -> None:
     if progress.unit is None:
         progress.unit = UnitOfWork(tuple(write for part in parts for write in part.write()))
     if not progress.unit.writes:
         return
     # An interrupt before this line leaves nothing written. One in `apply` may come before or after the commit.
     progress.may_be_kept = True
-    refusal = store.apply(progress.unit)
+    refusal = await apply(store, progress.unit)
     if refusal is not None:
         raise refusal.error()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from handrail.transaction.unit_of_work import UnitStore
+from handrail.transaction.write_queue import WriteQueue
 
 S = TypeVar("S")
 
@@ -50,8 +51,21 @@ class CommitParticipant(Protocol):
         """Where the unit is written; `None` for what needs no unit. All participants of a call name the same store."""
         ...
 
+    @property
+    def queue(self) -> WriteQueue | None:
+        """The queue whose turn the commit has from before `prepare` until it has ended; `None` for none."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether a method of this participant may wait for a disk or a server.
+
+        Then a call of an event loop is committed in a thread of its own.
+        """
+        ...
+
     def prepare(self) -> None:
-        """Wait for others, or look at what they may change, before anything is written. Often there is nothing to do.
+        """Look at what other commits may have changed, before anything is written. Often there is nothing to do.
 
         Called once, before anything is written. If it raises, all is rolled back.
         """

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
-from handrail.transaction.commit import CommitOutcome, commit_participants, notify_participants, restore_participants
+from handrail.transaction.commit import (
+    CommitOutcome,
+    apply_blocking,
+    apply_detached,
+    commit_participants,
+    notify_participants,
+    restore_participants,
+    store_of,
+)
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
+from handrail.waiting import run_blocking, run_detached
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
 _COMMITTED = CommitOutcome("committed")
@@ -286,6 +296,41 @@ class Transaction:
             CommitInDoubtError: it is unknown whether it was committed; nothing is restored.
             Exception: what is enlisted could not be settled; nothing is committed, and leaving the block rolls back.
         """
+        parts = self._close()
+        if parts:
+            outcome = run_blocking(commit_participants(parts, self._end, apply=apply_blocking))
+            if outcome.error is not None:
+                raise outcome.error
+
+    @property
+    def waits(self) -> bool:
+        """Whether `commit` waits for a disk or a server, so that it would hold the event loop of its thread."""
+        store = None if self.parent is not None else store_of(self._enlisted)
+        return store is not None and store.waits
+
+    @property
+    def may_be_detached(self) -> bool:
+        """Whether nothing but the store is waited for, so that `commit_detached` holds no thread."""
+        return not any(part.waits for part in self._enlisted)
+
+    def commit_detached(self) -> Future[None]:
+        """As `commit`, in the threads of the store; the future is completed with what `commit` returns or raises.
+
+        It is not stopped by the end of the caller, whose block is left only when the future is done.
+
+        Raises:
+            TransactionClosedError: as of `commit`.
+            TurnConflictError: as of `commit`.
+        """
+        return run_detached(self._commit_detached(self._close()))
+
+    async def _commit_detached(self, parts: tuple[CommitParticipant, ...]) -> None:
+        outcome = await commit_participants(parts, self._end, apply=apply_detached)
+        if outcome.error is not None:
+            raise outcome.error
+
+    def _close(self) -> tuple[CommitParticipant, ...]:
+        """Take no more writes; returns what is to be committed. A nested transaction has ended then, and leaves it."""
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, "commit")
         if self._inner is not None:
@@ -293,15 +338,16 @@ class Transaction:
         if self.parent is None:
             self.state = "closed"  # what is written or enlisted from here on would not be among what is settled
         parts = self._enlisted
-        outcome = _COMMITTED
         if self.parent is not None:
             for part in parts:
                 self.parent.enlist(part)
-        elif parts:
-            outcome = commit_participants(parts)
-        self._end(outcome, parts)
+            parts = ()
+        if not parts:
+            self._end(_COMMITTED)
+        return parts
 
-    def _end(self, outcome: CommitOutcome, parts: tuple[CommitParticipant, ...]) -> None:
+    def _end(self, outcome: CommitOutcome) -> None:
+        parts = self._enlisted
         if outcome.word != "rolled back":
             self.must_roll_back = False
             self._enlisted = ()
@@ -312,8 +358,6 @@ class Transaction:
             self.state = "ended"
             if parts and self.parent is None:
                 notify_participants(parts, kept=self.committed)
-        if outcome.error is not None:
-            raise outcome.error
 
     def rollback(self) -> None:
         """Take no more writes, and restore every participant, the last one to join first. Idempotent.

@@ -6,6 +6,7 @@ its answer was lost is known again by what it wrote.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol, runtime_checkable
 
 
@@ -40,6 +41,11 @@ class Refusal(Protocol):
 class UnitStore(Protocol):
     """A store that writes a unit of work atomically."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether writing may wait for a disk or a server, so that it is not done on the thread of an event loop."""
+        ...
+
     def apply(self, unit: UnitOfWork) -> Refusal | None:
         """Write all of a unit, and return `None`; or nothing of it, and return what has refused it.
 
@@ -49,5 +55,20 @@ class UnitStore(Protocol):
         Raises:
             SessionLostError: the session that it appends to has passed to another process. Nothing has been written.
             StoreUnavailableError: the store does not answer; nothing has been written, unless `in_doubt` is true.
+        """
+        ...
+
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
+        """Begin to write a unit; the future is completed, in any thread, with what `apply` would return or raise.
+
+        It cannot be cancelled. Units that are submitted one after the other may be written in any order.
+        """
+        ...
+
+    async def apply_async(self, unit: UnitOfWork) -> Refusal | None:
+        """As `apply`, without holding the event loop meanwhile.
+
+        Raises:
+            CancelledError: the task was cancelled. The unit has been written or refused by then.
         """
         ...

@@ -10,6 +10,7 @@ from handrail.errors import CommitInDoubtError, SecondStoreError, StoreUnavailab
 from handrail.store import MemoryStore
 from handrail.transaction import RecordCommit
 from handrail.transaction.commit import ATTEMPTS, notify_participants, write_participants
+from handrail.waiting import run_blocking
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.transaction.notebooks import Receipt, call, raising
 from tests.wording import Wording
@@ -39,7 +40,7 @@ class StoredReceipt(Receipt):
 def test_without_a_store_every_part_is_asked_once() -> None:
     """No unit is needed."""
     parts = [Receipt(), Receipt()]
-    write_participants(parts)
+    run_blocking(write_participants(parts))
     assert [part.settled for part in parts] == [["write"]] * 2
 
 
@@ -48,7 +49,7 @@ def test_a_store_that_fails_is_tried_again(store: FaultyStore, point: Point) -> 
     """The same unit is applied once more; the parts get ready, and say what they write, only once."""
     parts = [StoredReceipt(store), Receipt()]
     store.lose(point, ATTEMPTS - 1)
-    write_participants(parts)
+    run_blocking(write_participants(parts))
     assert [part.settled for part in parts] == [["prepare", "write"], ["write"]]
 
 
@@ -56,7 +57,7 @@ def test_a_store_that_stays_away_is_told(store: FaultyStore, wording: Wording) -
     """Nothing is kept, and the parts wait for `undone`."""
     store.go_down("commit")
     with pytest.raises(StoreUnavailableError) as raised:
-        write_participants([StoredReceipt(store)])
+        run_blocking(write_participants([StoredReceipt(store)]))
     assert str(raised.value) == wording
 
 
@@ -65,9 +66,9 @@ def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:
     part = StoredReceipt(store)
     store.lose("commit")
     with pytest.raises(StoreUnavailableError):
-        write_participants([part], attempts=1)
+        run_blocking(write_participants([part], attempts=1))
     store.lose("committed")
-    write_participants([part], attempts=1)
+    run_blocking(write_participants([part], attempts=1))
     assert part.settled == ["prepare", "write", "prepare", "write"]
 
 
@@ -80,7 +81,7 @@ def test_a_store_that_was_lost_while_committing_and_stays_away_leaves_a_doubt(
     store.at("begin", lambda: None)
     store.go_down("begin")
     with pytest.raises(CommitInDoubtError) as caught:
-        write_participants([StoredReceipt(store)])
+        run_blocking(write_participants([StoredReceipt(store)]))
     assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, StoreUnavailableError)
 
@@ -90,7 +91,7 @@ def test_a_doubt_stays_if_the_next_attempt_is_refused(store: FaultyStore) -> Non
     store.lose("committed")
     store.at("commit", lambda: None, raising(ValueError("refused")))
     with pytest.raises(CommitInDoubtError) as caught:
-        write_participants([StoredReceipt(store)])
+        run_blocking(write_participants([StoredReceipt(store)]))
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -98,7 +99,7 @@ def test_a_part_that_refuses_is_not_tried_again(store: FaultyStore) -> None:
     """It knows why, and would again."""
     part = StoredReceipt(store)
     with pytest.raises(ValueError, match="refused"):
-        write_participants([part, StoredReceipt(store, refuses=True)])
+        run_blocking(write_participants([part, StoredReceipt(store, refuses=True)]))
     assert part.settled == ["prepare", "write"]
 
 

@@ -218,8 +218,11 @@ class HostChanges:
                 self._sync(self._journal)
                 self._discard(settled=False)
 
+    queue = None
+    waits = True
+
     def prepare(self) -> None:
-        """Does nothing: there is nothing to wait for."""
+        """Does nothing: there is nothing to look at."""
 
     def write(self) -> Sequence[RecordCommit]:
         """Make the call's changes durable; the store gets the journal's id. Idempotent.

@@ -142,6 +142,7 @@ class ReplayedResult(Claim):
 class EffectClaim(Claim):
     """The right to run an effect. It is enlisted in the call's transaction, which settles it."""
 
+    queue = None
     _is_over = False
     _late: EffectResult | NotApplied | NotKnown | None = None
     _testimony: TestimonyWord | None = None
@@ -177,6 +178,8 @@ class EffectClaim(Claim):
         self._in_unit = in_unit
         self._nested = nested
         self.store = store
+        # A result is written to another store than that of the session at once, and the row of a nested call is read.
+        self.waits = store is None or nested
         self._happened: EffectResult | None = None
         self._testified = False
         self._recorded = False
@@ -289,7 +292,7 @@ class EffectClaim(Claim):
             return False
 
     def prepare(self) -> None:
-        """Do nothing: there is nothing to wait for."""
+        """Do nothing: there is nothing to look at."""
 
     def write(self) -> Sequence[EffectChange]:
         """Record the result with the unit of the store of the session, or else at once.

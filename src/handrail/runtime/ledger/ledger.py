@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
@@ -43,13 +43,17 @@ from handrail.store.memory import MemoryStore
 from handrail.store.protocol import (
     ClaimOwner,
     EffectChange,
+    EffectInsert,
     EffectRow,
     LedgerStore,
+    RefusedWrite,
     Testimony,
     change_effect,
     insert_effect,
 )
 from handrail.transaction import UnitOfWork, UnitStore
+from handrail.transaction.commit import Apply, apply_blocking
+from handrail.waiting import run_blocking
 
 _log = logging.getLogger("handrail.runtime")
 
@@ -126,12 +130,19 @@ class EffectLedger:
         Raises:
             SessionLostError: a lock of `request.conditions` is not valid. Nothing has been claimed.
         """
+        return run_blocking(self.claim_in(apply_blocking, request))
+
+    async def claim_in(self, apply: Apply, request: ClaimRequest) -> ClaimAnswer:
+        """As `claim`, with units of work that `apply` writes.
+
+        If it is interrupted or cancelled, the claim is withdrawn: its handler does not start.
+        """
         store = self._store
         while True:
             now = store.now()
             fresh = self._fresh(request, now)
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
-            refused = insert_effect(store, fresh, *request.conditions)
+            refused = await self._written(apply, EffectInsert(fresh), request)
             if refused is None:
                 return self._held(fresh, request)
             standing = refused.standing
@@ -142,10 +153,36 @@ class EffectLedger:
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
-            if row is standing or change_effect(store, standing, row, *request.conditions):
+            if row is standing or await self._written(apply, EffectChange(standing, row), request) is None:
                 if word != "claimed":
                     return self._answer(word, row)
                 return self._held(row, request, retried=standing.status in {"running", "unknown"})
+
+    async def _written(
+        self, apply: Apply, write: EffectInsert | EffectChange, request: ClaimRequest
+    ) -> RefusedWrite | None:
+        """Write a row that may be a claim; `None` if it was not refused."""
+        try:
+            refused = await apply(self._store, UnitOfWork((write, *request.conditions)))
+        except Exception:
+            raise
+        except BaseException:  # interrupted or cancelled: it may have been written
+            await self._withdraw(apply, write)
+            raise
+        return cast("RefusedWrite | None", refused)
+
+    async def _withdraw(self, apply: Apply, write: EffectInsert | EffectChange) -> None:
+        """Undo a claim whose handler will not start, if it was granted."""
+        row = write.row
+        if row is None or row.status != "running":
+            return
+        undone = states.failed_row(row, "the call was cancelled before it started", now=self._store.now(), ttl=DAY)
+        if isinstance(write, EffectChange) and write.seen.status in {"running", "unknown"}:
+            undone = states.unknown_row(row, "a later attempt was cancelled before it started")
+        try:
+            await apply(self._store, UnitOfWork((EffectChange(row, undone),)))
+        except Exception:  # noqa: BLE001 - logged; the lease expires
+            _log.exception("the claim of a cancelled call of %s could not be withdrawn", row.tool)
 
     def renew(self, claim: Claimed) -> None:
         """Renew the lease from now on.
@@ -216,12 +253,16 @@ class EffectLedger:
 
         If the row has changed since, this is an ordinary claim.
         """
+        return run_blocking(self.reclaim_in(apply_blocking, row, request))
+
+    async def reclaim_in(self, apply: Apply, row: EffectRow, request: ClaimRequest) -> ClaimAnswer:
+        """As `reclaim`, with units of work that `apply` writes; see `claim_in`."""
         fresh = self._fresh(request, self._store.now())
         if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
             passed_on = states.taken_over(row, fresh)
-            if change_effect(self._store, row, passed_on, *request.conditions):
+            if await self._written(apply, EffectChange(row, passed_on), request) is None:
                 return self._held(passed_on, request)
-        return self.claim(request)
+        return await self.claim_in(apply, request)
 
     def resolve(self, row: EffectRow, finding: EffectResult | NotApplied, *, ttl: timedelta | None = DAY) -> bool:
         """Record the outcome of an unknown effect, or of one whose owner's lease has expired.

@@ -13,8 +13,8 @@ Theory of operation
 
     What a unit writes is put together before the store is asked to begin it, and is the same in every attempt: then a
     unit that was committed although the store said otherwise is known again. From then on until its outcome is known,
-    `writing` keeps other units of the session out. Locks are taken in this order: `writing`, the session's, the
-    store's; so a reducer may read items from the store with the session's lock held.
+    it has the turn of the session's `queue`. Locks are taken in this order: the session's, the store's; so a reducer
+    may read items from the store with the session's lock held.
 
     The numbers of entries are dense, and only the holder of the session may add some, so a store that has moved on
     without this process learns that, and what another process has written is not lost.
@@ -45,7 +45,9 @@ from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction
-from handrail.transaction.commit import commit_participants
+from handrail.transaction.commit import CommitOutcome, commit_participants
+from handrail.transaction.write_queue import WriteQueue
+from handrail.waiting import run_blocking
 
 _log = logging.getLogger("handrail.session")
 
@@ -96,12 +98,12 @@ class SessionRecorder:
         types: how the values of each type are stored, determined at its first use. A type that the session has under
             another name than its own, because its project folder was moved, is in it from the beginning.
         lock: the session's; guards everything here.
-        writing: held by the unit that is adding entries, until its outcome is known.
+        queue: the unit that adds entries has its turn, until its outcome is known.
         closed: why nothing is written any more; empty while something is.
         parts: what is enlisted in transactions that have not ended, by the identity of these.
         records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
             were read then.
-        unsure: whether a unit was given up after it had been written to, as Ctrl-C does: its commit may have begun.
+        unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
     """
 
     store: SessionStore
@@ -113,7 +115,7 @@ class SessionRecorder:
     kinds: dict[str, type[Any]]
     types: dict[type[Any], StoredType]
     lock: threading.RLock = field(default_factory=threading.RLock)
-    writing: threading.Lock = field(default_factory=threading.Lock)
+    queue: WriteQueue = field(default_factory=WriteQueue)
     closed: str = ""
     parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     unsure: bool = False
@@ -135,9 +137,8 @@ class SessionRecorder:
             try:
                 self.store.check_lock(self.session_lock, head)
             except SessionLostError:
-                with self.writing:  # a unit of this session may have been committed meanwhile
-                    # With `writing` held, no unit is between its commit and `advance`: a head that differs explains the
-                    # refusal.
+                with self.queue.turn():  # a unit of this session may have been committed meanwhile
+                    # In its turn no unit is between its commit and `advance`: a head that differs explains the refusal.
                     lost = self.head == head
                 if lost:
                     raise
@@ -204,13 +205,8 @@ class SessionRecorder:
         if not self._noted:
             return
         part = SessionCommit(self, state, log, None)
-        word, error = commit_participants((part,), attempts=1)  # no caller waits: it is written with the next unit
-        if word == "committed":
-            part.after_commit()
-        elif word == "in doubt":
-            part.in_doubt()
-        else:
-            part.after_rollback()
+        # No caller waits: what is not written now is written with the next unit.
+        word, error = run_blocking(commit_participants((part,), part.settle, attempts=1))
         # The items are still listed if the store has failed, so nothing is lost, and the caller is not at fault.
         if error is not None and not isinstance(error, StoreError | SessionError | CommitInDoubtError):
             raise error
@@ -254,15 +250,15 @@ class SessionCommit:
         call: the call that the changes belong to; `None` for none.
     """
 
-    __slots__ = ("_kept", "_log", "_plan", "_record", "_writes", "_written", "call", "call_records", "root", "state")
+    __slots__ = ("_kept", "_log", "_plan", "_record", "call", "call_records", "root", "state")
+
+    waits = False
 
     def __init__(self, kept: SessionRecorder, state: StateSlices, log: LogSlices, root: Transaction | None) -> None:
         """Made by `SessionRecorder`."""
         self._kept = kept
         self._log = log
         self._plan = EntryBatch((), None, kept.layouts, 0)
-        self._written = False
-        self._writes = False
         self.root = root
         self.state = state
         self.call_records: list[PendingItem] = []
@@ -273,6 +269,11 @@ class SessionCommit:
     def store(self) -> SessionStore:
         """Where the session is kept."""
         return self._kept.store
+
+    @property
+    def queue(self) -> WriteQueue:
+        """The units of the session."""
+        return self._kept.queue
 
     def close_with(self, event: CallRecord, ref: CallRef, records: CallRecords) -> None:
         """Have a LOG, and the records, get the record of the call together with everything else that it has done.
@@ -286,21 +287,17 @@ class SessionCommit:
         self._record = None if noted.call is None else (records, noted.call, event)
 
     def prepare(self) -> None:
-        """Keep other units of the session out, and put the entries together.
+        """Put the entries together.
 
         Raises:
             SessionError: the session is closed or has passed to another process, or a value cannot be stored.
             StoreUnavailableError: the outcome of the unit before has to be determined, and the store does not answer.
         """
         kept = self._kept
-        kept.writing.acquire()
-        self._writes = True
-        # With `writing` held, because the unit before may have closed the session (`in_doubt`).
-        kept.check_open()
+        kept.check_open()  # now, because the unit before may have closed the session (`in_doubt`)
         if kept.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
             kept.store.check_lock(kept.session_lock, kept.head)
             kept.unsure = False
-        # After `writing`: a thread that holds the lock of the session never waits for a unit.
         with kept.lock:
             self._plan = kept.plan(self)
 
@@ -310,13 +307,14 @@ class SessionCommit:
         if not plan.entries:
             return ()
         # Set first: an interrupt from here on may come after the store has taken the entries.
-        self._written = True
+        kept.unsure = True
         return (SessionAppend(kept.session_lock, kept.head, plan.entries, plan.checkpoint),)
 
     def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
         kept = self._kept
         try:
+            kept.unsure = False
             with kept.lock:
                 kept.advance(self._plan)
                 for noted in self.call_records:
@@ -334,16 +332,20 @@ class SessionCommit:
 
     def after_rollback(self) -> None:
         """Write nothing."""
-        # It stays true until `check_lock` has confirmed the head: a rollback of the next unit proves nothing.
-        self._kept.unsure |= self._written
         self._end()
+
+    def settle(self, outcome: CommitOutcome) -> None:
+        """Take note of the outcome, where no transaction does."""
+        if outcome.word == "committed":
+            self.after_commit()
+        elif outcome.word == "in doubt":
+            self.in_doubt()
+        else:
+            self.after_rollback()
 
     def _end(self) -> None:
         if self.root is not None:
             self._kept.parts.pop(id(self.root), None)
-        if self._writes:
-            self._writes = False
-            self._kept.writing.release()
 
 
 class _Draft:

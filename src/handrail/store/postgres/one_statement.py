@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from handrail.session.persistence.protocol import SessionAppend, SessionEntry
-from handrail.store.protocol import EffectChange
+from handrail.session.persistence.protocol import SessionAppend, SessionEntry, SessionHeld
+from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
@@ -40,11 +40,51 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
     """A statement with its parameters, which finds one row if it has written the unit; `None` for units of other kinds.
 
     Args:
-        writes: of a unit. One that appends to a session, changes effects and records commits is a statement.
+        writes: of a unit. One that appends to a session, changes effects and records commits is a statement, and so is
+            a claim, and one change of an effect.
 
     Raises:
         SessionError: the entries do not follow the newest one.
     """
+    match writes:
+        case (EffectInsert(row),):
+            return Statement(statements.INSERT_EFFECT, effect_columns(row))
+        case (EffectInsert(row), SessionHeld(lock)):
+            return Statement(statements.INSERT_EFFECT_WHILE_HELD, (*effect_columns(row), *lock[:2]))
+        case (EffectChange(seen, row) as change,) if row is not None and keeps_testimony(change):
+            compared = (seen.effect_id, seen.fence, seen.status)
+            return Statement(statements.REPLACE_EFFECT, (*effect_columns(row)[2:], *seen[:2], *compared))
+        case _:
+            return _of_session(writes)
+
+
+def may_group(writes: Sequence[object]) -> bool:
+    """Whether a unit is one statement that waits for no other session.
+
+    It waits if it writes a key that all sessions share: then the units of a group would wait with it, and two groups
+    could wait for each other.
+    """
+    match writes:
+        case (EffectInsert(row),) | (EffectInsert(row), SessionHeld()):
+            return bool(row.partition)
+        case (EffectChange() as change,):
+            return _may_group(change)
+        case _:
+            appends = sum(isinstance(write, SessionAppend) for write in writes)
+            return appends == 1 and all(map(_may_group, writes))
+
+
+def _may_group(write: object) -> bool:
+    match write:
+        case EffectChange(seen) as change:
+            return bool(seen.partition) and keeps_testimony(change)
+        case SessionAppend(entries=entries):
+            return 0 < len(entries) <= MOST_ENTRIES
+        case _:
+            return isinstance(write, RecordCommit)
+
+
+def _of_session(writes: Sequence[object]) -> Statement | None:
     appends = [write for write in writes if isinstance(write, SessionAppend)]
     changes = [write for write in writes if isinstance(write, EffectChange)]
     commits = [write for write in writes if isinstance(write, RecordCommit)]

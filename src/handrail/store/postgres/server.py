@@ -67,6 +67,7 @@ class Server:
         durability: whether a commit waits until the server's disk has it.
         busy: how long to wait for it.
         read_only: whether all writes are refused.
+        pipelines: whether statements are sent before the ones before them are answered; some poolers do not allow it.
     """
 
     conninfo: str
@@ -74,6 +75,7 @@ class Server:
     durability: Durability = "full"
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
+    pipelines: bool = True
 
     def __repr__(self) -> str:
         return f"Server({self.url})"

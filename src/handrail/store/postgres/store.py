@@ -21,9 +21,10 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.store.postgres.locks import AdvisoryLocks
-from handrail.store.postgres.one_statement import one_statement
+from handrail.store.postgres.one_statement import may_group, one_statement
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, check_alive
 from handrail.store.processes import KernelProcesses
 from handrail.store.sql.driver import (
@@ -86,6 +87,9 @@ class PostgresDriver:
     one_writer = False
     """Transactions write beside each other."""
 
+    lanes = 2
+    """While the server commits one group, the next one is on its way."""
+
     records_at_opening = 20
     """More are read in a question of their own, when they are needed."""
 
@@ -94,6 +98,7 @@ class PostgresDriver:
 
     def __init__(self, server: Server, *, clock: Clock | None = None) -> None:
         self.url = server.url
+        self.busy = server.busy
         self._server = server
         self._process = os.getpid()
         self.locks = AdvisoryLocks(server, server.connect())
@@ -126,10 +131,38 @@ class PostgresDriver:
         with self._taken() as link:
             return link.query(sql, parameters)
 
+    change = query
+    """A statement that writes may be repeated, if it is one that may be asked once more."""
+
+    def check_process(self) -> None:
+        """Refuse a process that was forked off the one that has opened the store.
+
+        Raises:
+            StoreError: it was.
+        """
+        self._server.refuse_forked(self._process)
+
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         with self._taken() as link:
             return link.execute(sql, parameters)
+
+    def may_group(self, writes: Sequence[object]) -> bool:
+        """A unit may that is one statement, and waits for none of another session: all would wait with it."""
+        return self._server.pipelines and may_group(writes)
+
+    def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
+        """Write units in one pipeline, which is one transaction and one round trip."""
+        statements = [statement for writes in units if (statement := one_statement(writes)) is not None]
+        if len(statements) < len(units):
+            return None
+        link = self.acquire()
+        try:
+            return link.execute_all(statements)
+        except StoreError:
+            return None
+        finally:
+            self.release(link)
 
     def one_statement(self, writes: Sequence[object]) -> Statement | None:
         """A unit of work as one statement, if it appends to a session: see `handrail.store.postgres.one_statement`."""
@@ -231,6 +264,19 @@ class PostgresConnection:
             return self.connection.execute(_in_psycopg(sql), parameters).rowcount
         except (psycopg.Error, ValueError) as error:
             raise self._server.translated(error, in_doubt=not self._begun and self.is_lost) from error
+
+    def execute_all(self, statements: Sequence[Statement]) -> list[bool]:
+        """Execute statements in one pipeline, as one transaction; returns which of them found or changed a row."""
+        self._server.refuse_forked(self.connection.process)
+        try:
+            cursors: list[psycopg.Cursor[tuple[Any, ...]]] = []
+            with self.connection.pipeline():
+                for sql, parameters in statements:
+                    cursors.append(self.connection.execute(_in_psycopg(sql), parameters))
+                    reached("unit-group-written")
+            return [cursor.rowcount > 0 for cursor in cursors]
+        except (psycopg.Error, ValueError) as error:
+            raise self._server.translated(error, in_doubt=self.is_lost) from error
 
     def begin(self) -> None:
         """Begin a transaction that may write."""

@@ -139,8 +139,11 @@ class CallConnection:
 
     # -------------------------------------------------------------------------------------------------------- enlisted
 
+    queue = None
+    waits = True
+
     def prepare(self) -> None:
-        """Nothing has to be waited for."""
+        """Do nothing: there is nothing to look at."""
 
     def write(self) -> Sequence[object]:
         """Itself, if the call has executed anything: the unit is written in this transaction, and ends it."""

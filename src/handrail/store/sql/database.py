@@ -51,7 +51,7 @@ class Database:
             StoreError: what went wrong; nothing has been written.
         """
         self._refuse_beside_writer()
-        return self.driver.query(sql, parameters)
+        return self.driver.change(sql, parameters)
 
     def execute_with_call(self, sql: str, parameters: StatementParameters) -> int:
         """As `execute`, but in the transaction of the call that runs here, if that is the only one that can write."""
@@ -91,8 +91,13 @@ class Database:
         """
         return self._calls.of_call(store)
 
+    @property
+    def is_beside_writer(self) -> bool:
+        """Whether the call that runs here writes through `context.connection`, and so keeps all others from writing."""
+        return self.driver.one_writer and self._calls.borrowed() is not None
+
     def _refuse_beside_writer(self) -> None:
-        if self.driver.one_writer and self._calls.borrowed() is not None:
+        if self.is_beside_writer:
             msg = (
                 f"the call that runs here writes to {self.url} through context.connection, and no other call can until "
                 "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"

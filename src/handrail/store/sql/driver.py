@@ -185,6 +185,32 @@ class Driver(StatementExecutor, Protocol):
         """Its time, aware and in UTC."""
         ...
 
+    @property
+    def busy(self) -> timedelta:
+        """How long to wait for it."""
+        ...
+
+    @property
+    def lanes(self) -> int:
+        """How many groups of units of work are written at the same time, from 1."""
+        ...
+
+    def may_group(self, writes: Sequence[object]) -> bool:
+        """Whether a unit of work may be written in one transaction with others."""
+        ...
+
+    def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
+        """Write units of work in one transaction, each of them whole or not at all.
+
+        Returns:
+            Which of them were written, when that is committed. `None` if the transaction failed: then nothing was
+            written, unless the connection was lost in the moment of the commit.
+
+        Raises:
+            StoreError: the transaction could not be begun.
+        """
+        ...
+
     def one_statement(self, writes: Sequence[object]) -> Statement | None:
         """A unit of work as one statement, if it is of a kind that is one here: it saves round trips.
 
@@ -192,6 +218,22 @@ class Driver(StatementExecutor, Protocol):
 
         Raises:
             SessionError: entries do not follow the newest one.
+        """
+        ...
+
+    def change(self, sql: str, parameters: StatementParameters) -> Rows:
+        """Execute a statement that writes, as a transaction of its own; returns the rows that it names in `RETURNING`.
+
+        Raises:
+            StoreError: what went wrong; nothing has been written.
+        """
+        ...
+
+    def check_process(self) -> None:
+        """Refuse a process that was forked off the one that has opened the database.
+
+        Raises:
+            StoreError: it was.
         """
         ...
 

@@ -3,8 +3,9 @@
 The file is found once: a relative path is one from the folder that is current then, and a link is followed. A store
 whose file was removed, or has another one in its place, refuses further work: what it wrote would be lost.
 
-A store has one connection of its own, which one thread uses at a time, and one more for each call that writes through
-`context.connection` at the moment. The file is in WAL mode: who reads does not wait for who writes. One transaction
+A store has two connections of its own, each of which one thread uses at a time: one writes, the other one reads
+meanwhile. There is one more for each call that writes through `context.connection` at the moment. The file is in WAL
+mode: a reader does not wait for the writer, and finds what has been committed. One transaction
 writes at a time, and begins by taking the right to (`BEGIN IMMEDIATE`), so that none fails for having read too early.
 The locks of sessions and of processes are files in the folder `<file>-holds` beside it. The time is the machine's.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.store.sql.driver import (
     ColumnTypes,
@@ -33,6 +35,7 @@ from handrail.store.sql.driver import (
     StatementParameters,
 )
 from handrail.store.sql.store import SqlStore
+from handrail.store.sql.unit_writer import write_member
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.locks import FileLocks
 from handrail.store.sqlite.process_locks import ProcessLocks
@@ -84,6 +87,9 @@ class SqliteDriver:
     one_writer = True
     """A transaction that writes keeps all others from writing."""
 
+    lanes = 1
+    """One group at a time: there is one writer."""
+
     records_at_opening = 0
     """They are read when they are needed: another question costs little."""
 
@@ -97,16 +103,25 @@ class SqliteDriver:
         self.processes = ProcessLocks(folder, store=file.url, read_only=file.read_only)
         self.now = clock.now
         self._file = file
+        self.busy = file.busy
         self._busy = file.busy.total_seconds()
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._link = SqliteConnection(file)
+        self._reading = threading.Lock()
+        self._reader = SqliteConnection(file)
         self._identity = file.identity()
         self._taken = False
         self._closed = False
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
+        self._check()
+        with self._reading:
+            return self._reader.query(sql, parameters)
+
+    def change(self, sql: str, parameters: StatementParameters) -> Rows:
+        """Execute a statement that writes; returns the rows that it names in `RETURNING`."""
         self._enter()
         try:
             return self._link.query(sql, parameters)
@@ -120,6 +135,25 @@ class SqliteDriver:
             return self._link.execute(sql, parameters)
         finally:
             self._lock.release()
+
+    def may_group(self, writes: Sequence[object]) -> bool:  # noqa: ARG002 - the interface's
+        """Every unit may."""
+        return True
+
+    def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
+        """Write units in one transaction, each at a savepoint."""
+        link = self.acquire()
+        try:
+            link.begin()
+            try:
+                written = [write_member(link, writes) for writes in units]
+                reached("unit-before-commit")
+                link.commit()
+            except StoreError:
+                return None
+            return written
+        finally:
+            self.release(link)
 
     def one_statement(self, writes: Sequence[object]) -> Statement | None:  # noqa: ARG002 - the interface's
         """None: there are no round trips to save."""
@@ -161,15 +195,24 @@ class SqliteDriver:
 
     def close(self) -> None:
         """Close all connections; idempotent."""
-        with self._lock:
+        with self._lock, self._reading:
             self._closed = True
             self._link.close()
+            self._reader.close()
 
-    def _enter(self) -> None:
-        """Wait until the connection is free, and take it; refused where nothing could be kept."""
+    def check_process(self) -> None:
+        """Refuse a process that was forked off the one that has opened the store.
+
+        Raises:
+            StoreError: it was.
+        """
         if os.getpid() != self._process:
             msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
             raise StoreError(msg, store=self.url)
+
+    def _check(self) -> None:
+        """Refuse what could not be kept, or would not be found again."""
+        self.check_process()
         if self._closed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url)
         if self._file.identity() != self._identity:
@@ -177,15 +220,16 @@ class SqliteDriver:
                 f"the file of {self.url} was removed or replaced while it was open; put it back, or open the store anew"
             )
             raise StoreUnavailableError(msg, store=self.url)
+
+    def _enter(self) -> None:
+        """Wait until the connection that writes is free, and take it."""
+        self._check()
         if not self._lock.acquire(timeout=self._busy):
             msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
             raise StoreUnavailableError(msg, store=self.url)
         if self._taken:
             self._lock.release()
-            msg = (
-                f"{self.url} cannot be used here: a unit of work is open in this thread, in another context (another "
-                "task?); do not await inside `with store.unit()`"
-            )
+            msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
             raise StoreUnavailableError(msg, store=self.url)
 
 

@@ -17,8 +17,9 @@ from handrail.errors import EffectUncertain, FilesystemError, ToolValidationErro
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime.execution import run_in_thread, wait_until_done
+from handrail.runtime.execution import wait_until_done
 from handrail.session import stored_as
+from handrail.waiting import run_in_thread
 
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
 

@@ -1,0 +1,293 @@
+"""Group commit: units of work that wait at the same time are written in one transaction.
+
+Theory of operation
+    A commit costs mostly a flush of the disk or a round trip, whatever it holds. So while one transaction is being
+    committed, the units that are asked for wait in a queue, and all of them are written in the next one. There is no
+    timer: a unit that comes while no other is being written is written at once, on its own.
+
+    The thread that writes is the *leader*. A thread that calls `apply` leads if no other does: it takes what waits,
+    its own unit included, writes it, lets the first that still waits lead in its place, and answers those whose units
+    it has written. For units that no thread waits for (`submit`), a thread of the committer leads. It starts when it is
+    needed, and ends when it has not been for some seconds.
+
+    `lanes` leaders may be at work at the same time: one where a database has one writer, several where it is a server.
+
+    A leader that is interrupted, as by Ctrl-C, returns the units of the others to the head of the queue, and the next
+    leader finds out whether they were written. So no unit is lost, and none is answered before the commit that
+    holds it.
+
+    How units are written is the affair of the caller (`write`). A unit that fails fails alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, TypeAlias
+
+from handrail.errors import StoreUnavailableError
+from handrail.store.protocol import RefusedWrite
+from handrail.transaction import UnitOfWork
+from handrail.transaction.unit_of_work import Refusal
+
+MOST_TOGETHER = 512
+"""The most units of one transaction, so that it stays short."""
+
+MOST_WAITING = 10_000
+"""The most units that wait. Each belongs to a call that waits for it, so there are as many as calls at one time."""
+
+_IDLE_SECONDS = 5.0
+
+UnitAnswer: TypeAlias = RefusedWrite | Exception | None
+"""What a unit has come to: `None` if it was written, what has refused it, or what is raised."""
+
+
+class PendingUnit(NamedTuple):
+    """A unit that is to be written.
+
+    Attributes:
+        unit: the unit.
+        may_be_written: whether an earlier attempt was interrupted, so that it may have been written.
+    """
+
+    unit: UnitOfWork
+    may_be_written: bool = False
+
+
+Write: TypeAlias = Callable[[Sequence[PendingUnit]], Sequence[UnitAnswer]]
+"""Writes units, in one transaction if there are several, and returns the answer of each."""
+
+_PENDING: Any = object()
+
+
+class _Leader:
+    """Who writes units; a thread of the committer, unless it is a `_Waiting`.
+
+    Attributes:
+        batch: what it is to write, taken from the queue.
+    """
+
+    __slots__ = ("batch",)
+
+    def __init__(self) -> None:
+        self.batch: list[_Waiting] = []
+
+
+class _Waiting(_Leader):
+    """A unit in the queue, and who waits for its answer: a thread, which may become the leader, or a future.
+
+    Attributes:
+        pending: the unit.
+        answer: what it has come to; `_PENDING` before.
+        future: completed with the answer; `None` if a thread waits.
+        wakes: set when the thread that waits is to look again; `None` if it does not wait.
+    """
+
+    __slots__ = ("answer", "future", "pending", "wakes")
+
+    def __init__(self, unit: UnitOfWork, future: Future[Refusal | None] | None = None) -> None:
+        super().__init__()
+        self.pending = PendingUnit(unit)
+        self.answer: UnitAnswer = _PENDING
+        self.future = future
+        self.wakes: threading.Event | None = None
+
+    def notify(self) -> None:
+        """Give the answer to who waits; idempotent."""
+        if self.wakes is not None:
+            self.wakes.set()
+        elif self.future is None or self.future.done():
+            return
+        elif isinstance(self.answer, Exception):
+            self.future.set_exception(self.answer)
+        else:
+            self.future.set_result(self.answer)
+
+
+class Committer:
+    """Writes the units of one store, those that wait together in one transaction.
+
+    Args:
+        write: how units are written. What it raises is raised to all whose units it was to write.
+        lanes: how many transactions there may be at one time, from 1.
+        patience: how long a thread waits for others before its unit is begun.
+        url: names the store to people.
+    """
+
+    def __init__(self, write: Write, *, lanes: int, patience: timedelta, url: str) -> None:
+        """Wait for units."""
+        self._write = write
+        self._lanes = lanes
+        self._patience = patience.total_seconds()
+        self._url = url
+        self._lock = threading.Lock()
+        self._queue: deque[_Waiting] = deque()
+        self._leaders: set[_Leader] = set()
+        self._threads = 0
+        self._given: SimpleQueue[_Leader | None] = SimpleQueue()  # what the threads of the committer are to lead
+
+    def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """Write a unit, alone or with others; see `UnitStore.apply`.
+
+        Raises:
+            StoreUnavailableError: too many units wait, or those before it do not end. Nothing was written.
+            Exception: what writing the unit has come to.
+            BaseException: this thread was interrupted. The unit was withdrawn, or its commit has ended.
+        """
+        own = _Waiting(unit)
+        interrupt: BaseException | None = None
+        try:
+            with self._lock:
+                if len(self._leaders) < self._lanes:
+                    self._lets_lead(own)
+                else:
+                    own.wakes = threading.Event()
+                    self._enqueue(own)
+            if own.wakes is not None:
+                interrupt = self._await_answer(own, own.wakes)
+            if own in self._leaders:
+                self._lead(own)
+        finally:
+            self._resign(own)
+        if interrupt is not None:
+            raise interrupt
+        if isinstance(own.answer, Exception):
+            raise own.answer
+        return own.answer
+
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
+        """Have a unit written by another thread; see `UnitStore.submit`.
+
+        Raises:
+            StoreUnavailableError: too many units wait. Nothing was written.
+        """
+        future: Future[Refusal | None] = Future()
+        future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        with self._lock:
+            self._enqueue(_Waiting(unit, future))
+            if len(self._leaders) < self._lanes:
+                self._appoint_thread()
+        return future
+
+    def close(self) -> None:
+        """Let the threads end that have nothing to do; units that come later are written all the same."""
+        for _ in range(self._threads):
+            self._given.put(None)
+
+    def _enqueue(self, waiting: _Waiting) -> None:
+        if len(self._queue) >= MOST_WAITING:
+            raise StoreUnavailableError(
+                f"{self._url} cannot be used now: {MOST_WAITING} units of work wait for it. Make fewer calls at a time",
+                store=self._url,
+            )
+        self._queue.append(waiting)
+
+    def _await_answer(self, own: _Waiting, wakes: threading.Event) -> BaseException | None:
+        """Block until the unit of this thread has an answer, or this thread is a leader.
+
+        Returns the interrupt, if there was one when the unit could no longer be withdrawn.
+        """
+        interrupt: BaseException | None = None
+        while own.answer is _PENDING and own not in self._leaders:
+            try:
+                if wakes.wait(self._patience):
+                    continue
+            except BaseException as error:  # noqa: BLE001 - raised when the unit has an answer
+                interrupt = error
+            with self._lock:
+                if own in self._leaders or own not in self._queue:
+                    continue  # it is being written, or is about to be
+                self._queue.remove(own)
+            if interrupt is not None:
+                raise interrupt
+            msg = f"{self._url} cannot be used now: a unit of work in another thread does not come to its end"
+            raise StoreUnavailableError(msg, store=self._url)
+        return interrupt
+
+    def _lead(self, leader: _Leader) -> None:
+        """Write what waits, up to the most that go together."""
+        with self._lock:
+            batch = leader.batch
+            batch += [self._queue.popleft() for _ in range(min(len(self._queue), MOST_TOGETHER - len(batch)))]
+        if not batch:  # another leader has written it
+            return
+        try:
+            answers = self._write([waiting.pending for waiting in batch])
+        except Exception as error:  # noqa: BLE001 - raised to those whose units these are
+            answers = [error, *(copy.copy(error) for _ in batch[1:])]
+        for waiting, answer in zip(batch, answers, strict=True):
+            waiting.answer = answer
+
+    def _resign(self, leader: _Leader) -> None:
+        """Let another one lead, if that is needed, and give their answers to those whose units have been written.
+
+        Without effect if it does not lead. An interrupted leader has units without answers: they are queued again.
+        """
+        with self._lock:
+            if leader not in self._leaders:
+                return
+            again = [waiting for waiting in leader.batch if waiting.answer is _PENDING and waiting is not leader]
+            for waiting in again:
+                waiting.pending = waiting.pending._replace(may_be_written=True)
+            self._queue.extendleft(reversed(again))
+            self._leaders.remove(leader)
+            if self._queue:
+                self._appoint_next()
+        # Without the lock: what waits for a future continues in this thread.
+        try:
+            _notify(leader)
+        except BaseException:
+            _notify(leader)  # an interrupt leaves none without its answer
+            raise
+        leader.batch = []  # it may hold the leader itself
+
+    def _lets_lead(self, thread: _Waiting) -> None:
+        """Have the thread of a unit lead: it writes that one in any case, because it waits for its answer."""
+        thread.batch.append(thread)
+        self._leaders.add(thread)
+
+    def _appoint_next(self) -> None:
+        """Have the thread lead that has waited longest; one of the committer if no thread waits for that unit."""
+        if self._queue[0].future is None:
+            first = self._queue.popleft()
+            self._lets_lead(first)
+            first.notify()
+        else:
+            self._appoint_thread()
+
+    def _appoint_thread(self) -> None:
+        leader = _Leader()
+        self._leaders.add(leader)
+        self._given.put(leader)
+        if sum(type(each) is _Leader for each in self._leaders) > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name="handrail-committer", daemon=True).start()
+
+    def _work(self) -> None:
+        """Lead whenever this is asked for, until nothing has been asked for a while."""
+        while True:
+            try:
+                leader = self._given.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                leader = None
+            if leader is None:
+                with self._lock:
+                    if self._given.empty():
+                        self._threads -= 1
+                        return
+                continue
+            try:
+                self._lead(leader)
+            finally:
+                self._resign(leader)
+
+
+def _notify(leader: _Leader) -> None:
+    for waiting in leader.batch:
+        if waiting is not leader and waiting.answer is not _PENDING:
+            waiting.notify()

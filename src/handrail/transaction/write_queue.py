@@ -1,0 +1,61 @@
+"""The order in which units of work that follow each other are written: one at a time, in the order of asking."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import count
+
+_NUMBERS = count()
+
+
+class WriteQueue:
+    """Who writes the next unit; the one at the head of the queue has the turn.
+
+    A turn may be released by another thread than the one that has taken it.
+
+    Attributes:
+        number: queues are entered in the order of their numbers, so that no two commits wait for each other.
+    """
+
+    __slots__ = ("_lock", "_waiting", "number")
+
+    def __init__(self) -> None:
+        """Make an empty queue."""
+        self.number = next(_NUMBERS)
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[object, Future[None] | None]] = deque()
+
+    def enter(self, who: object) -> Future[None] | None:
+        """Wait for the turn: `None` if it has come already, or else a future that is done when it has."""
+        with self._lock:
+            turn: Future[None] | None = Future() if self._waiting else None
+            self._waiting.append((who, turn))
+            return turn
+
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        """Have the turn in a block; blocks this thread until it has come."""
+        who = object()
+        try:
+            turn = self.enter(who)
+            if turn is not None:
+                turn.result()
+            yield
+        finally:
+            self.leave(who)
+
+    def leave(self, who: object) -> None:
+        """Release the turn, or stop waiting for it; without effect for who is not in the queue."""
+        with self._lock:
+            at = next((at for at, (waiting, _) in enumerate(self._waiting) if waiting is who), None)
+            if at is None:
+                return
+            del self._waiting[at]
+            following = self._waiting[0][1] if at == 0 and self._waiting else None
+        # Without the lock: the one that follows may write at once, in this thread.
+        if following is not None:
+            following.set_result(None)
