@@ -1,4 +1,4 @@
-"""Waiting for futures that threads complete: by a task, by a thread, or by a coroutine that belongs to no event loop.
+"""Waiting for what threads complete: by a task, by a thread, or by a coroutine that belongs to no event loop.
 
 A commit waits for the unit of its session before it, and for its store. It is written once, as a coroutine that awaits
 `Wait(future)`, and is run in one of two ways:
@@ -19,30 +19,123 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, cast
+from weakref import ref
 
 T = TypeVar("T")
+Given_co = TypeVar("Given_co", covariant=True)
 
 _log = logging.getLogger("handrail")
 
 
+class Completable(Protocol[Given_co]):
+    """What a thread completes: a `Completion`, or a `concurrent.futures.Future`."""
+
+    def done(self) -> bool:
+        """Whether it has been completed."""
+        ...
+
+    def result(self) -> Given_co:
+        """What it was completed with; blocks until it has been. Raises the exception that it was completed with."""
+        ...
+
+    def add_done_callback(self, called: Callable[[Any], object], /) -> None:
+        """Have something called with this object when it is completed, in the thread that does it; now, if it is."""
+        ...
+
+
+class Completion(Generic[T]):
+    """A result that another thread provides, once; what is used of `concurrent.futures.Future`, as one small object.
+
+    Thousands of them are in flight where many agents wait for their store.
+    """
+
+    __slots__ = ("_called", "_error", "_lock", "_value")
+
+    def __init__(self) -> None:
+        """Wait for a result."""
+        self._lock = threading.Lock()
+        self._called: Callable[[Completion[T]], object] | None = None
+        self._value: T | object = _NOT_YET
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether it has been completed."""
+        return self._value is not _NOT_YET
+
+    def result(self) -> T:
+        """What it was completed with; blocks until it has been.
+
+        Raises:
+            BaseException: what it was completed with.
+        """
+        if self._value is _NOT_YET:
+            _block(self)
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+    def add_done_callback(self, called: Callable[[Completion[T]], object], /) -> None:
+        """Have something called when it is completed, in the thread that does it; now, if it is completed already."""
+        with self._lock:
+            is_done = self._value is not _NOT_YET
+            if not is_done:
+                self._called = called if self._called is None else _both(self._called, called)
+        if is_done:
+            called(self)
+
+    def set_result(self, value: T) -> None:
+        """Complete it."""
+        self._complete(value, None)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Complete it with what `result` is to raise."""
+        self._complete(None, error)
+
+    def _complete(self, value: T | None, error: BaseException | None) -> None:
+        with self._lock:
+            self._error = error
+            self._value = value
+            called, self._called = self._called, None
+        if called is None:
+            return
+        try:
+            called(self)
+        except Exception:  # noqa: BLE001 - logged: what this thread does is the affair of others
+            _log.exception("what waited for a unit of work failed")
+
+
+_NOT_YET = object()
+
+
+def _both(first: Callable[[Any], object], second: Callable[[Any], object]) -> Callable[[Any], object]:
+    return lambda completed: (first(completed), second(completed))
+
+
+def _block(completable: Completable[Any]) -> None:
+    """Block this thread until something is completed."""
+    completed = threading.Event()
+    completable.add_done_callback(lambda _: completed.set())
+    completed.wait()
+
+
 class Wait(Generic[T]):
-    """Awaits a future in a coroutine that is run by `run_blocking` or `run_detached`, and gives its result."""
+    """Awaits a completion in a coroutine that is run by `run_blocking` or `run_detached`, and gives its result."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_awaited",)
 
-    def __init__(self, future: Future[T]) -> None:
-        """Wait for `future`."""
-        self._future = future
+    def __init__(self, awaited: Completable[T]) -> None:
+        """Wait for `awaited`."""
+        self._awaited = awaited
 
-    def __await__(self) -> Generator[Future[T], None, T]:
-        """Hand the future over to what runs the coroutine, unless it is done."""
-        if not self._future.done():
-            yield self._future
-        return self._future.result()
+    def __await__(self) -> Generator[Completable[T], None, T]:
+        """Hand over what is awaited to what runs the coroutine, unless it is done."""
+        if not self._awaited.done():
+            yield self._awaited
+        return self._awaited.result()
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -52,10 +145,10 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         BaseException: what the coroutine raises. An interrupt of this thread, as by Ctrl-C, is raised inside it.
     """
     try:
-        waited: Future[Any] = coroutine.send(None)
+        waited: Completable[Any] = coroutine.send(None)
         while True:
             try:
-                wait((waited,))
+                _block(waited)
             except BaseException as interrupt:  # noqa: BLE001 - the coroutine decides what follows
                 waited = coroutine.throw(interrupt)
             else:
@@ -65,17 +158,17 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         return returned
 
 
-def run_detached(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+def run_detached(coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
     """Run a coroutine in this thread until it waits, and then in the threads that complete what it waits for.
 
     Returns:
-        A future of what it returns or raises.
+        It is completed with what the coroutine returns or raises.
     """
-    ended: Future[T] = Future()
+    ended: Completion[T] = Completion()
 
-    def step(_: Future[Any] | None = None) -> None:
+    def step(_: Completable[Any] | None = None) -> None:
         try:
-            waited: Future[Any] = coroutine.send(None)
+            waited: Completable[Any] = coroutine.send(None)
         except StopIteration as end:
             ended.set_result(end.value)
         except BaseException as error:  # noqa: BLE001 - raised where the future is read
@@ -105,32 +198,31 @@ def run_in_thread(body: Callable[[], T]) -> Future[T]:
     return future
 
 
-async def outlast(future: Future[T]) -> T:
-    """Await a future of threads in a task; a task that is cancelled meanwhile waits until it is done all the same.
+async def outlast(completable: Completable[T]) -> T:
+    """Await what a thread completes; a task that is cancelled meanwhile waits until it is done all the same.
 
     Raises:
-        CancelledError: the task was cancelled; the future is done by then.
-        BaseException: what the future ended with.
+        CancelledError: the task was cancelled; it is done by then.
+        BaseException: what it was completed with.
     """
     cancelled: asyncio.CancelledError | None = None
-    while not future.done():
+    while not completable.done():
         try:
-            await _done(future)
+            await _done(completable)
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
         raise cancelled
-    return future.result()
+    return completable.result()
 
 
-def _done(future: Future[Any]) -> asyncio.Future[None]:
-    """A future of the running loop that is completed with one of threads."""
+def _done(completable: Completable[Any]) -> asyncio.Future[None]:
+    """A future of the running loop that is completed with what a thread completes."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
-    wake_ups = _WAKE_UPS.get(loop)
-    if wake_ups is None:
-        wake_ups = _WAKE_UPS[loop] = _WakeUps()
-    future.add_done_callback(lambda _: wake_ups.add(waiter))
+    if _THREAD.loop() is not loop:
+        _THREAD.loop, _THREAD.wake_ups = ref(loop), _WakeUps()
+    completable.add_done_callback(partial(_THREAD.wake_ups.add, waiter))
     return waiter
 
 
@@ -143,7 +235,7 @@ class _WakeUps:
         self._due: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
 
-    def add(self, waiter: asyncio.Future[None]) -> None:
+    def add(self, waiter: asyncio.Future[None], _completed: object = None) -> None:
         """Have the loop of a waiter complete it; called in any thread."""
         self._due.append(waiter)
         if self._is_scheduled:
@@ -163,4 +255,12 @@ class _WakeUps:
                 waiter.set_result(None)
 
 
-_WAKE_UPS: WeakKeyDictionary[asyncio.AbstractEventLoop, _WakeUps] = WeakKeyDictionary()
+class _Thread(threading.local):
+    """The loop that has waited last in a thread, and its wake-ups."""
+
+    def __init__(self) -> None:
+        self.loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
+        self.wake_ups = _WakeUps()
+
+
+_THREAD = _Thread()

@@ -33,6 +33,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
+from handrail.transaction.commit import apply_blocking
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import outlast, run_in_thread
 
@@ -85,7 +86,7 @@ class ExecutionMode(Protocol):
         """
         ...
 
-    async def apply(self, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+    def apply(self, store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
         """Write a unit of work; see `UnitStore.apply`.
 
         A cancellation of the task, or an interrupt of the thread, is raised when the unit has been written or refused.
@@ -142,9 +143,9 @@ class Blocking:
             )
         return body() if seconds is None else _within(run_in_thread(body), seconds, late=late)
 
-    async def apply(self, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+    def apply(self, store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
         """Write a unit on this thread."""
-        return store.apply(unit)
+        return apply_blocking(store, unit)
 
     async def commit(self, transaction: Transaction) -> None:
         """Commit on this thread."""
@@ -177,9 +178,9 @@ class Async:
             raise
         return future.result()
 
-    async def apply(self, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+    def apply(self, store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
         """Write a unit, in a thread of the store if that may wait."""
-        return await store.apply_async(unit) if store.waits else store.apply(unit)
+        return store.apply_async(unit) if store.waits else apply_blocking(store, unit)
 
     async def commit(self, transaction: Transaction) -> None:
         """Commit, in a thread of the store if that may wait, or in one of its own if another participant may."""

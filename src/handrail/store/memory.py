@@ -9,7 +9,6 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -47,6 +46,7 @@ from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
+from handrail.waiting import Completion
 
 _Identity = tuple[str, str]
 
@@ -167,12 +167,12 @@ class MemoryStore:
                 self._notify(write.seen[:2], write.row)
         return None
 
-    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Write a unit at once, and return a future that is done; see `UnitStore.submit`."""
-        answer: Future[Refusal | None] = Future()
+    def submit(self, unit: UnitOfWork) -> Completion[Refusal | None]:
+        """Write a unit at once, and return what is done; see `UnitStore.submit`."""
+        answer: Completion[Refusal | None] = Completion()
         try:
             answer.set_result(self.apply(unit))
-        except Exception as error:  # noqa: BLE001 - raised where the future is read
+        except Exception as error:  # noqa: BLE001 - raised where the answer is read
             answer.set_exception(error)
         return answer
 

@@ -30,6 +30,23 @@ and 22 of proc(5), which counts from 1."""
 _DEAD_STATES = frozenset({"Z", "X", "x"})
 
 
+_pid = os.getpid()
+
+
+def current_pid() -> int:
+    """The id of this process, without asking the system, which some sandboxes make as slow as a statement of SQLite."""
+    return _pid
+
+
+def _has_forked() -> None:
+    global _pid  # noqa: PLW0603 - one process has one id
+    _pid = os.getpid()
+
+
+if sys.platform != "win32":  # pragma: no branch - Windows has no fork
+    os.register_at_fork(after_in_child=_has_forked)
+
+
 class ProcessName(NamedTuple):
     """Names a process among all that can reach a store.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -22,7 +21,7 @@ from handrail.transaction.commit import (
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
-from handrail.waiting import run_blocking, run_detached
+from handrail.waiting import Completion, run_blocking, run_detached
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
 _COMMITTED = CommitOutcome("committed")
@@ -313,10 +312,10 @@ class Transaction:
         """Whether nothing but the store is waited for, so that `commit_detached` holds no thread."""
         return not any(part.waits for part in self._enlisted)
 
-    def commit_detached(self) -> Future[None]:
-        """As `commit`, in the threads of the store; the future is completed with what `commit` returns or raises.
+    def commit_detached(self) -> Completion[None]:
+        """As `commit`, in the threads of the store; completed with what `commit` returns or raises.
 
-        It is not stopped by the end of the caller, whose block is left only when the future is done.
+        It is not stopped by the end of the caller, who leaves the block only when it is completed.
 
         Raises:
             TransactionClosedError: as of `commit`.

@@ -6,8 +6,9 @@ its answer was lost is known again by what it wrote.
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from handrail.waiting import Completable
 
 
 class RecordCommit(NamedTuple):
@@ -58,8 +59,8 @@ class UnitStore(Protocol):
         """
         ...
 
-    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Begin to write a unit; the future is completed, in any thread, with what `apply` would return or raise.
+    def submit(self, unit: UnitOfWork) -> Completable[Refusal | None]:
+        """Begin to write a unit; what is returned is completed, in any thread, with what `apply` would return or raise.
 
         It cannot be cancelled. Units that are submitted one after the other may be written in any order.
         """

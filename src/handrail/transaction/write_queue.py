@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Generator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
+
+from handrail.waiting import Completion
 
 _NUMBERS = count()
 
@@ -27,12 +28,12 @@ class WriteQueue:
         """Make an empty queue."""
         self.number = next(_NUMBERS)
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[object, Future[None] | None]] = deque()
+        self._waiting: deque[tuple[object, Completion[None] | None]] = deque()
 
-    def enter(self, who: object) -> Future[None] | None:
-        """Wait for the turn: `None` if it has come already, or else a future that is done when it has."""
+    def enter(self, who: object) -> Completion[None] | None:
+        """Wait for the turn: `None` if it has come already, or else what is completed when it comes."""
         with self._lock:
-            turn: Future[None] | None = Future() if self._waiting else None
+            turn: Completion[None] | None = Completion() if self._waiting else None
             self._waiting.append((who, turn))
             return turn
 

@@ -21,17 +21,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from handrail.session.persistence.protocol import SessionAppend, SessionEntry, SessionHeld
+from handrail.session.persistence.protocol import SessionAppend, SessionEntry
 from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
-from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns
+from handrail.store.sql.group_writer import MOST_ENTRIES, change_parameters, row_statement
+from handrail.store.sql.rows import ENTRY_COLUMNS
 from handrail.store.sql.unit_writer import keeps_testimony
 from handrail.transaction import RecordCommit
-
-MOST_ENTRIES = 1000
-"""Units of more entries are transactions of several statements: a statement has at most 65,535 parameters."""
 
 _IN_UNIT = "EXISTS (SELECT 1 FROM unit)"
 
@@ -46,42 +44,15 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
     Raises:
         SessionError: the entries do not follow the newest one.
     """
-    match writes:
-        case (EffectInsert(row),):
-            return Statement(statements.INSERT_EFFECT, effect_columns(row))
-        case (EffectInsert(row), SessionHeld(lock)):
-            return Statement(statements.INSERT_EFFECT_WHILE_HELD, (*effect_columns(row), *lock[:2]))
-        case (EffectChange(seen, row) as change,) if row is not None and keeps_testimony(change):
-            compared = (seen.effect_id, seen.fence, seen.status)
-            return Statement(statements.REPLACE_EFFECT, (*effect_columns(row)[2:], *seen[:2], *compared))
-        case _:
-            return _of_session(writes)
+    return row_statement(writes) or _of_session(writes)
 
 
-def may_group(writes: Sequence[object]) -> bool:
-    """Whether a unit is one statement that waits for no other session.
+def writes_shared_key(writes: Sequence[object]) -> bool:
+    """Whether a unit writes a key that all sessions share, so that it may wait for another session.
 
-    It waits if it writes a key that all sessions share: then the units of a group would wait with it, and two groups
-    could wait for each other.
+    In a group, the other units would wait with it, and two groups could wait for each other.
     """
-    match writes:
-        case (EffectInsert(row),) | (EffectInsert(row), SessionHeld()):
-            return bool(row.partition)
-        case (EffectChange() as change,):
-            return _may_group(change)
-        case _:
-            appends = sum(isinstance(write, SessionAppend) for write in writes)
-            return appends == 1 and all(map(_may_group, writes))
-
-
-def _may_group(write: object) -> bool:
-    match write:
-        case EffectChange(seen) as change:
-            return bool(seen.partition) and keeps_testimony(change)
-        case SessionAppend(entries=entries):
-            return 0 < len(entries) <= MOST_ENTRIES
-        case _:
-            return isinstance(write, RecordCommit)
+    return any(not write.seen.partition for write in writes if isinstance(write, EffectInsert | EffectChange))
 
 
 def _of_session(writes: Sequence[object]) -> Statement | None:
@@ -99,9 +70,8 @@ def _of_session(writes: Sequence[object]) -> Statement | None:
     for key, compared in seen:
         parameters += (*key, *compared)
     parameters += (newest_number(session_id, head, entries), session_id, head, lock.token)
-    for change, (key, compared) in zip(changes, seen, strict=True):
-        # None of these removes its row: that would remove testimony too.
-        parameters += (*effect_columns(change.row or change.seen)[2:], *key, *compared)
+    for change in changes:
+        parameters += change_parameters(change)
     for entry in entries:
         parameters += (session_id, *entry)
     if checkpoint is not None:

@@ -33,6 +33,7 @@ from psycopg.rows import RowFactory, tuple_row
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.store.processes import current_pid
 from handrail.store.sql.driver import Durability
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
@@ -109,7 +110,7 @@ class Server:
         Raises:
             StoreError: this process is not `process`, but one that it has forked off.
         """
-        if os.getpid() != process:
+        if current_pid() != process:
             msg = f"{self.url} was opened by process {process}, which this one was forked off; open it anew here"
             raise StoreError(msg, store=self.url)
 
@@ -201,7 +202,7 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[tuple[Any, ...]] = tuple_row) -> None:
         """Made by `connect`."""
         super().__init__(pgconn, row_factory)
-        self.process = os.getpid()
+        self.process = current_pid()
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Self:  # noqa: ANN401 - as of psycopg

@@ -24,7 +24,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.store.postgres.locks import AdvisoryLocks
-from handrail.store.postgres.one_statement import may_group, one_statement
+from handrail.store.postgres.one_statement import one_statement, writes_shared_key
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, check_alive
 from handrail.store.processes import KernelProcesses
 from handrail.store.sql.driver import (
@@ -36,6 +36,7 @@ from handrail.store.sql.driver import (
     StatementExecutor,
     StatementParameters,
 )
+from handrail.store.sql.group_writer import may_group
 from handrail.store.sql.store import SqlStore
 
 _MOST_CONNECTIONS = 16
@@ -149,7 +150,7 @@ class PostgresDriver:
 
     def may_group(self, writes: Sequence[object]) -> bool:
         """A unit may that is one statement, and waits for none of another session: all would wait with it."""
-        return self._server.pipelines and may_group(writes)
+        return self._server.pipelines and may_group(writes) and not writes_shared_key(writes)
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Write units in one pipeline, which is one transaction and one round trip."""

@@ -25,7 +25,6 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
@@ -34,6 +33,7 @@ from handrail.errors import StoreUnavailableError
 from handrail.store.protocol import RefusedWrite
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
+from handrail.waiting import Completion
 
 MOST_TOGETHER = 512
 """The most units of one transaction, so that it stays short."""
@@ -79,34 +79,34 @@ class _Leader:
 
 
 class _Waiting(_Leader):
-    """A unit in the queue, and who waits for its answer: a thread, which may become the leader, or a future.
+    """A unit in the queue, and who waits for its answer: a thread, which may become the leader, or a completion.
 
     Attributes:
         pending: the unit.
         answer: what it has come to; `_PENDING` before.
-        future: completed with the answer; `None` if a thread waits.
+        completion: completed with the answer; `None` if a thread waits.
         wakes: set when the thread that waits is to look again; `None` if it does not wait.
     """
 
-    __slots__ = ("answer", "future", "pending", "wakes")
+    __slots__ = ("answer", "completion", "pending", "wakes")
 
-    def __init__(self, unit: UnitOfWork, future: Future[Refusal | None] | None = None) -> None:
+    def __init__(self, unit: UnitOfWork, completion: Completion[Refusal | None] | None = None) -> None:
         super().__init__()
         self.pending = PendingUnit(unit)
         self.answer: UnitAnswer = _PENDING
-        self.future = future
+        self.completion = completion
         self.wakes: threading.Event | None = None
 
     def notify(self) -> None:
         """Give the answer to who waits; idempotent."""
         if self.wakes is not None:
             self.wakes.set()
-        elif self.future is None or self.future.done():
+        elif self.completion is None or self.completion.done():
             return
         elif isinstance(self.answer, Exception):
-            self.future.set_exception(self.answer)
+            self.completion.set_exception(self.answer)
         else:
-            self.future.set_result(self.answer)
+            self.completion.set_result(self.answer)
 
 
 class Committer:
@@ -160,19 +160,18 @@ class Committer:
             raise own.answer
         return own.answer
 
-    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
+    def submit(self, unit: UnitOfWork) -> Completion[Refusal | None]:
         """Have a unit written by another thread; see `UnitStore.submit`.
 
         Raises:
             StoreUnavailableError: too many units wait. Nothing was written.
         """
-        future: Future[Refusal | None] = Future()
-        future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        answer: Completion[Refusal | None] = Completion()
         with self._lock:
-            self._enqueue(_Waiting(unit, future))
+            self._enqueue(_Waiting(unit, answer))
             if len(self._leaders) < self._lanes:
                 self._appoint_thread()
-        return future
+        return answer
 
     def close(self) -> None:
         """Let the threads end that have nothing to do; units that come later are written all the same."""
@@ -238,7 +237,7 @@ class Committer:
             self._leaders.remove(leader)
             if self._queue:
                 self._appoint_next()
-        # Without the lock: what waits for a future continues in this thread.
+        # Without the lock: what waits for a completion continues in this thread.
         try:
             _notify(leader)
         except BaseException:
@@ -253,7 +252,7 @@ class Committer:
 
     def _appoint_next(self) -> None:
         """Have the thread lead that has waited longest; one of the committer if no thread waits for that unit."""
-        if self._queue[0].future is None:
+        if self._queue[0].completion is None:
             first = self._queue.popleft()
             self._lets_lead(first)
             first.notify()

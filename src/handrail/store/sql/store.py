@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -59,7 +58,7 @@ from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, kee
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import Completable, outlast, run_in_thread
 
 _LAST = 2**62
 
@@ -215,17 +214,17 @@ class SqlStore:
             return self._notified(unit, self._written_alone(unit))
         return self._committer.apply(unit)
 
-    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Have a unit written by another thread; the future is completed with what `apply` would return or raise."""
+    def submit(self, unit: UnitOfWork) -> Completable[Refusal | None]:
+        """Have a unit written by another thread; see `UnitStore.submit`."""
         return run_in_thread(partial(self.apply, unit)) if self._goes_alone(unit) else self._committer.submit(unit)
 
-    async def apply_async(self, unit: UnitOfWork) -> Refusal | None:
-        """As `apply`, without holding the event loop meanwhile.
+    def apply_async(self, unit: UnitOfWork) -> Coroutine[Any, Any, Refusal | None]:
+        """As `apply`, without holding the event loop meanwhile; to be awaited.
 
         Raises:
             CancelledError: the task was cancelled. The unit has been written or refused by then.
         """
-        return await outlast(self.submit(unit))
+        return outlast(self.submit(unit))
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         """All testimony about an effect, in the order of the fencing tokens."""

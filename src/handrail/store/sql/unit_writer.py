@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 from handrail.crash_points import reached
-from handrail.errors import SessionError
-from handrail.session.persistence.protocol import SessionAppend, SessionHeld, SessionLock
+from handrail.session.persistence.protocol import SessionAppend, SessionEntry, SessionHeld, SessionLock
 from handrail.store import session_locks
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, RefusedWrite, Testimony
 from handrail.store.sql import statements
@@ -17,7 +16,8 @@ from handrail.transaction import RecordCommit
 
 _ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
 
-_MEMBER = "handrail_member"
+INSERT_ENTRY = f"INSERT INTO {_ENTRIES} VALUES ({', '.join('?' * (1 + len(SessionEntry._fields)))})"  # noqa: S608 - ours
+"""One more entry of a session."""
 
 Execute: TypeAlias = Callable[[str, StatementParameters], int]
 """Executes a statement that writes; returns how many rows it has changed."""
@@ -63,35 +63,6 @@ def write_with(link: DriverConnection, write: object) -> None:
             link.execute(statements.INSERT_DECISION, (journal_id,))
         case _:  # the connection of the call, whose transaction this is
             pass
-
-
-def write_member(link: DriverConnection, writes: Sequence[object]) -> bool:
-    """Write a unit in a transaction that holds others, whole or not at all; returns whether it was written.
-
-    Raises:
-        StoreError: a statement has failed, and perhaps the transaction with it.
-    """
-    # One statement changes nothing if it is refused: an insertion compares the lock itself.
-    is_statement = len(writes) == 1 or isinstance(writes[0], EffectInsert)
-    if not is_statement:
-        link.execute(f"SAVEPOINT {_MEMBER}")
-    try:
-        match writes:
-            case (EffectInsert() as insert, SessionHeld() as held):
-                if insert_row(link, insert, held) is not None:
-                    return False
-            case _:
-                for write in writes:
-                    write_with(link, write)
-    except (RefusedError, SessionError):
-        if not is_statement:
-            link.execute(f"ROLLBACK TO SAVEPOINT {_MEMBER}")
-        return False
-    finally:
-        if not is_statement and link.in_transaction:
-            link.execute(f"RELEASE SAVEPOINT {_MEMBER}")
-    reached("unit-group-written")
-    return True
 
 
 def insert_row(

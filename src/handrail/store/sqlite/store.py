@@ -24,6 +24,7 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
+from handrail.store.processes import current_pid
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
@@ -34,8 +35,8 @@ from handrail.store.sql.driver import (
     StatementExecutor,
     StatementParameters,
 )
+from handrail.store.sql.group_writer import may_group, write_group
 from handrail.store.sql.store import SqlStore
-from handrail.store.sql.unit_writer import write_member
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.locks import FileLocks
 from handrail.store.sqlite.process_locks import ProcessLocks
@@ -105,7 +106,7 @@ class SqliteDriver:
         self._file = file
         self.busy = file.busy
         self._busy = file.busy.total_seconds()
-        self._process = os.getpid()
+        self._process = current_pid()
         self._lock = threading.RLock()
         self._link = SqliteConnection(file)
         self._reading = threading.Lock()
@@ -136,17 +137,20 @@ class SqliteDriver:
         finally:
             self._lock.release()
 
-    def may_group(self, writes: Sequence[object]) -> bool:  # noqa: ARG002 - the interface's
-        """Every unit may."""
-        return True
+    def may_group(self, writes: Sequence[object]) -> bool:
+        """Whether a unit may be written in one transaction with others."""
+        return may_group(writes)
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
-        """Write units in one transaction, each at a savepoint."""
-        link = self.acquire()
+        """Write units in one transaction."""
+        self.acquire()
+        link = self._link
         try:
             link.begin()
             try:
-                written = [write_member(link, writes) for writes in units]
+                written = write_group(link, units)
+                if written is None:
+                    return None
                 reached("unit-before-commit")
                 link.commit()
             except StoreError:
@@ -206,7 +210,7 @@ class SqliteDriver:
         Raises:
             StoreError: it was.
         """
-        if os.getpid() != self._process:
+        if current_pid() != self._process:
             msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
             raise StoreError(msg, store=self.url)
 
@@ -272,6 +276,13 @@ class SqliteConnection:
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._file.translated(error) from error
 
+    def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> int:
+        """Execute a statement that writes with each of the rows; returns how many it has changed in all."""
+        try:
+            return self._connection.executemany(sql, rows).rowcount
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise self._file.translated(error) from error
+
     def begin(self) -> None:
         """Begin a transaction that may write, as soon as no other one may."""
         self.execute("BEGIN IMMEDIATE")
@@ -292,10 +303,7 @@ class SqliteConnection:
             return False
         if rows:
             marks = ", ".join("?" * len(rows[0]))
-            try:
-                self._connection.executemany(f"INSERT INTO {into} VALUES ({marks})", rows)  # noqa: S608 - our own words
-            except (sqlite3.Error, ValueError, OverflowError) as error:
-                raise self._file.translated(error) from error
+            self.execute_many(f"INSERT INTO {into} VALUES ({marks})", rows)  # noqa: S608 - our own words
         return True
 
     def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
