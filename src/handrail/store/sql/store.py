@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.crash_points import reached
-from handrail.errors import SessionLostError, StoreError
+from handrail.errors import StoreError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
     Checkpoint,
     DatabaseConnection,
-    SessionAppend,
     SessionContents,
     SessionEntry,
-    SessionHeld,
     SessionLock,
     SessionRow,
 )
@@ -35,12 +31,9 @@ from handrail.store.protocol import (
     Testimony,
     WatchCallback,
     open_call,
-    points_of,
 )
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import statements
-from handrail.store.sql.call_connection import CallConnection
-from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import Driver
 from handrail.store.sql.migrations import has_old_slots, migrate, read_hash_key
@@ -54,11 +47,12 @@ from handrail.store.sql.rows import (
     session_of,
     to_micros,
 )
-from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, keeps_testimony, replace_row, write_with
+from handrail.store.sql.unit_applier import UnitApplier
+from handrail.store.sql.unit_writer import holder
 from handrail.store.watchers import Watchers
-from handrail.transaction import RecordCommit, UnitOfWork
+from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completable, outlast, run_in_thread
+from handrail.waiting import Completable, outlast
 
 _LAST = 2**62
 
@@ -87,7 +81,7 @@ class SqlStore:
         except BaseException:
             driver.close()
             raise
-        self._committer = Committer(self._write_group, lanes=driver.lanes, patience=driver.busy, url=driver.url)
+        self._units = UnitApplier(self._database, self, self._written)
         self._held = SessionLockTable(driver.locks, clock=clock, store=driver.url)
         self._processes = driver.processes
         self._claimed: set[tuple[str, str]] = set()  # the keys that it has written as running last
@@ -154,7 +148,7 @@ class SqlStore:
         """
         self._held.close()
         self._processes.close(claims=bool(self._claimed))
-        self._committer.close()
+        self._units.close()
         self._driver.close()
 
     # ------------------------------------------------------------------------------------------ effects and testimony
@@ -210,13 +204,11 @@ class SqlStore:
             SessionError: the entries do not follow the newest one. Nothing was written.
             StoreUnavailableError: the store does not answer; nothing has been written, unless `in_doubt` is true.
         """
-        if self._goes_alone(unit):
-            return self._notified(unit, self._written_alone(unit))
-        return self._committer.apply(unit)
+        return self._units.apply(unit)
 
     def submit(self, unit: UnitOfWork) -> Completable[Refusal | None]:
         """Have a unit written by another thread; see `UnitStore.submit`."""
-        return run_in_thread(partial(self.apply, unit)) if self._goes_alone(unit) else self._committer.submit(unit)
+        return self._units.submit(unit)
 
     def apply_async(self, unit: UnitOfWork) -> Coroutine[Any, Any, Refusal | None]:
         """As `apply`, without holding the event loop meanwhile; to be awaited.
@@ -224,7 +216,7 @@ class SqlStore:
         Raises:
             CancelledError: the task was cancelled. The unit has been written or refused by then.
         """
-        return outlast(self.submit(unit))
+        return outlast(self._units.submit(unit))
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         """All testimony about an effect, in the order of the fencing tokens."""
@@ -442,76 +434,6 @@ class SqlStore:
         """Delete the commit record of a journal; one that does not exist is not an error."""
         self._database.execute(statements.DELETE_DECISION, (journal_id,))
 
-    # ---------------------------------------------------------------------------------------------- writing units
-
-    def _goes_alone(self, unit: UnitOfWork) -> bool:
-        """Whether a unit is written by who asks for it, in a transaction of its own or in that of its call."""
-        self._driver.check_process()  # a forked process has no thread that would answer
-        return (
-            any(isinstance(write, CallConnection) for write in unit.writes)
-            or self._database.is_beside_writer
-            or not self._driver.may_group(unit.writes)
-        )
-
-    def _write_group(self, tasks: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
-        """Write units in one transaction, and each on its own if that fails: then the one at fault fails alone."""
-        written = None
-        if len(tasks) > 1:
-            written = self._driver.write_group([task.unit.writes for task in tasks])
-        if written is None:
-            return [self._answer(task, in_group=len(tasks) > 1) for task in tasks]
-        reached("unit-after-commit")
-        return [
-            self._notified(task.unit, None) if stands else self._answer(task)
-            for task, stands in zip(tasks, written, strict=True)
-        ]
-
-    def _answer(self, task: PendingUnit, *, in_group: bool = False) -> UnitAnswer:
-        """Write a unit on its own; what that raises is the answer.
-
-        Args:
-            task: the unit.
-            in_group: whether it was in a group whose transaction has failed, so that it is in doubt whether it counts.
-        """
-        unit, may_be_written = task
-        try:
-            if (may_be_written or in_group) and all(map(self._is_written, unit.writes)):
-                return self._notified(unit, None)
-            refused = self._written_alone(unit)
-            # The transaction of an earlier attempt may have ended only now, if its connection was lost.
-            if refused is not None and (may_be_written or in_group) and all(map(self._is_written, unit.writes)):
-                refused = None
-            return self._notified(unit, refused)
-        except Exception as error:  # noqa: BLE001 - raised to who waits for the unit
-            return error
-
-    def _written_alone(self, unit: UnitOfWork) -> RefusedWrite | None:
-        match unit.writes:
-            case (EffectInsert() as insert,):
-                return insert_row(self._database, insert)
-            case (EffectInsert() as insert, SessionHeld() as held):
-                return insert_row(self._database, insert, held)
-            case (EffectChange() as change,) if keeps_testimony(change):
-                return self._apply_alone(change)
-            case _:
-                return None if self._applied_at_once(unit) else self._apply_together(unit)
-
-    def _apply_alone(self, change: EffectChange) -> RefusedWrite | None:
-        """Write a change in one statement, which is a transaction of its own."""
-        seen, row = change
-        # A renewal of the lease by the call that writes through `context.connection` would wait for itself.
-        is_renewal = row is not None and (row.status, row.fence) == (seen.status, seen.fence)
-        execute = self._database.execute_with_call if is_renewal else self._database.execute
-        return replace_row(execute, change, self._database)
-
-    def _notified(self, unit: UnitOfWork, refused: RefusedWrite | None) -> RefusedWrite | None:
-        """The answer of a unit; those who watch its rows are notified if it was written."""
-        if refused is None:
-            for write in unit.writes:
-                if isinstance(write, EffectInsert | EffectChange):
-                    self._written(write)
-        return refused
-
     # -------------------------------------------------------------------------------------------------------- private
 
     def _lock_of(self, columns: Sequence[Any], *, was_released: bool) -> SessionLock:
@@ -521,48 +443,6 @@ class SqlStore:
     def _running_processes(self) -> list[str]:
         """The processes that running claims name."""
         return [str(process) for (process,) in self._database.query(statements.RUNNING_PROCESSES)]
-
-    def _applied_at_once(self, unit: UnitOfWork) -> bool:
-        """Whether a unit was written in one statement; if not, nothing was."""
-        statement = self._database.driver.one_statement(unit.writes)
-        if statement is None:
-            return False
-        for point in points_of(unit.writes):
-            reached(point)
-        if not self._database.execute(*statement):
-            return False
-        reached("unit-after-commit")
-        return True
-
-    def _apply_together(self, unit: UnitOfWork) -> RefusedWrite | None:
-        call = next((write for write in unit.writes if isinstance(write, CallConnection)), None)
-        try:
-            with self._database.transaction(call) as link:
-                for write in unit.writes:
-                    write_with(link, write)
-        except RefusedError as error:
-            return None if len(unit.writes) > 1 and all(map(self._is_written, unit.writes)) else error.refused
-        except SessionLostError:
-            if not all(map(self._is_written, unit.writes)):
-                raise
-        return None
-
-    def _is_written(self, write: object) -> bool:
-        """Whether a unit whose answer was lost has been committed: what it writes stands there."""
-        match write:
-            case EffectInsert(row):
-                return self.get(row.partition, row.key) == row
-            case EffectChange(seen, row):
-                # Who has removed a row is not known, so a removal counts once.
-                return row is not None and self.get(seen.partition, seen.key) == row
-            case Testimony():
-                return write in self.testimony(write.effect_id)
-            case SessionAppend(lock, head, entries):
-                return holder(self._database, lock) == (lock.token, head + len(entries))
-            case RecordCommit(journal_id):
-                return self.is_committed(journal_id)
-            case _:
-                return True
 
     def _written(self, write: EffectInsert | EffectChange) -> None:
         partition, key = write.seen[:2]
