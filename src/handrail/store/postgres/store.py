@@ -9,6 +9,7 @@ is noticed before anything is sent on it, and replaced.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -254,7 +255,7 @@ class PostgresConnection:
         """All rows that a statement finds."""
         self._server.refuse_forked(self.connection.process)
         try:
-            return self.connection.execute(_in_psycopg(sql), parameters).fetchall()
+            return self._executed(sql, parameters).fetchall()
         except (psycopg.Error, ValueError) as error:
             raise self._server.translated(error) from error
 
@@ -262,18 +263,22 @@ class PostgresConnection:
         """Execute a statement that writes; returns how many rows it has changed."""
         self._server.refuse_forked(self.connection.process)
         try:
-            return self.connection.execute(_in_psycopg(sql), parameters).rowcount
+            return self._executed(sql, parameters).rowcount
         except (psycopg.Error, ValueError) as error:
             raise self._server.translated(error, in_doubt=not self._begun and self.is_lost) from error
+
+    def _executed(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
+        """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
+        return psycopg.RawCursor(self.connection).execute(_numbered(sql), parameters)
 
     def execute_all(self, statements: Sequence[Statement]) -> list[bool]:
         """Execute statements in one pipeline, as one transaction; returns which of them found or changed a row."""
         self._server.refuse_forked(self.connection.process)
         try:
-            cursors: list[psycopg.Cursor[tuple[Any, ...]]] = []
+            cursors: list[psycopg.RawCursor[tuple[Any, ...]]] = []
             with self.connection.pipeline():
                 for sql, parameters in statements:
-                    cursors.append(self.connection.execute(_in_psycopg(sql), parameters))
+                    cursors.append(self._executed(sql, parameters))
                     reached("unit-group-written")
             return [cursor.rowcount > 0 for cursor in cursors]
         except (psycopg.Error, ValueError) as error:
@@ -350,9 +355,10 @@ class PostgresConnection:
 
 
 @lru_cache(maxsize=256)
-def _in_psycopg(sql: str) -> bytes:
-    """Our SQL with the placeholders of psycopg."""
-    return sql.replace("?", "%s").encode()
+def _numbered(sql: str) -> bytes:
+    """Our SQL with the placeholders of PostgreSQL."""
+    numbers = count(1)
+    return re.sub(r"\?", lambda _: f"${next(numbers)}", sql).encode()
 
 
 @lru_cache(maxsize=64)
