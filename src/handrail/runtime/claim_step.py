@@ -90,8 +90,8 @@ async def _ask(
     """Claim an effect, or the `unknown` one that is known not to have happened."""
     try:
         if unknown is None:
-            return await ledger.claim_in(run.mode.apply, request)
-        return await ledger.reclaim_in(run.mode.apply, unknown, request)
+            return await ledger.claim_in(run.mode.apply_to(ledger.store), request)
+        return await ledger.reclaim_in(run.mode.apply_to(ledger.store), unknown, request)
     except SessionLostError as error:
         raise run.unrecordable(error) from error
 

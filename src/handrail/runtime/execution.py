@@ -33,7 +33,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
-from handrail.transaction.commit import apply_blocking
+from handrail.transaction.commit import Apply
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import outlast, run_in_thread
 
@@ -86,8 +86,8 @@ class ExecutionMode(Protocol):
         """
         ...
 
-    def apply(self, store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
-        """Write a unit of work; see `UnitStore.apply`.
+    def apply_to(self, store: UnitStore) -> Apply | None:
+        """How units of work are written to a store; `None` for by the calling thread.
 
         A cancellation of the task, or an interrupt of the thread, is raised when the unit has been written or refused.
         """
@@ -143,9 +143,9 @@ class Blocking:
             )
         return body() if seconds is None else _within(run_in_thread(body), seconds, late=late)
 
-    def apply(self, store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
-        """Write a unit on this thread."""
-        return apply_blocking(store, unit)
+    def apply_to(self, store: UnitStore) -> Apply | None:  # noqa: ARG002 - the interface's
+        """By this thread."""
+        return None
 
     async def commit(self, transaction: Transaction) -> None:
         """Commit on this thread."""
@@ -178,9 +178,9 @@ class Async:
             raise
         return future.result()
 
-    def apply(self, store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
-        """Write a unit, in a thread of the store if that may wait."""
-        return store.apply_async(unit) if store.waits else apply_blocking(store, unit)
+    def apply_to(self, store: UnitStore) -> Apply | None:
+        """By a thread of the store, if that may wait."""
+        return _apply_async if store.waits else None
 
     async def commit(self, transaction: Transaction) -> None:
         """Commit, in a thread of the store if that may wait, or in one of its own if another participant may."""
@@ -190,6 +190,10 @@ class Async:
             await outlast(transaction.commit_detached())
         else:
             await outlast(run_in_thread(transaction.commit))
+
+
+def _apply_async(store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
+    return store.apply_async(unit)
 
 
 BLOCKING = Blocking()

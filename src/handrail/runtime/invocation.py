@@ -244,7 +244,10 @@ class Invocation:
             self.environment.session.commit_event(self.committed_event, self.ref, transaction)
         reached("before-commit")
         try:
-            await self.mode.commit(transaction)
+            if self.mode.inline or not transaction.waits:
+                transaction.commit()
+            else:
+                await self.mode.commit(transaction)
         except StoreUnavailableError as error:
             claim.not_recorded(error)
             raise self._undone(error) from error

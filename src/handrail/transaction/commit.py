@@ -26,12 +26,7 @@ ATTEMPTS = 3
 """How often a unit of work is tried when its store fails; each attempt waits as long as the store itself does."""
 
 Apply = Callable[[UnitStore, UnitOfWork], Awaitable[Refusal | None]]
-"""How a unit of work is written."""
-
-
-async def apply_blocking(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
-    """Write a unit in this thread."""
-    return store.apply(unit)
+"""How a unit of work is written, if not by the thread that asks for it."""
 
 
 async def apply_detached(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
@@ -75,7 +70,7 @@ async def commit_participants(
     parts: Sequence[CommitParticipant],
     settle: Callable[[CommitOutcome], None],
     *,
-    apply: Apply = apply_blocking,
+    apply: Apply | None = None,
     attempts: int = ATTEMPTS,
 ) -> CommitOutcome:
     """Commit the parts, in their turn, and determine the outcome if that is interrupted, as by Ctrl-C during a commit.
@@ -86,12 +81,13 @@ async def commit_participants(
     Args:
         parts: the participants.
         settle: is called with the outcome before the turn passes on.
-        apply: how the unit is written.
+        apply: how the unit is written; `None` for in this thread.
         attempts: how often to try; see `write_participants`.
     """
     who = object()
-    queues = [part.queue for part in parts if part.queue is not None]
-    queues.sort(key=_number)
+    queues = [queue for part in parts if (queue := part.queue) is not None]
+    if len(queues) > 1:
+        queues.sort(key=_number)
     try:
         outcome = await _in_turn(parts, queues, who, apply, attempts)
         settle(outcome)
@@ -106,7 +102,7 @@ def _number(queue: WriteQueue) -> int:
 
 
 async def _in_turn(
-    parts: Sequence[CommitParticipant], queues: Sequence[WriteQueue], who: object, apply: Apply, attempts: int
+    parts: Sequence[CommitParticipant], queues: Sequence[WriteQueue], who: object, apply: Apply | None, attempts: int
 ) -> CommitOutcome:
     progress = CommitProgress()
     try:
@@ -133,7 +129,7 @@ async def _in_turn(
 async def write_participants(
     parts: Sequence[CommitParticipant],
     *,
-    apply: Apply = apply_blocking,
+    apply: Apply | None = None,
     attempts: int = ATTEMPTS,
     progress: CommitProgress | None = None,
 ) -> None:
@@ -141,7 +137,7 @@ async def write_participants(
 
     Args:
         parts: the participants; those that name a store name the same one.
-        apply: how the unit is written.
+        apply: how the unit is written; `None` for in this thread.
         attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
         progress: of an earlier settling of the same parts that was interrupted; they are ready then, and what is
             kept already is written once more, which changes nothing.
@@ -212,7 +208,7 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
 
 
 async def _write_unit(
-    store: UnitStore, parts: Sequence[CommitParticipant], progress: CommitProgress, apply: Apply
+    store: UnitStore, parts: Sequence[CommitParticipant], progress: CommitProgress, apply: Apply | None
 ) -> None:
     if progress.unit is None:
         progress.unit = UnitOfWork(tuple(write for part in parts for write in part.write()))
@@ -220,7 +216,7 @@ async def _write_unit(
         return
     # An interrupt before this line leaves nothing written. One in `apply` may come before or after the commit.
     progress.may_be_kept = True
-    refusal = await apply(store, progress.unit)
+    refusal = store.apply(progress.unit) if apply is None else await apply(store, progress.unit)
     if refusal is not None:
         raise refusal.error()
 

@@ -11,7 +11,6 @@ from typing import Any, Literal, Self
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
 from handrail.transaction.commit import (
     CommitOutcome,
-    apply_blocking,
     apply_detached,
     commit_participants,
     notify_participants,
@@ -297,7 +296,7 @@ class Transaction:
         """
         parts = self._close()
         if parts:
-            outcome = run_blocking(commit_participants(parts, self._end, apply=apply_blocking))
+            outcome = run_blocking(commit_participants(parts, self._end))
             if outcome.error is not None:
                 raise outcome.error
 

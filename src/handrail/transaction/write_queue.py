@@ -52,11 +52,12 @@ class WriteQueue:
     def leave(self, who: object) -> None:
         """Release the turn, or stop waiting for it; without effect for who is not in the queue."""
         with self._lock:
-            at = next((at for at, (waiting, _) in enumerate(self._waiting) if waiting is who), None)
-            if at is None:
-                return
-            del self._waiting[at]
-            following = self._waiting[0][1] if at == 0 and self._waiting else None
+            has_turn = bool(self._waiting) and self._waiting[0][0] is who
+            if has_turn:
+                self._waiting.popleft()
+            else:
+                self._waiting = deque(entry for entry in self._waiting if entry[0] is not who)
+            following = self._waiting[0][1] if has_turn and self._waiting else None
         # Without the lock: the one that follows may write at once, in this thread.
         if following is not None:
             following.set_result(None)

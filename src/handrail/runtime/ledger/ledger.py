@@ -52,7 +52,7 @@ from handrail.store.protocol import (
     insert_effect,
 )
 from handrail.transaction import UnitOfWork, UnitStore
-from handrail.transaction.commit import Apply, apply_blocking
+from handrail.transaction.commit import Apply
 from handrail.waiting import run_blocking
 
 _log = logging.getLogger("handrail.runtime")
@@ -130,10 +130,10 @@ class EffectLedger:
         Raises:
             SessionLostError: a lock of `request.conditions` is not valid. Nothing has been claimed.
         """
-        return run_blocking(self.claim_in(apply_blocking, request))
+        return run_blocking(self.claim_in(None, request))
 
-    async def claim_in(self, apply: Apply, request: ClaimRequest) -> ClaimAnswer:
-        """As `claim`, with units of work that `apply` writes.
+    async def claim_in(self, apply: Apply | None, request: ClaimRequest) -> ClaimAnswer:
+        """As `claim`, with units of work that `apply` writes; `None` for in this thread.
 
         If it is interrupted or cancelled, the claim is withdrawn: its handler does not start.
         """
@@ -159,19 +159,21 @@ class EffectLedger:
                 return self._held(row, request, retried=standing.status in {"running", "unknown"})
 
     async def _written(
-        self, apply: Apply, write: EffectInsert | EffectChange, request: ClaimRequest
+        self, apply: Apply | None, write: EffectInsert | EffectChange, request: ClaimRequest
     ) -> RefusedWrite | None:
         """Write a row that may be a claim; `None` if it was not refused."""
+        unit = UnitOfWork((write, *request.conditions))
         try:
-            refused = await apply(self._store, UnitOfWork((write, *request.conditions)))
+            if apply is None:
+                return self._store.apply(unit)
+            return cast("RefusedWrite | None", await apply(self._store, unit))
         except Exception:
             raise
         except BaseException:  # interrupted or cancelled: it may have been written
             await self._withdraw(apply, write)
             raise
-        return cast("RefusedWrite | None", refused)
 
-    async def _withdraw(self, apply: Apply, write: EffectInsert | EffectChange) -> None:
+    async def _withdraw(self, apply: Apply | None, write: EffectInsert | EffectChange) -> None:
         """Undo a claim whose handler will not start, if it was granted."""
         row = write.row
         if row is None or row.status != "running":
@@ -179,8 +181,12 @@ class EffectLedger:
         undone = states.failed_row(row, "the call was cancelled before it started", now=self._store.now(), ttl=DAY)
         if isinstance(write, EffectChange) and write.seen.status in {"running", "unknown"}:
             undone = states.unknown_row(row, "a later attempt was cancelled before it started")
+        unit = UnitOfWork((EffectChange(row, undone),))
         try:
-            await apply(self._store, UnitOfWork((EffectChange(row, undone),)))
+            if apply is None:
+                self._store.apply(unit)
+            else:
+                await apply(self._store, unit)
         except Exception:  # noqa: BLE001 - logged; the lease expires
             _log.exception("the claim of a cancelled call of %s could not be withdrawn", row.tool)
 
@@ -253,9 +259,9 @@ class EffectLedger:
 
         If the row has changed since, this is an ordinary claim.
         """
-        return run_blocking(self.reclaim_in(apply_blocking, row, request))
+        return run_blocking(self.reclaim_in(None, row, request))
 
-    async def reclaim_in(self, apply: Apply, row: EffectRow, request: ClaimRequest) -> ClaimAnswer:
+    async def reclaim_in(self, apply: Apply | None, row: EffectRow, request: ClaimRequest) -> ClaimAnswer:
         """As `reclaim`, with units of work that `apply` writes; see `claim_in`."""
         fresh = self._fresh(request, self._store.now())
         if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:

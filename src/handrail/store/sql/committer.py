@@ -210,9 +210,10 @@ class Committer:
 
     def _lead(self, leader: _Leader) -> None:
         """Write what waits, up to the most that go together."""
-        with self._lock:
-            batch = leader.batch
-            batch += [self._queue.popleft() for _ in range(min(len(self._queue), MOST_TOGETHER - len(batch)))]
+        batch = leader.batch
+        if self._queue:
+            with self._lock:
+                batch += [self._queue.popleft() for _ in range(min(len(self._queue), MOST_TOGETHER - len(batch)))]
         if not batch:  # another leader has written it
             return
         try:

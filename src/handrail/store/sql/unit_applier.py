@@ -79,16 +79,12 @@ class UnitApplier:
 
     def _goes_alone(self, unit: UnitOfWork) -> bool:
         self._driver.check_process()  # a forked process has no thread that would answer
-        return (
-            any(isinstance(write, CallConnection) for write in unit.writes)
-            or self._database.is_beside_writer
-            or not self._driver.may_group(unit.writes)
-        )
+        return self._database.is_beside_writer or not self._driver.may_group(unit.writes)
 
     def _write_group(self, pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
         """Write units in one transaction, and each on its own if that fails: then the one at fault fails alone."""
         if len(pending) == 1:
-            return [self._answer(*pending[0])]
+            return (self._answer(*pending[0]),)
         written = self._driver.write_group([each.unit.writes for each in pending])
         if written is None:
             # The connection may have been lost in the moment of the commit.

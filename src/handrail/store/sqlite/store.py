@@ -3,8 +3,8 @@
 The file is found once: a relative path is one from the folder that is current then, and a link is followed. A store
 whose file was removed, or has another one in its place, refuses further work: what it wrote would be lost.
 
-A store has two connections of its own, each of which one thread uses at a time: one writes, the other one reads
-meanwhile. There is one more for each call that writes through `context.connection` at the moment. The file is in WAL
+A store has a connection of its own, which one thread uses at a time, and another one that reads while that one writes.
+There is one more for each call that writes through `context.connection` at the moment. The file is in WAL
 mode: a reader does not wait for the writer, and finds what has been committed. One transaction
 writes at a time, and begins by taking the right to (`BEGIN IMMEDIATE`), so that none fails for having read too early.
 The locks of sessions and of processes are files in the folder `<file>-holds` beside it. The time is the machine's.
@@ -110,7 +110,7 @@ class SqliteDriver:
         self._lock = threading.RLock()
         self._link = SqliteConnection(file)
         self._reading = threading.Lock()
-        self._reader = SqliteConnection(file)
+        self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
         self._identity = file.identity()
         self._taken = False
         self._closed = False
@@ -118,7 +118,16 @@ class SqliteDriver:
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._check()
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._taken:
+                    return self._link.query(sql, parameters)
+            finally:
+                self._lock.release()
+        # A unit is being written: what is read does not wait for it.
         with self._reading:
+            if self._reader is None:
+                self._reader = SqliteConnection(self._file)
             return self._reader.query(sql, parameters)
 
     def change(self, sql: str, parameters: StatementParameters) -> Rows:
@@ -202,7 +211,8 @@ class SqliteDriver:
         with self._lock, self._reading:
             self._closed = True
             self._link.close()
-            self._reader.close()
+            if self._reader is not None:
+                self._reader.close()
 
     def check_process(self) -> None:
         """Refuse a process that was forked off the one that has opened the store.
