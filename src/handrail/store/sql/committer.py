@@ -21,7 +21,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -219,7 +218,7 @@ class Committer:
         try:
             answers = self._write([waiting.pending for waiting in batch])
         except Exception as error:  # noqa: BLE001 - raised to those whose units these are
-            answers = [error, *(copy.copy(error) for _ in batch[1:])]
+            answers = [error, *(_twin(error) for _ in batch[1:])]
         for waiting, answer in zip(batch, answers, strict=True):
             waiting.answer = answer
 
@@ -285,6 +284,14 @@ class Committer:
                 self._lead(leader)
             finally:
                 self._resign(leader)
+
+
+def _twin(error: Exception) -> Exception:
+    """An exception that says the same: one that several threads raise would collect the tracebacks of all."""
+    twin = type(error).__new__(type(error), *error.args)
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error
+    return twin
 
 
 def _notify(leader: _Leader) -> None:

@@ -1,0 +1,316 @@
+"""Units that wait at the same time are written together, each is answered once, and one that fails fails alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from handrail.errors import StoreUnavailableError
+from handrail.store.protocol import EffectInsert, RefusedWrite
+from handrail.store.sql import committer
+from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
+from handrail.testing import FakeClock
+from handrail.transaction import UnitOfWork
+from handrail.waiting import Completion
+from tests.store.ledger_stores import running_row
+from tests.wording import Wording
+
+PATIENCE = 20.0
+"""Seconds after which a thread that waits has been forgotten."""
+
+REFUSED = RefusedWrite(EffectInsert(running_row(FakeClock())))
+
+
+def unit(name: object) -> UnitOfWork:
+    """A unit that is known by its name."""
+    return UnitOfWork((name,))
+
+
+class Book:
+    """Where units are written: what each group held, and what has been committed.
+
+    Attributes:
+        groups: the names of the units of each group, in the order in which they were written.
+        committed: how often each unit has been committed.
+        gate: closed, a group stays in the moment before its commit.
+        entered: released each time that a group has come there.
+        on_commit: called with the units of a group in that moment.
+    """
+
+    def __init__(self) -> None:
+        self.groups: list[list[object]] = []
+        self.committed: Counter[object] = Counter()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+        self.on_commit: Callable[[Sequence[PendingUnit]], None] = lambda _: None
+        self.answer: Callable[[object], UnitAnswer] = lambda _: None
+
+    def write(self, pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
+        names = [each.unit.writes[0] for each in pending]
+        self.groups.append(names)
+        self.entered.release()
+        assert self.gate.wait(PATIENCE)
+        self.on_commit(pending)
+        answers = [self.answer(name) for name in names]
+        self.committed.update(name for name, answer in zip(names, answers, strict=True) if answer is None)
+        return answers
+
+    def committer(self, *, lanes: int = 1, patience: float = PATIENCE) -> Committer:
+        """What writes here."""
+        return Committer(self.write, lanes=lanes, patience=timedelta(seconds=patience), url="fake:")
+
+
+def waiting(book: Book, committed: Committer, names: Sequence[object], threads: ThreadPoolExecutor) -> list[Any]:
+    """Units that wait, one after the other, behind one that is being written; the gate is closed."""
+    book.gate.clear()
+    first = threads.submit(committed.apply, unit("first"))
+    assert book.entered.acquire(timeout=PATIENCE)
+    handed: list[Any] = []
+    for name in names:
+        handed.append(threads.submit(committed.apply, unit(name)))
+        while len(committed._queue) < len(handed):  # noqa: SLF001 - there is no other sign that a thread waits
+            threading.Event().wait(0.001)
+    return [first, *handed]
+
+
+def test_lone_unit_is_written_at_once_by_its_own_thread() -> None:
+    """Nothing is waited for, and no other thread is started."""
+    book, threads = Book(), set(threading.enumerate())
+    writers: list[threading.Thread] = []
+    book.on_commit = lambda _: writers.append(threading.current_thread())
+    assert book.committer().apply(unit("a")) is None
+    assert (book.groups, writers) == ([["a"]], [threading.current_thread()])
+    assert set(threading.enumerate()) <= threads
+
+
+def test_what_waits_while_a_unit_is_written_goes_together_in_the_next_group() -> None:
+    """In the order in which it came; the thread that has waited longest writes it."""
+    book = Book()
+    with ThreadPoolExecutor(16) as threads:
+        handed = waiting(book, book.committer(), ["a", "b", "c"], threads)
+        book.gate.set()
+        assert [each.result(PATIENCE) for each in handed] == [None] * 4
+    assert book.groups == [["first"], ["a", "b", "c"]]
+
+
+def test_no_unit_is_answered_before_its_commit() -> None:
+    """Whether a thread waits for it or a completion does."""
+    book = Book()
+    committed = book.committer()
+    book.gate.clear()
+    submitted = committed.submit(unit("a"))
+    assert book.entered.acquire(timeout=PATIENCE)
+    other = committed.submit(unit("b"))
+    assert not submitted.done()
+    assert not other.done()
+    seen: list[int] = []
+    other.add_done_callback(lambda _: seen.append(book.committed["b"]))
+    book.gate.set()
+    assert (submitted.result(), other.result()) == (None, None)
+    assert seen == [1]
+
+
+def test_refused_unit_and_one_that_raises_leave_the_others_alone() -> None:
+    """Each learns of its own fate."""
+    book = Book()
+    fault = ValueError("at fault")
+    book.answer = {"refused": REFUSED, "raises": fault}.get  # type: ignore[assignment]
+    with ThreadPoolExecutor(16) as threads:
+        handed = waiting(book, book.committer(), ["a", "refused", "raises", "b"], threads)
+        book.gate.set()
+        first, a, refused, raises, b = handed
+        assert [each.result(PATIENCE) for each in (first, a, b)] == [None] * 3
+        assert refused.result(PATIENCE) == REFUSED
+        assert raises.exception(PATIENCE) is fault
+    assert book.committed == Counter({"first": 1, "a": 1, "b": 1})
+
+
+def test_group_that_cannot_be_written_at_all_fails_for_each_with_an_error_of_its_own() -> None:
+    """The errors say the same and are not one object, which several threads would raise."""
+    book = Book()
+
+    def fail(pending: Sequence[PendingUnit]) -> None:
+        if len(pending) > 1:
+            raise StoreUnavailableError("locked", store="fake:")
+
+    book.on_commit = fail
+    with ThreadPoolExecutor(16) as threads:
+        handed = waiting(book, book.committer(), ["a", "b"], threads)
+        book.gate.set()
+        errors = [each.exception(PATIENCE) for each in handed[1:]]
+    assert [type(error) for error in errors] == [StoreUnavailableError] * 2
+    assert [str(error) for error in errors] == ["locked"] * 2
+    assert errors[0] is not errors[1]
+
+
+def test_interrupted_leader_loses_the_unit_of_no_other_thread() -> None:
+    """They are queued again, marked as ones that may have been written; the interrupt is raised to the leader alone."""
+    book, marks = Book(), dict[object, bool]()
+
+    def interrupt(pending: Sequence[PendingUnit]) -> None:
+        marks.update((each.unit.writes[0], each.may_be_written) for each in pending)
+        if len(book.groups) == 2:
+            raise KeyboardInterrupt
+
+    book.on_commit = interrupt
+    with ThreadPoolExecutor(16) as threads:
+        first, leader, b, c = waiting(book, book.committer(), ["a", "b", "c"], threads)
+        book.gate.set()
+        assert first.result(PATIENCE) is None
+        assert isinstance(leader.exception(PATIENCE), KeyboardInterrupt)
+        assert (b.result(PATIENCE), c.result(PATIENCE)) == (None, None)
+    assert book.groups == [["first"], ["a", "b", "c"], ["b", "c"]]
+    assert marks == {"first": False, "a": False, "b": True, "c": True}
+
+
+def test_thread_whose_patience_ends_withdraws_its_unit(wording: Wording) -> None:
+    """Nothing of it is written, and the others are not held up."""
+    book = Book()
+    committed = book.committer(patience=0.01)
+    book.gate.clear()
+    with ThreadPoolExecutor(16) as threads:
+        first = threads.submit(committed.apply, unit("first"))
+        assert book.entered.acquire(timeout=PATIENCE)
+        with pytest.raises(StoreUnavailableError) as raised:
+            committed.apply(unit("late"))
+        book.gate.set()
+        assert first.result(PATIENCE) is None
+    assert str(raised.value) == wording
+    assert committed.apply(unit("next")) is None
+    assert book.committed == Counter({"first": 1, "next": 1})
+
+
+def test_unit_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
+    """What waits takes memory; the refusal says what to do."""
+    monkeypatch.setattr(committer, "MOST_WAITING", 2)
+    book = Book()
+    committed = book.committer()
+    book.gate.clear()
+    first = committed.submit(unit("first"))
+    assert book.entered.acquire(timeout=PATIENCE)
+    others = [committed.submit(unit(name)) for name in "ab"]
+    with pytest.raises(StoreUnavailableError) as raised:
+        committed.submit(unit("c"))
+    with pytest.raises(StoreUnavailableError):
+        committed.apply(unit("d"))
+    book.gate.set()
+    assert [each.result() for each in (first, *others)] == [None] * 3
+    assert str(raised.value) == wording
+    assert book.committed == Counter({"first": 1, "a": 1, "b": 1})
+
+
+def test_group_is_no_larger_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a transaction stays short; the rest goes next, and a leader's own unit goes with its group."""
+    monkeypatch.setattr(committer, "MOST_TOGETHER", 3)
+    book = Book()
+    with ThreadPoolExecutor(16) as threads:
+        handed = waiting(book, book.committer(), list(range(7)), threads)
+        book.gate.set()
+        assert [each.result(PATIENCE) for each in handed] == [None] * 8
+    assert book.groups == [["first"], [0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_threads_of_the_committer_end_when_they_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some time without work, or at once when the store is closed; units that come later start another one."""
+    monkeypatch.setattr(committer, "_IDLE_SECONDS", 0.01)
+    book = Book()
+    for close in (False, True):
+        committed = book.committer()
+        for name in "ab":
+            before = set(threading.enumerate())
+            assert committed.submit(unit(name)).result() is None
+            [thread] = set(threading.enumerate()) - before
+            if close:
+                committed.close()
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+class Storm:
+    """Units from threads and for completions, of which some are refused, some raise, and some interrupt their leader.
+
+    Attributes:
+        fates: what becomes of each unit.
+        outcomes: what each was answered.
+        answered: how often each was.
+    """
+
+    UNITS = 400
+
+    def __init__(self, seed: str, lanes: int) -> None:
+        self._dice = random.Random(seed)  # noqa: S311 - a seed, so that a failure can be repeated
+        self._lock = threading.Lock()
+        self.fates = [self._dice.choice(["written"] * 6 + ["refused", "raises"]) for _ in range(self.UNITS)]
+        self.outcomes: dict[int, object] = {}
+        self.answered: Counter[int] = Counter()
+        self.book = Book()
+        self.book.answer, self.book.on_commit = self._answer, self._commit
+        self._committer = self.book.committer(lanes=lanes)
+        self._done = threading.Semaphore(0)
+
+    def pass_over(self) -> None:
+        """Make all calls, and wait for their answers."""
+        with ThreadPoolExecutor(16) as threads:
+            for number in range(self.UNITS):
+                if number % 3:
+                    threads.submit(self._call, number)
+                else:
+                    self._committer.submit(unit(number)).add_done_callback(partial(self._completed, number))
+        for _ in self.fates:
+            assert self._done.acquire(timeout=PATIENCE)
+
+    def _answer(self, name: Any) -> UnitAnswer:
+        return {"written": None, "refused": REFUSED, "raises": ValueError(name)}[self.fates[name]]
+
+    def _commit(self, _: Sequence[PendingUnit]) -> None:
+        with self._lock:
+            chance = self._dice.random()
+        if chance < 0.05:
+            raise StoreUnavailableError("down", store="fake:")
+        if chance < 0.1 and threading.current_thread().name != "handrail-committer":
+            raise KeyboardInterrupt
+
+    def _call(self, number: int) -> None:
+        try:
+            outcome: object = self._committer.apply(unit(number))
+        except BaseException as error:  # noqa: BLE001 - compared by the test
+            outcome = error
+        self._note(number, outcome)
+
+    def _completed(self, number: int, completion: Completion[Any]) -> None:
+        try:
+            outcome = completion.result()
+        except Exception as error:  # noqa: BLE001 - compared by the test
+            outcome = error
+        self._note(number, outcome)
+
+    def _note(self, number: int, outcome: object) -> None:
+        with self._lock:
+            self.answered[number] += 1
+            self.outcomes[number] = outcome
+        self._done.release()
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_every_unit_is_answered_once_whatever_happens_around_it(lanes: int, seed: int) -> None:
+    """With its own answer, or with what kept its group from being written: then nothing of it is written."""
+    storm = Storm(f"{lanes} {seed}", lanes)
+    storm.pass_over()
+    assert storm.answered == Counter(range(Storm.UNITS))
+    for number, outcome in storm.outcomes.items():
+        if isinstance(outcome, StoreUnavailableError | KeyboardInterrupt):
+            assert not storm.book.committed[number]
+        else:
+            kinds = {"written": type(None), "refused": RefusedWrite, "raises": ValueError}
+            assert type(outcome) is kinds[storm.fates[number]]
+            assert storm.book.committed[number] == (storm.fates[number] == "written")
