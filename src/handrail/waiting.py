@@ -112,7 +112,13 @@ _NOT_YET = object()
 
 
 def _both(first: Callable[[Any], object], second: Callable[[Any], object]) -> Callable[[Any], object]:
-    return lambda completed: (first(completed), second(completed))
+    def called(completed: object) -> None:
+        try:
+            first(completed)
+        finally:
+            second(completed)
+
+    return called
 
 
 def _block(completable: Completable[Any]) -> None:
@@ -203,6 +209,7 @@ async def outlast(completable: Completable[T]) -> T:
 
     Raises:
         CancelledError: the task was cancelled; it is done by then.
+        GeneratorExit: the loop was closed before the task had ended; it is done by then.
         BaseException: what it was completed with.
     """
     cancelled: asyncio.CancelledError | None = None
@@ -211,6 +218,9 @@ async def outlast(completable: Completable[T]) -> T:
             await _done(completable)
         except asyncio.CancelledError as error:
             cancelled = error
+        except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
+            _block(completable)
+            raise
     if cancelled is not None:
         raise cancelled
     return completable.result()

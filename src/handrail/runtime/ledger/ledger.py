@@ -169,8 +169,9 @@ class EffectLedger:
             return cast("RefusedWrite | None", await apply(self._store, unit))
         except Exception:
             raise
-        except BaseException:  # interrupted or cancelled: it may have been written
-            await self._withdraw(apply, write)
+        except BaseException as interrupt:  # Ctrl-C, a cancellation: it may have been written
+            # A coroutine that is being closed with its loop cannot await anything.
+            await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, write)
             raise
 
     async def _withdraw(self, apply: Apply | None, write: EffectInsert | EffectChange) -> None:

@@ -1,0 +1,283 @@
+"""Calls of tasks over a durable store: a loop is not held, and whoever is cancelled leaves an outcome that is known."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from handrail import store
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt.effect import Effect
+from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.session import SlicePolicy, stored_as
+from handrail.store import Store
+from tests.store.postgres_server import fresh_url
+from tests.store.units import at_point
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE = 20.0
+EFFECTS: tuple[Effect, ...] = ("external", "state")
+
+
+@dataclass(frozen=True)
+class Pay:
+    cents: int
+
+
+@stored_as("tests.durable_tasks.paid")
+@dataclass(frozen=True)
+class Paid:
+    """What a call leaves in its session."""
+
+    cents: int
+
+
+@stored_as("tests.durable_tasks.note")
+@dataclass(frozen=True)
+class Note:
+    """An item of a LOG."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    text: str
+
+
+class Desk:
+    """Agents on one loop, each with a session of its own in one store.
+
+    Attributes:
+        kept: the store.
+        paid: how often the handler has run, by session.
+    """
+
+    def __init__(self, kept: Store, opened: ExitStack) -> None:
+        self.kept = kept
+        self.paid: list[str] = []
+        self._opened = opened
+        self._sessions: dict[str, Session] = {}
+
+    async def call(self, name: str, call_id: str = "c1", *, effect: Effect = "external") -> bool:
+        """Make a call in the session of that name; returns whether it was answered from its record."""
+        message = await self.executor(name, effect).execute_async(ToolCall(call_id, "pay", {"cents": 5}), reply="r")
+        assert message.success, message.content
+        return message.replayed
+
+    def executor(self, name: str, effect: Effect = "external") -> ToolExecutor:
+        async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+            self.paid.append(context.session.session_id)
+            return ToolResult.ok(Paid(params.cents))
+
+        tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect=effect)
+        prompt = Prompt(PromptTemplate(ns="tests", key="tasks", sections=[Section(title="Desk", tools=[tool])]))
+        return ToolExecutor(prompt=prompt, session=self.session(name))
+
+    def session(self, name: str) -> Session:
+        """The session of that name, open."""
+        if name not in self._sessions:
+            self._sessions[name] = self._opened.enter_context(Session.open(self.kept, name))
+        return self._sessions[name]
+
+    def recorded(self, name: str) -> list[bool]:
+        """Whether each recorded call of a session has succeeded, as another opening finds it."""
+        self._sessions.pop(name).close()
+        session = self.session(name)
+        assert len(session[Paid].all()) == sum(event.result.success for event in session[ToolInvoked].all())
+        return [event.result.success for event in session[ToolInvoked].all()]
+
+    def status(self, name: str) -> list[str]:
+        """What the ledger knows of the effects of a session."""
+        return [row.status for row in self.kept.rows() if row.partition == name]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    """A desk over each kind of database."""
+    with ExitStack() as opened:
+        url = f"sqlite:///{tmp_path / 'desk.db'}" if request.param == "sqlite" else opened.enter_context(fresh_url())
+        yield Desk(opened.enter_context(store.open(url)), opened)
+
+
+class Gate:
+    """Keeps units from being written: threads of the store wait at it."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def pass_through(self) -> None:
+        """Wait until it is opened."""
+        self.reached.set()
+        assert self.opened.wait(PATIENCE)
+
+
+@contextmanager
+def held(kept: Store) -> Generator[Gate]:
+    """Keep units from being written, whoever does it."""
+    gate = Gate()
+    applier = kept._units  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that all units pass
+    write = applier._committer._write  # noqa: SLF001
+
+    def waiting(pending: object) -> object:
+        gate.pass_through()
+        return write(pending)
+
+    applier._committer._write = waiting  # noqa: SLF001
+    try:
+        yield gate
+    finally:
+        gate.opened.set()
+        applier._committer._write = write  # noqa: SLF001
+
+
+async def until(event: threading.Event) -> None:
+    """Wait for an event of a thread."""
+    assert await asyncio.to_thread(event.wait, PATIENCE)
+
+
+async def test_loop_runs_while_a_claim_or_a_commit_is_written(desk: Desk) -> None:
+    """Other tasks have their turns; the call ends when its unit is written."""
+    for effect in EFFECTS:
+        name = f"s-{effect}"
+        desk.session(name)
+        with held(desk.kept) as gate:
+            calling = asyncio.ensure_future(desk.call(name, effect=effect))
+            await until(gate.reached)
+            await asyncio.sleep(0)
+            assert not calling.done()
+            gate.opened.set()
+            assert not await calling
+        assert desk.recorded(name) == [True]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_task_that_is_cancelled_while_its_claim_is_written_withdraws_it(desk: Desk, times: int) -> None:
+    """Its handler does not start, and the effect is known not to have happened; made again, the call runs."""
+    desk.session("s")
+    with held(desk.kept) as gate:
+        calling = asyncio.ensure_future(desk.call("s"))
+        await until(gate.reached)
+        for _ in range(times):
+            calling.cancel()
+            await asyncio.sleep(0)
+        assert not calling.done()
+        gate.opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    assert desk.paid == []
+    assert desk.status("s") == ["failed"]
+    assert not await desk.call("s")
+    assert (desk.paid, desk.status("s")) == (["s"], ["done"])
+    assert desk.recorded("s")[-1]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("effect", ["external", "state"])
+async def test_task_that_is_cancelled_while_its_commit_is_written_has_made_its_call(
+    desk: Desk, effect: Effect, times: int
+) -> None:
+    """It is cancelled when the call is recorded; made again, the call is answered from its record."""
+    executor = desk.executor("s", effect)
+    holding, begun = list[Gate](), threading.Event()
+    with ExitStack() as stack:
+
+        def hold() -> None:
+            holding.append(stack.enter_context(held(desk.kept)))
+            begun.set()
+
+        with at_point("before-commit", hold):
+            calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
+            await until(begun)
+            await until(holding[0].reached)
+        for _ in range(times):
+            calling.cancel()
+            await asyncio.sleep(0)
+        assert not calling.done()
+        holding[0].opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    assert await desk.call("s", effect=effect)
+    assert desk.paid == ["s"]
+    assert desk.recorded("s") == [True]
+
+
+async def test_writes_of_the_program_on_the_thread_of_the_loop_do_not_wait_for_the_loop(desk: Desk) -> None:
+    """A LOG gets an item while a call of the session is being committed by a thread of the store."""
+    session = desk.session("s")
+    with held(desk.kept) as gate:
+        calling = asyncio.ensure_future(desk.call("s", effect="state"))
+        await until(gate.reached)
+        threading.Timer(0.01, gate.opened.set).start()
+        session[Note].append(Note("while it is committed"))
+        await calling
+    assert desk.recorded("s") == [True]
+    assert desk.session("s")[Note].all() == (Note("while it is committed"),)
+
+
+async def test_commits_of_calls_of_one_session_are_written_one_after_the_other(desk: Desk) -> None:
+    """A hundred reads of one reply; each is recorded, in the order in which they were asked for."""
+
+    async def look(params: Pay, *, context: ToolContext) -> ToolResult[None]:
+        await asyncio.sleep(0)
+        return ToolResult.ok(None, str(params.cents))
+
+    tool = Tool[Pay, None](name="look", description="Looks.", handler=look, effect="read")
+    prompt = Prompt(PromptTemplate(ns="tests", key="reads", sections=[Section(title="Desk", tools=[tool])]))
+    executor = ToolExecutor(prompt=prompt, session=desk.session("s"))
+    calls = [ToolCall(f"c{number}", "look", {"cents": number}) for number in range(100)]
+    messages = await executor.execute_all_async(calls, reply="r")
+    assert all(message.success for message in messages)
+    desk.session("s").close()
+    with Session.open(desk.kept, "s") as again:
+        assert [event.call.id for event in again[ToolInvoked].all()] == [call.id for call in calls]
+
+
+async def test_many_agents_make_each_call_once(desk: Desk) -> None:
+    """Fifty agents on one loop, while threads make calls in sessions of theirs."""
+    names = [f"agent-{number}" for number in range(50)]
+    beside = [f"thread-{number}" for number in range(4)]
+    for name in (*names, *beside):
+        desk.session(name)
+
+    def work(name: str) -> None:
+        for number in range(5):
+            asyncio.run(desk.call(name, f"c{number}"))
+
+    async def agent(name: str) -> None:
+        for number in range(5):
+            assert not await desk.call(name, f"c{number}")
+
+    threads = [asyncio.to_thread(work, name) for name in beside]
+    await asyncio.gather(*map(agent, names), *threads)
+    assert sorted(desk.paid) == sorted(5 * [*names, *beside])
+    for name in (names[0], beside[0]):
+        assert desk.recorded(name) == [True] * 5
+        assert desk.status(name) == ["done"] * 5
+
+
+def test_run_that_ends_with_a_call_under_way_waits_for_its_commit(desk: Desk) -> None:
+    """`asyncio.run` cancels the tasks that are left: the call has been made, or its claim is withdrawn."""
+
+    async def leave(name: str, effect: Effect, gate: Gate) -> None:
+        calls.append(asyncio.ensure_future(desk.call(name, effect=effect)))
+        await until(gate.reached)
+        threading.Timer(0.01, gate.opened.set).start()
+
+    calls: list[asyncio.Future[bool]] = []
+    for effect in EFFECTS:
+        name = f"s-{effect}"
+        desk.session(name)
+        with held(desk.kept) as gate:
+            asyncio.run(leave(name, effect, gate))
+        assert calls.pop().cancelled()
+        assert asyncio.run(desk.call(name, effect=effect)) == (effect == "state")
+        assert desk.recorded(name)[-1]
+    assert desk.paid == ["s-external", "s-state"]

@@ -1,0 +1,159 @@
+"""What threads complete is awaited by tasks, threads and coroutines of no loop; nobody is left waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from handrail.waiting import Completion, Wait, outlast, run_blocking, run_detached
+
+PATIENCE = 20.0
+
+
+def completed_later(value: str) -> Completion[str]:
+    """What another thread completes soon."""
+    completion: Completion[str] = Completion()
+    threading.Timer(0.01, completion.set_result, (value,)).start()
+    return completion
+
+
+def test_completion_calls_each_callback_once_whenever_it_is_added() -> None:
+    """Before and after it is completed; what one of them raises is logged, and keeps no other from being called."""
+    completion: Completion[int] = Completion()
+    called: list[object] = []
+
+    def fail(_: object) -> None:
+        called.append("fails")
+        raise ValueError
+
+    completion.add_done_callback(lambda each: called.append(each.result()))
+    completion.add_done_callback(fail)
+    completion.add_done_callback(lambda each: called.append(each.result() + 1))
+    assert not completion.done()
+    completion.set_result(1)
+    completion.add_done_callback(lambda each: called.append(each.result() + 2))
+    assert called == [1, "fails", 2, 3]
+
+
+def test_completion_raises_what_it_was_completed_with() -> None:
+    """To a thread that blocks, and to a task."""
+    completion: Completion[int] = Completion()
+    threading.Timer(0.01, completion.set_exception, (ValueError("x"),)).start()
+    with pytest.raises(ValueError, match="x"):
+        completion.result()
+    with pytest.raises(ValueError, match="x"):
+        asyncio.run(outlast(completion))
+
+
+async def _twice(first: Completion[str], second: Completion[str]) -> tuple[str, str, str]:
+    one = await Wait(first)
+    return one, await Wait(second), threading.current_thread().name
+
+
+def test_coroutine_without_a_loop_waits_in_its_thread_or_continues_in_another() -> None:
+    """Both return what it returns; the detached one continues in the thread that completes what it waits for."""
+    done: Completion[str] = Completion()
+    done.set_result("a")
+    assert run_blocking(_twice(done, completed_later("b"))) == ("a", "b", threading.current_thread().name)
+    first, last = Completion[str](), Completion[str]()
+    detached = run_detached(_twice(first, last))
+    first.set_result("a")
+    assert not detached.done()
+    thread = threading.Thread(target=last.set_result, args=("b",), name="completing")
+    thread.start()
+    assert detached.result() == ("a", "b", "completing")
+    thread.join(PATIENCE)
+
+
+def test_detached_coroutine_that_raises_completes_with_its_exception() -> None:
+    """Nothing is lost in the thread in which it ended."""
+
+    async def fail() -> None:
+        await Wait(completed_later("a"))
+        raise KeyError("k")
+
+    with pytest.raises(KeyError):
+        run_detached(fail()).result()
+
+
+def test_interrupt_of_a_thread_that_waits_is_raised_in_the_coroutine() -> None:
+    """It decides what follows, and may wait again."""
+    interrupts = iter([KeyboardInterrupt()])
+
+    class Interrupting(Completion[str]):
+        def add_done_callback(self, called: Any, /) -> None:
+            error = next(interrupts, None)
+            if error is not None:
+                raise error
+            super().add_done_callback(called)
+
+    async def persist() -> str:
+        waited = Interrupting()
+        threading.Timer(0.01, waited.set_result, ("in the end",)).start()
+        try:
+            return await Wait(waited)
+        except KeyboardInterrupt:
+            return f"interrupted, {await Wait(waited)}"
+
+    assert run_blocking(persist()) == "interrupted, in the end"
+
+
+def test_task_that_is_cancelled_outlasts_what_it_waits_for() -> None:
+    """However often it is cancelled; then it is cancelled in fact."""
+
+    async def main() -> None:
+        completion: Completion[int] = Completion()
+        task = asyncio.ensure_future(outlast(completion))
+        for _ in range(3):
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        completion.set_result(1)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_coroutine_that_is_closed_blocks_until_what_it_waits_for_is_done() -> None:
+    """As when its loop was closed before it had ended: nothing can be awaited any more."""
+    completion = completed_later("a")
+    loop = asyncio.new_event_loop()
+    waiting = outlast(completion)
+    task = loop.create_task(waiting)
+    loop.run_until_complete(asyncio.sleep(0))
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is abandoned on purpose
+    loop.close()
+    waiting.close()
+    assert completion.done()
+
+
+def test_completions_of_several_threads_wake_each_task_of_several_loops() -> None:
+    """None is lost, however they coincide."""
+
+    async def main() -> list[int]:
+        waited = [Completion[int]() for _ in range(500)]
+
+        def complete(part: int) -> None:
+            for each in waited[part::4]:
+                each.set_result(1)
+
+        threads = [threading.Thread(target=complete, args=(part,)) for part in range(4)]
+        tasks = [asyncio.ensure_future(outlast(each)) for each in waited]
+        await asyncio.sleep(0)
+        for thread in threads:
+            thread.start()
+        return await asyncio.gather(*tasks)
+
+    loops = [threading.Thread(target=lambda: results.append(asyncio.run(main()))) for _ in range(3)]
+    results: list[list[int]] = []
+    for loop in loops:
+        loop.start()
+    for loop in loops:
+        loop.join(PATIENCE)
+    assert results == [[1] * 500] * 3
