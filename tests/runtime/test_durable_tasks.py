@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,9 @@ from handrail.prompt.effect import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session import SlicePolicy, stored_as
 from handrail.store import Store
+from handrail.store.sql.committer import PendingUnit, UnitAnswer
 from tests.store.postgres_server import fresh_url
-from tests.store.units import at_point
+from tests.store.units import at_point, committer_of
 
 pytestmark = pytest.mark.anyio
 
@@ -123,19 +124,19 @@ class Gate:
 def held(kept: Store) -> Generator[Gate]:
     """Keep units from being written, whoever does it."""
     gate = Gate()
-    applier = kept._units  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that all units pass
-    write = applier._committer._write  # noqa: SLF001
+    committer = committer_of(kept)
+    write = committer.write
 
-    def waiting(pending: object) -> object:
+    def waiting(pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
         gate.pass_through()
         return write(pending)
 
-    applier._committer._write = waiting  # noqa: SLF001
+    committer.write = waiting
     try:
         yield gate
     finally:
         gate.opened.set()
-        applier._committer._write = write  # noqa: SLF001
+        committer.write = write
 
 
 async def until(event: threading.Event) -> None:

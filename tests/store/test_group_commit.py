@@ -23,13 +23,12 @@ from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.ledger_stores import running_row
 from tests.store.postgres_server import fresh_url
 from tests.store.session_rows import entries, held
-from tests.store.units import insert
+from tests.store.units import committer_of, insert
 
 
 def group(kept: Store, *units: Sequence[object], again: bool = False) -> list[UnitAnswer]:
     """Write units as the group that they are when they wait at the same time."""
-    applier = kept._units  # type: ignore[attr-defined]  # noqa: SLF001 - no two calls wait at one time by themselves
-    return list(applier._write_group([PendingUnit(UnitOfWork(tuple(unit)), again) for unit in units]))  # noqa: SLF001
+    return list(committer_of(kept).write([PendingUnit(UnitOfWork(tuple(unit)), again) for unit in units]))
 
 
 @contextmanager
@@ -143,7 +142,7 @@ def test_connection_that_is_lost_in_a_group_loses_and_repeats_nothing(clock: Fak
         with fresh_url() as url, store.open(url, clock=clock) as kept:
             made, ended = sessions(kept, clock, 3), list[object]()
 
-            def end_connections(reached: str, url: str = url, point: str = point) -> None:
+            def end_connections(reached: str, url: str = url, point: str = point, ended: list[object] = ended) -> None:
                 if reached == point:
                     crash_points.arm(None)
                     with psycopg.connect(url, autocommit=True) as server:

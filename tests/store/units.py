@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 
 from handrail import crash_points
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionLock
 from handrail.store import EffectRow, LedgerStore, MemoryStore, Testimony
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite, change_effect, insert_effect
+from handrail.store.sql.committer import Committer
 from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 
 
@@ -53,6 +55,13 @@ def at_point(point: str, act: Callable[[], object]) -> Generator[None]:
         yield
     finally:
         crash_points.arm(None)
+
+
+def committer_of(store: object) -> Committer:
+    """What writes the units of a store in a database, so that a test can hold it, or make a group of units."""
+    committer: object = attrgetter("_units._committer")(store)
+    assert isinstance(committer, Committer)
+    return committer
 
 
 class WriteByWrite(MemoryStore):

@@ -6,6 +6,7 @@ its answer was lost is known again by what it wrote.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from handrail.waiting import Completable
@@ -66,8 +67,8 @@ class UnitStore(Protocol):
         """
         ...
 
-    async def apply_async(self, unit: UnitOfWork) -> Refusal | None:
-        """As `apply`, without holding the event loop meanwhile.
+    def apply_async(self, unit: UnitOfWork) -> Awaitable[Refusal | None]:
+        """As `apply`, without holding the event loop meanwhile; to be awaited.
 
         Raises:
             CancelledError: the task was cancelled. The unit has been written or refused by then.

