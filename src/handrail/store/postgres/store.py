@@ -24,10 +24,12 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
+from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.one_statement import one_statement, writes_shared_key
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, check_alive
 from handrail.store.processes import KernelProcesses
+from handrail.store.protocol import points_of
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
@@ -158,6 +160,10 @@ class PostgresDriver:
         statements = [statement for writes in units if (statement := one_statement(writes)) is not None]
         if len(statements) < len(units):
             return None
+        for writes in units:
+            if any(isinstance(write, SessionAppend) for write in writes):
+                for point in points_of(writes):
+                    reached(point)
         link = self.acquire()
         try:
             return link.execute_all(statements)

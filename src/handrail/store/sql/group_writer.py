@@ -127,14 +127,19 @@ def _write_commits(link: GroupConnection, writes: Sequence[object]) -> bool:
                     return False
     except SessionError:  # its entries do not follow each other
         return False
+    reached("unit-begun")
     for sql, compared in ((statements.SET_HEAD, heads), (statements.REPLACE_EFFECT, effects)):
         if compared and link.execute_many(sql, compared) < len(compared):
             return False
-    for sql, rows in (
-        (INSERT_ENTRY, entries),
-        (statements.INSERT_CHECKPOINT, checkpoints),
-        (statements.INSERT_DECISION, journals),
-    ):
-        if rows:
-            link.execute_many(sql, rows)
+    if effects:
+        reached("unit-ledger-written")
+    _insert(link, INSERT_ENTRY, entries)
+    _insert(link, statements.INSERT_CHECKPOINT, checkpoints)
+    _insert(link, statements.INSERT_DECISION, journals)
+    reached("unit-session-written")
     return True
+
+
+def _insert(link: GroupConnection, sql: str, rows: Sequence[StatementParameters]) -> None:
+    if rows:
+        link.execute_many(sql, rows)
