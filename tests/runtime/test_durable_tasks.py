@@ -8,12 +8,13 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import ToolValidationError
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked
@@ -139,6 +140,32 @@ def held(kept: Store) -> Generator[Gate]:
         committer.write = write
 
 
+class Stall(ExitStack):
+    """Keeps units from being written from some moment on; a context manager, which ends it."""
+
+    def __init__(self, kept: Store) -> None:
+        super().__init__()
+        self._kept = kept
+        self._gate: Gate | None = None
+        self._begun = asyncio.Event()
+
+    def begin(self) -> None:
+        """Keep units from being written from here on."""
+        self._gate = self.enter_context(held(self._kept))
+        self._begun.set()
+
+    async def reached(self) -> None:
+        """Wait until a unit is kept from being written."""
+        await self._begun.wait()
+        assert self._gate is not None
+        await until(self._gate.reached)
+
+    def end(self) -> None:
+        """Let units be written."""
+        assert self._gate is not None
+        self._gate.opened.set()
+
+
 async def until(event: threading.Event) -> None:
     """Wait for an event of a thread."""
     assert await asyncio.to_thread(event.wait, PATIENCE)
@@ -262,6 +289,123 @@ async def test_many_agents_make_each_call_once(desk: Desk) -> None:
     for name in (names[0], beside[0]):
         assert desk.recorded(name) == [True] * 5
         assert desk.status(name) == ["done"] * 5
+
+
+def through_connection(desk: Desk, name: str) -> ToolExecutor:
+    """An executor over a `def` handler that writes a row through `context.connection`."""
+
+    def note(params: Pay, *, context: ToolContext) -> ToolResult[None]:
+        context.connection.execute("INSERT INTO rows_of_calls (n) VALUES (1)")
+        return ToolResult.ok(None)
+
+    tool = Tool[Pay, None](name="note", description="Notes.", handler=note)
+    prompt = Prompt(PromptTemplate(ns="tests", key="notes", sections=[Section(title="Desk", tools=[tool])]))
+    return ToolExecutor(prompt=prompt, session=desk.session(name))
+
+
+def with_table(desk: Desk) -> None:
+    """Make the table that the handlers of `through_connection` write to."""
+
+    def make(params: Pay, *, context: ToolContext) -> ToolResult[None]:
+        context.connection.execute("CREATE TABLE rows_of_calls (n INTEGER)")
+        return ToolResult.ok(None)
+
+    tool = Tool[Pay, None](name="make", description="Makes.", handler=make)
+    prompt = Prompt(PromptTemplate(ns="tests", key="table", sections=[Section(title="Desk", tools=[tool])]))
+    made = ToolExecutor(prompt=prompt, session=desk.session("table")).execute(ToolCall("c1", "make", {"cents": 1}))
+    assert made.success, made.content
+
+
+async def test_more_calls_than_connections_write_through_the_database_on_one_loop(desk: Desk) -> None:
+    """Those that have ended commit, and other agents make their calls, while the others wait for a place."""
+    with_table(desk)
+    names = [f"agent-{number}" for number in range(30)]
+    executors = [through_connection(desk, name) for name in names]
+    for number in range(10):
+        desk.session(f"pays-{number}")
+    noted = [executor.execute_async(ToolCall("c1", "note", {"cents": 1}), reply="r") for executor in executors]
+    paid = [desk.call(f"pays-{number}") for number in range(10)]
+    messages, _ = await asyncio.gather(asyncio.gather(*noted), asyncio.gather(*paid))
+    assert [message.content for message in messages if not message.success] == []
+    assert len(desk.paid) == 10
+
+
+@pytest.mark.parametrize("how", ["raises", "fails", "is unknown"])
+@pytest.mark.parametrize("effect", EFFECTS)
+async def test_loop_runs_while_a_failed_call_is_recorded(desk: Desk, effect: Effect, how: str) -> None:
+    """Also while its effect is: other tasks have their turns until both are written."""
+    stall = Stall(desk.kept)
+
+    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        stall.begin()
+        if how == "fails":
+            return ToolResult.error("the card has expired")
+        raise ToolValidationError("no such card") if how == "raises" else TimeoutError("no answer")
+
+    tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect=effect)
+    prompt = Prompt(PromptTemplate(ns="tests", key="fails", sections=[Section(title="Desk", tools=[tool])]))
+    executor = ToolExecutor(prompt=prompt, session=desk.session("s"))
+    with stall:
+        calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
+        await stall.reached()
+        await asyncio.sleep(0)
+        assert not calling.done()
+        stall.end()
+        assert not (await calling).success
+    assert desk.recorded("s") == [False]
+    assert desk.status("s") == ([] if effect == "state" else ["unknown" if how == "is unknown" else "failed"])
+
+
+async def test_loop_runs_while_the_effect_of_a_nested_call_is_recorded(desk: Desk) -> None:
+    """It is recorded at once, before its parent ends."""
+    stall = Stall(desk.kept)
+
+    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        stall.begin()
+        return ToolResult.ok(Paid(params.cents))
+
+    async def order(params: Pay, *, context: ToolContext) -> ToolResult[None]:
+        message = await executor.execute_async(ToolCall("inner", "pay", {"cents": params.cents}), reply="r")
+        return ToolResult.ok(None, message.content)
+
+    tools: list[Tool[Any, Any]] = [
+        Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external"),
+        Tool[Pay, None](name="order", description="Orders.", handler=order),
+    ]
+    prompt = Prompt(PromptTemplate(ns="tests", key="nested", sections=[Section(title="Desk", tools=tools)]))
+    executor = ToolExecutor(prompt=prompt, session=desk.session("s"))
+    with stall:
+        calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "order", {"cents": 5}), reply="r"))
+        await stall.reached()
+        await asyncio.sleep(0)
+        assert not calling.done()
+        stall.end()
+        assert (await calling).success
+    assert desk.status("s") == ["done"]
+
+
+async def test_task_that_is_cancelled_while_its_failed_call_is_recorded_leaves_it_recorded(desk: Desk) -> None:
+    """The effect is recorded as failed, and the call too, before the cancellation is raised."""
+    stall = Stall(desk.kept)
+
+    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        stall.begin()
+        raise ToolValidationError("no such card")
+
+    tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external")
+    prompt = Prompt(PromptTemplate(ns="tests", key="cancelled", sections=[Section(title="Desk", tools=[tool])]))
+    executor = ToolExecutor(prompt=prompt, session=desk.session("s"))
+    with stall:
+        calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
+        await stall.reached()
+        calling.cancel()
+        await asyncio.sleep(0)
+        assert not calling.done()
+        stall.end()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    assert desk.status("s") == ["failed"]
+    assert desk.recorded("s") == [False]
 
 
 def test_run_that_ends_with_a_call_under_way_waits_for_its_commit(desk: Desk) -> None:

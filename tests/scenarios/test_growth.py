@@ -13,8 +13,8 @@ from tests.architecture.sources import ROOT
 from tests.runtime.bench import Note, call
 from tests.scenarios.growth import Growth, world
 
-CALL_MADE = {"Transaction", "Ticket", "Invocation", "EffectClaim", "Claimed", "Turn"}
-"""What a call has made by the time that its handler runs; `Claim` is called `EffectClaim` where it was granted."""
+CALL_MADE = {"CallTransaction", "Ticket", "Invocation", "EffectClaim", "Claimed", "Turn"}
+"""What a call has made by the time that its handler runs; a claim that was granted is an `EffectClaim`."""
 
 
 def measured(what: str) -> Growth:

@@ -9,6 +9,7 @@ The pipeline is written once, as a coroutine. Everything that it may wait for go
 | an `async def` handler | runs on an event loop of its own | is awaited; bounded in time, as a task of its own |
 | an awaitable returned by a `def` handler | as an `async def` handler, in the time that is left | the same |
 | a claim, a commit | written on this thread | written in a thread of the store, which the task outlasts |
+| the record of a failed call, its effect | written on this thread | written in a thread of its own, as above |
 
 A bounded handler that overruns is abandoned: a task is cancelled and given a moment to clean up, a thread cannot be
 stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
@@ -86,6 +87,17 @@ class ExecutionMode(Protocol):
         """
         ...
 
+    async def in_thread(self, body: Callable[[], T]) -> T:
+        """Run something that may wait for a disk or a server, and never for long.
+
+        A cancellation of the task, or an interrupt of the thread, is raised when it has ended.
+        """
+        ...
+
+    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
+        """Run something that writes to a store; as `in_thread`, if writing there waits."""
+        ...
+
     def apply_to(self, store: UnitStore) -> Apply | None:
         """How units of work are written to a store; `None` for by the calling thread.
 
@@ -143,6 +155,14 @@ class Blocking:
             )
         return body() if seconds is None else _within(run_in_thread(body), seconds, late=late)
 
+    async def in_thread(self, body: Callable[[], T]) -> T:
+        """Run it on this thread."""
+        return body()
+
+    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:  # noqa: ARG002 - the interface's
+        """Run it on this thread."""
+        return body()
+
     def apply_to(self, store: UnitStore) -> Apply | None:  # noqa: ARG002 - the interface's
         """By this thread."""
         return None
@@ -178,6 +198,14 @@ class Async:
             raise
         return future.result()
 
+    async def in_thread(self, body: Callable[[], T]) -> T:
+        """Run it on a thread of its own."""
+        return await outlast(run_in_thread(body))
+
+    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
+        """Run it on a thread of its own, if writing to the store waits."""
+        return body() if store is None or not store.waits else await self.in_thread(body)
+
     def apply_to(self, store: UnitStore) -> Apply | None:
         """By a thread of the store, if that may wait."""
         return _apply_async if store.waits else None
@@ -189,7 +217,7 @@ class Async:
         elif transaction.may_be_detached:
             await outlast(transaction.commit_detached())
         else:
-            await outlast(run_in_thread(transaction.commit))
+            await self.in_thread(transaction.commit)
 
 
 def _apply_async(store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:

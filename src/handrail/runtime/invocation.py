@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from handrail.crash_points import reached
@@ -199,7 +200,7 @@ class Invocation:
             f"{self.call.name} was not run, because it could not be recorded: {describe_error(error)}"
         )
 
-    def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
+    def begin(self, tool: Tool[Any, Any], claim: Claim) -> CallTransaction:
         """Step 8: the transaction of this call, to be entered; a savepoint for a nested call.
 
         The claim is settled with it.
@@ -208,7 +209,7 @@ class Invocation:
         # outcome.
         self.claim = claim
         turn = self.turn
-        return Transaction(
+        transaction = CallTransaction(
             tool.name,
             ticket=turn.ticket,
             writes=tool.writes,
@@ -218,6 +219,8 @@ class Invocation:
             enlisted=claim.enlisted,
             call=self.ref,
         )
+        transaction.mode = self.mode
+        return transaction
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
         """The context for policies and the handler; it refers to the claim only once that is held."""
@@ -339,6 +342,33 @@ class Invocation:
         if self.raises is not None:
             raise self.raises
         return ToolMessage(self.call.id, result.render(), result.success, result, self.replayed)
+
+
+class CallTransaction(Transaction):
+    """The transaction of a call; at the end of its `async with` block it is rolled back without holding an event loop.
+
+    Attributes:
+        mode: how to wait.
+    """
+
+    __slots__ = ("mode",)
+
+    mode: ExecutionMode
+
+    async def __aenter__(self) -> Self:
+        """As `__enter__`."""
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """As `__exit__`."""
+        try:
+            # A coroutine that is being closed with its loop cannot await anything.
+            if not self.mode.inline and self.rollback_waits and not isinstance(error, GeneratorExit):
+                await self.rollback_in(self.mode.in_thread)
+        finally:
+            self.__exit__(kind, error, traceback)
 
 
 def _is_final(error: BaseException, step: Step) -> bool:

@@ -98,7 +98,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
             claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM
 
             run.step = BEGIN
-            with run.begin(tool, claim) as transaction:
+            async with run.begin(tool, claim) as transaction:
                 run.step = HANDLER
                 result = await run_handler(run, tool, claim)
                 if run.turn.shared and (answer := await run.take_first_turn()) is not None:
@@ -115,6 +115,6 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
             if answer is not None:
                 return answer  # the same call was recorded meanwhile
         run.step = RECORD
-        record_call(run, result)
+        await record_call(run, result)
     run.step = RENDER
     return run.message(result)

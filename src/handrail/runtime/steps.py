@@ -276,10 +276,13 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     finally:
         run.handler_seconds = now() - started
     if not is_result(returned):
-        raise _no_result(tool, claim, returned)
+        drop_unawaited(returned)
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.effect is not None:
-        claim.record_now(returned)
+        store = run.environment.effect_ledger.units if claim.records_at_once else None
+        await run.mode.write_to(store, partial(claim.record_now, returned))
+    if not is_result(returned):
+        raise _no_result(tool, returned)
     fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
     fault = None if fits else tool.fault_of(returned, stored=run.is_stored)
     if fault:
@@ -314,9 +317,7 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
         raise HandlerTimeoutError(tool, tool.timeout or timedelta(0)) from overrun
 
 
-def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> CallRefusedError:
-    drop_unawaited(returned)
-    claim.record_now(returned)
+def _no_result(tool: Tool[Any, Any], returned: object) -> CallRefusedError:
     return CallRefusedError(
         f"{tool.name} returned an invalid result: its handler returned a {type(returned).__name__} instead of a "
         "ToolResult. Its changes were undone; do without it."
@@ -395,24 +396,26 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
 # -------------------------------------------------------------------------------------------------- step 12: the record
 
 
-def record_call(run: Invocation, result: ToolResult[Any]) -> None:
+async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     """Append the event to the session's log, unless it was committed with the call, and notify its listeners.
 
     The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
     """
     if run.raises is not None and isinstance(run.raises, CallPostponed | CallIdReusedError):
         if isinstance(run.raises, CallPostponed):
-            _note_postponed(run)
+            await _note_postponed(run)
         return
     session = run.environment.session
     event = run.committed_event
     # A call that failed, or is nested, or whose session is in memory, was not recorded by its commit.
     if event is None:
         event = run.event(result)
-        session.log_event(event, run.ref, nested=run.turn.outer is not None)
+        nested = run.turn.outer is not None  # then it is written with its parent
+        log = partial(session.log_event, event, run.ref, nested=nested)
+        await run.mode.write_to(None if nested else session.store, log)
     reached("after-record")
     if run.refused_at is not None and run.once_recorded is not None:
-        _note_found(run, event, run.once_recorded)
+        await _note_found(run, event, run.once_recorded)
     if not session.listens(ToolInvoked):
         return
     try:
@@ -421,7 +424,7 @@ def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
 
 
-def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], object]) -> None:
+async def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], object]) -> None:
     """Record what a refused call has found out about another; not if its own record is not final.
 
     An interrupted call runs again when it is repeated, and would then find the other one done. If the store fails here,
@@ -430,12 +433,12 @@ def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], object])
     if not event.final and run.has_identity:
         return
     try:
-        note()
+        await run.mode.write_to(run.environment.effect_ledger.units, note)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("the outcome found by a repeat of %s could not be recorded", run.call.name)
 
 
-def _note_postponed(run: Invocation) -> None:
+async def _note_postponed(run: Invocation) -> None:
     """List the call among the open calls of a stored session; it is not recorded, because it will be repeated.
 
     A nested call is not listed: it is repeated with its parent.
@@ -444,7 +447,8 @@ def _note_postponed(run: Invocation) -> None:
     if session.store is None or run.turn.outer is not None:
         return
     try:
-        note_postponed(session, run.ref, run.call.name, run.environment.clock.now())
+        at = run.environment.clock.now()
+        await run.mode.write_to(session.store, partial(note_postponed, session, run.ref, run.call.name, at))
     except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call was postponed
         _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 

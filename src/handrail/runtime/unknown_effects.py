@@ -81,7 +81,7 @@ async def refuse_repeat(
         return
     # An equal call may refuse this one, which is not reclaimed then: the finding about its own slot is recorded first.
     if not_applied is not None:
-        ledger.resolve(not_applied, _LOOKED_UP)
+        await run.mode.write_to(ledger.units, partial(ledger.resolve, not_applied, _LOOKED_UP))
     elif not _starts_handler(run, slot):
         return
     for row in equal:
@@ -117,7 +117,7 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
         # again.
         run.once_recorded = partial(ledger.resolve, row, found, ttl=DAY)
         raise _happened(tool)
-    if ledger.resolve(row, _LOOKED_UP):
+    if await run.mode.write_to(ledger.units, partial(ledger.resolve, row, _LOOKED_UP)):
         return
     standing = ledger.row(row.key, partition=row.partition)  # another caller has resolved it meanwhile
     if standing is None or standing.status == "failed":
@@ -150,7 +150,8 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
     found = await _found(run, tool, row)
     if found is None:
         return True
-    run.environment.effect_ledger.resolve(row, found, ttl=ttl)
+    ledger = run.environment.effect_ledger
+    await run.mode.write_to(ledger.units, partial(ledger.resolve, row, found, ttl=ttl))
     return False
 
 

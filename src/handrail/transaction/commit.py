@@ -29,6 +29,10 @@ Apply = Callable[[UnitStore, UnitOfWork], Awaitable[Refusal | None]]
 """How a unit of work is written, if not by the thread that asks for it."""
 
 
+InThread = Callable[[Callable[[], object]], Awaitable[object]]
+"""Runs a function in another thread; what awaits it continues when the function has ended, even if it is cancelled."""
+
+
 async def apply_detached(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
     """Have the store write a unit, and continue in the thread in which it answers."""
     return await Wait(store.submit(unit))
@@ -229,8 +233,11 @@ def is_rolling_back() -> bool:
     return _UNDOING.get()
 
 
-def restore_participants(
-    tool: str, saved: Iterable[tuple[Snapshotable[Any], Any]], enlisted: Iterable[CommitParticipant]
+async def restore_participants(
+    tool: str,
+    saved: Iterable[tuple[Snapshotable[Any], Any]],
+    enlisted: Iterable[CommitParticipant],
+    in_thread: InThread | None = None,
 ) -> None:
     """Restore each participant and settle what is enlisted, each of them even if one before it raised.
 
@@ -238,6 +245,8 @@ def restore_participants(
         tool: name of the tool whose call is undone, for messages.
         saved: the participants with their snapshots, in the order of restoring.
         enlisted: what to settle after that.
+        in_thread: how to settle without holding the event loop; `None` for in this thread. What is restored is restored
+            in this thread in any case, because resources may belong to it.
 
     Raises:
         RollbackError: some raised an `Exception`.
@@ -245,18 +254,29 @@ def restore_participants(
             met.
     """
     failures: list[tuple[object, BaseException]] = []
+
+    def settle() -> None:
+        for part in enlisted:
+            try:
+                part.after_rollback()
+            except BaseException as error:  # noqa: BLE001 - it must not keep the others from being settled
+                failures.append((part, error))
+
     token = _UNDOING.set(True)
     try:
         for participant, snapshot in saved:
             try:
                 participant.restore(snapshot)
-            except BaseException as error:  # noqa: BLE001 - it must not keep the others from being restored
-                failures.append((participant, error))
-        for part in enlisted:
-            try:
-                part.after_rollback()
             except BaseException as error:  # noqa: BLE001 - as above
-                failures.append((part, error))
+                failures.append((participant, error))
+        if in_thread is None:
+            settle()
+        else:
+            await in_thread(settle)
+    except BaseException as cancelled:  # the task was: what is enlisted is settled by then
+        if failures:
+            raise cancelled from RollbackError(tool, _errors(failures))
+        raise
     finally:
         _UNDOING.reset(token)
     if failures:
@@ -264,7 +284,7 @@ def restore_participants(
 
 
 def _raise(tool: str, failures: Sequence[tuple[object, BaseException]]) -> NoReturn:
-    errors = [(who, error) for who, error in failures if isinstance(error, Exception)]
+    errors = _errors(failures)
     interrupts = [(who, error) for who, error in failures if not isinstance(error, Exception)]
     # An interrupt takes precedence, because Ctrl-C must end the program; the errors are reported as its cause.
     if interrupts:
@@ -273,3 +293,7 @@ def _raise(tool: str, failures: Sequence[tuple[object, BaseException]]) -> NoRet
         interrupt.add_note(f"it interrupted the restoring of {names}: the call of {tool} may not be undone in full")
         raise interrupt from (RollbackError(tool, errors) if errors else None)
     raise RollbackError(tool, errors) from errors[0][1]
+
+
+def _errors(failures: Sequence[tuple[object, BaseException]]) -> list[tuple[object, Exception]]:
+    return [(who, error) for who, error in failures if isinstance(error, Exception)]

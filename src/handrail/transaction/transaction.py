@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
 from handrail.transaction.commit import (
     CommitOutcome,
+    InThread,
     apply_detached,
     commit_participants,
     notify_participants,
@@ -364,6 +365,23 @@ class Transaction:
             RollbackError: some participants could not be restored; every one was tried.
             BaseException: Ctrl-C and the like, raised while a participant was being restored; a note names it.
         """
+        run_blocking(self.rollback_in(None))
+
+    @property
+    def rollback_waits(self) -> bool:
+        """Whether `rollback` waits for a disk or a server, so that it would hold the event loop of its thread.
+
+        What nested calls have begun is undone one at a time, under a lock of threads; so it is undone in this one.
+        """
+        return self.must_roll_back and self._undo_lock is None and any(map(_waits, self._enlisted))
+
+    async def rollback_in(self, in_thread: InThread | None) -> None:
+        """As `rollback`, with what is enlisted settled in another thread; `None` for in this one.
+
+        Raises:
+            RollbackError: as of `rollback`.
+            CancelledError: the task was cancelled. Everything has been restored by then.
+        """
         if not self.must_roll_back:
             return
         self.must_roll_back = False
@@ -372,9 +390,9 @@ class Transaction:
         # Nested calls may end in several threads at once, and restore the same participants.
         if self._undo_lock is not None:
             with self._undo_lock:
-                self._undo()
+                await self._undo(None)
         elif self._saved or self._enlisted:
-            self._undo()
+            await self._undo(in_thread)
         self.state = "ended"
 
     def _begin(self) -> None:
@@ -412,20 +430,23 @@ class Transaction:
             )
             raise TurnConflictError(msg)
 
-    def _undo(self) -> None:
+    async def _undo(self, in_thread: InThread | None) -> None:
         # A parent that has been closed restores its own, older snapshots. A newer one, restored after them, would bring
         # undone changes back.
         ours = self.parent is None or self.parent.is_open()
         # Without a current transaction, because `restore` may use methods that call `check_write`, which would refuse.
         token = _CURRENT.set(None)
         try:
-            restore_participants(
-                self.tool, reversed(tuple(self._saved.values()) if ours else ()), reversed(self._enlisted)
-            )
+            saved = tuple(self._saved.values()) if ours else ()
+            await restore_participants(self.tool, reversed(saved), self._enlisted[::-1], in_thread)
         finally:
             _CURRENT.reset(token)
             self.state = "ended"
             self._saved.clear()
+
+
+def _waits(part: CommitParticipant) -> bool:
+    return part.waits or (part.store is not None and part.store.waits)
 
 
 def _lent(tool: str, what: str, inner: Transaction) -> TurnConflictError:

@@ -86,6 +86,7 @@ class Claim:
         unsettled: whether the effect is unknown, or its outcome could not be recorded: the claim has passed to another
             owner, or the store has failed.
         left_behind: whether the handler timed out: it may still learn what happened, and testifies then.
+        records_at_once: whether `record_now` writes to the ledger.
     """
 
     stored: ToolResult[Any] | None = None
@@ -94,6 +95,7 @@ class Claim:
     enlisted: tuple[CommitParticipant, ...] = ()
     unsettled = False
     left_behind = False
+    records_at_once = False
 
     def renew(self) -> None:
         """Renew the lease of the claim.
@@ -175,7 +177,7 @@ class EffectClaim(Claim):
         self._tool = tool
         self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
         self._stays = tool.effect == "external" or tool.concurrent
-        self._in_unit = in_unit
+        self.records_at_once = self._stays and not in_unit
         self._nested = nested
         self.store = store
         # A result is written to another store than that of the session at once, and the row of a nested call is read.
@@ -223,7 +225,7 @@ class EffectClaim(Claim):
         self._unknown = None
         self._happened = dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
         # Before anything else can fail: a crash from here on leaves an effect that is done, and not an unknown one.
-        if not self._in_unit:
+        if self.records_at_once:
             self._record(self._happened)
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:

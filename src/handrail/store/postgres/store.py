@@ -39,10 +39,14 @@ from handrail.store.sql.driver import (
     StatementExecutor,
     StatementParameters,
 )
+from handrail.store.sql.fair_semaphore import FairSemaphore
 from handrail.store.sql.group_writer import may_group
 from handrail.store.sql.store import SqlStore
 
 _MOST_CONNECTIONS = 16
+
+_MOST_OF_CALLS = 12
+"""Connections that calls may hold through `context.connection`: their commits, and other calls, need those left."""
 
 _ROWS_AT_ONCE = 1000
 
@@ -108,6 +112,7 @@ class PostgresDriver:
         self.locks = AdvisoryLocks(server, server.connect())
         self.processes = KernelProcesses()
         self.now = ServerClock(self._server_time).now if clock is None else clock.now
+        self.call_places = FairSemaphore(_MOST_OF_CALLS)
         self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
             server.conninfo,
             connection_class=PsycopgConnection,

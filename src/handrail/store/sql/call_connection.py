@@ -6,6 +6,9 @@ is enlisted on the outermost one: the unit in which that transaction is settled 
 that what the handler wrote, the session's changes and the row of the ledger are committed atomically. If the
 connection is lost before that, what was written is lost with it, and so the call cannot be committed.
 
+Few calls have one at a time: they wait for a place before they borrow it, so that the commits of those that have one,
+and other calls, find a connection and can write.
+
 A call that has timed out may be in the middle of a statement, in a thread that cannot be stopped: to roll the call back
 is to cancel that statement first.
 
@@ -24,7 +27,7 @@ from string import ascii_letters
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from handrail.errors import SessionError, StoreError, TransactionClosedError
+from handrail.errors import SessionError, StoreError, StoreUnavailableError, TransactionClosedError
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
 from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
@@ -59,6 +62,7 @@ class CallConnection:
 
     __slots__ = (
         "__weakref__",
+        "_admission",
         "_calls",
         "_driver",
         "_enlisted",
@@ -68,6 +72,7 @@ class CallConnection:
         "_lost",
         "_root",
         "_savepoints",
+        "_spare",
         "store",
         "turn",
     )
@@ -78,6 +83,8 @@ class CallConnection:
         self._root = root
         self._calls = calls
         self._driver = calls.driver
+        self._admission = threading.RLock()  # so that two threads of the call do not wait for two places
+        self._spare = False  # whether a place was taken for a connection that is about to be borrowed
         self._lock = threading.RLock()
         self._letting_go = threading.Lock()  # so that no statement of the next one to borrow the link is cancelled
         self._link: DriverConnection | None = None
@@ -100,7 +107,7 @@ class CallConnection:
         if transaction is None or transaction.root is not self._root:
             msg = "this connection belongs to another call; take context.connection of the call that runs here"
             raise SessionError(msg)
-        with self._lock:
+        with self._admitted(), self._lock:
             written_before = self.is_borrowed
             try:
                 check_write(self, "write to the database")
@@ -117,7 +124,7 @@ class CallConnection:
 
     def snapshot(self) -> str:
         """Set a savepoint, in a transaction that is begun now if there is none, and return its name."""
-        with self._lock:
+        with self._admitted(), self._lock:
             if self._link is None:
                 self._begin()
             link = self._borrowed()
@@ -213,6 +220,7 @@ class CallConnection:
             self._root.enlist(self)
             self._enlisted = True
         self._link = self._driver.acquire_for_call()
+        self._spare = False  # from here on, the place is released with the connection
         try:
             self._link.begin()
         except BaseException:
@@ -223,7 +231,36 @@ class CallConnection:
         with self._letting_go:
             link, self._link = self._link, None
         if link is not None:
-            self._driver.release_from_call(link)
+            try:
+                self._driver.release_from_call(link)
+            finally:
+                self._driver.call_places.release()
+
+    @contextmanager
+    def _admitted(self) -> Generator[None]:
+        """Take a place, if there is no connection yet; without the lock, so that the call can be undone meanwhile.
+
+        Raises:
+            StoreUnavailableError: other calls hold all places.
+        """
+        with self._admission:
+            if self.is_borrowed or self._spare:
+                yield
+                return
+            places, url = self._driver.call_places, self._driver.url
+            if not places.acquire(self._driver.busy.total_seconds(), for_call=True):
+                msg = (
+                    f"{url} cannot be used now: calls that write through context.connection do not come to their end; "
+                    "make fewer of them at a time, or keep their handlers short"
+                )
+                raise StoreUnavailableError(msg, store=url)
+            self._spare = True
+            try:
+                yield
+            finally:
+                if self._spare:
+                    self._spare = False
+                    places.release()
 
     @contextmanager
     def _cancelled(self) -> Generator[None]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.store.processes import Processes
 from handrail.store.session_locks import LockBackend
+from handrail.store.sql.fair_semaphore import FairSemaphore
 
 Durability: TypeAlias = Literal["full", "normal"]
 """What a commit survives: `"full"` a loss of power, `"normal"` the death of the process."""
@@ -159,6 +160,11 @@ class Driver(StatementExecutor, Protocol):
     @property
     def one_writer(self) -> bool:
         """Whether a transaction that writes keeps all others from writing."""
+        ...
+
+    @property
+    def call_places(self) -> FairSemaphore:
+        """Who may have a connection for a call; where there is one writer, units of work take a place as well."""
         ...
 
     @property

@@ -35,6 +35,7 @@ from handrail.store.sql.driver import (
     StatementExecutor,
     StatementParameters,
 )
+from handrail.store.sql.fair_semaphore import FairSemaphore
 from handrail.store.sql.group_writer import may_group, write_group
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
@@ -107,7 +108,8 @@ class SqliteDriver:
         self.busy = file.busy
         self._busy = file.busy.total_seconds()
         self._process = current_pid()
-        self._lock = threading.RLock()
+        self.call_places = FairSemaphore(1)  # taken by units too: one of this process writes at a time
+        self._lock = threading.RLock()  # who uses `_link`
         self._link = SqliteConnection(file)
         self._reading = threading.Lock()
         self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
@@ -136,7 +138,7 @@ class SqliteDriver:
         try:
             return self._link.query(sql, parameters)
         finally:
-            self._lock.release()
+            self._leave()
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
@@ -144,7 +146,7 @@ class SqliteDriver:
         try:
             return self._link.execute(sql, parameters)
         finally:
-            self._lock.release()
+            self._leave()
 
     def may_group(self, writes: Sequence[object]) -> bool:
         """Whether a unit may be written in one transaction with others."""
@@ -184,15 +186,12 @@ class SqliteDriver:
             link.rollback()
         finally:
             self._taken = False
-            self._lock.release()
+            self._leave()
 
     def acquire_for_call(self) -> DriverConnection:
         """A connection for a call."""
-        self._enter()
-        try:
-            return SqliteConnection(self._file)
-        finally:
-            self._lock.release()
+        self._check()
+        return SqliteConnection(self._file)
 
     def release_from_call(self, link: DriverConnection) -> None:
         """Close a connection of a call, with what the call left on it; a transaction that is still open is undone."""
@@ -236,15 +235,26 @@ class SqliteDriver:
             raise StoreUnavailableError(msg, store=self.url)
 
     def _enter(self) -> None:
-        """Wait until the connection that writes is free, and take it."""
+        """Wait until no other unit or call of this process writes, and take the connection that writes."""
         self._check()
-        if not self._lock.acquire(timeout=self._busy):
+        if self._lock.acquire(blocking=False):  # it is free, or this thread's
+            taken = self._taken
+            self._lock.release()
+            if taken:
+                msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
+                raise StoreUnavailableError(msg, store=self.url)
+        if not self.call_places.acquire(self._busy):
             msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
             raise StoreUnavailableError(msg, store=self.url)
-        if self._taken:
-            self._lock.release()
-            msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
-            raise StoreUnavailableError(msg, store=self.url)
+        try:
+            self._lock.acquire()  # a read in another thread has it at most for a moment
+        except BaseException:
+            self.call_places.release()
+            raise
+
+    def _leave(self) -> None:
+        self._lock.release()
+        self.call_places.release()
 
 
 class SqliteConnection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
 from pathlib import Path
@@ -341,3 +342,38 @@ def test_byte_order_mark_hides_no_commit(orders: Store, wording: Wording) -> Non
             orders.connection().execute("\ufeffCOMMIT")
         assert str(raised.value) == wording
     assert items(orders) == []
+
+
+def test_call_that_waits_for_a_place_is_undone_at_once(tmp_path: Path) -> None:
+    """Its thread is refused when its turn comes, and leaves the place to the next call."""
+    driver = SqliteDriver(SqliteFile(tmp_path / "desk.db"))
+    with SqlStore(driver) as store, call() as first:
+        with_orders(store)
+        add(store.connection(), "tea")
+        with ThreadPoolExecutor(1) as pool, call() as second:
+            connection = store.connection()
+            waiting = pool.submit(copy_context().run, add, connection, "coffee")
+            while not driver.call_places.waiting:
+                threading.Event().wait(0)
+            second.rollback()
+            assert not waiting.done()
+            first.rollback()
+            assert isinstance(waiting.exception(), TransactionClosedError)
+        assert driver.call_places.acquire(0.0)
+
+
+def test_call_is_refused_if_others_keep_their_places_for_too_long(tmp_path: Path, wording: Wording) -> None:
+    """It may be tried again when they have ended."""
+    driver = SqliteDriver(SqliteFile(tmp_path / "desk.db", busy=timedelta(0)))
+    with SqlStore(driver) as store:
+        with_orders(store)
+        with call() as first:
+            add(store.connection(), "tea")
+            with call(), pytest.raises(StoreUnavailableError) as raised:
+                add(store.connection(), "coffee")
+            assert str(raised.value) == wording
+            first.rollback()
+        with call() as second:
+            add(store.connection(), "coffee")
+            second.commit()
+        assert items(store) == ["coffee"]
