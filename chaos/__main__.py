@@ -24,7 +24,8 @@ from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
 from chaos.verdict import Verdict, judge, read_state
-from chaos.worker import World, wait_for_threads, warm
+from chaos.worker import wait_for_threads, warm
+from chaos.world import Counts, World
 
 _KILLS_TO_A_TROUBLE = 100
 _LONGEST_REASON = 150
@@ -35,7 +36,20 @@ _KIND_OF_REASON = re.compile(r"\S*\d\S*|/\S*")
 _SECONDS_TO_FINISH = 120.0
 _LEAST_WIDTH = 5
 _COLUMNS = (
-    *("kills", "calls", "keys", "done", "duplicates", "lost", "denied", "torn", "unknown", "resolved", "raised"),
+    *(
+        "kills",
+        "grouped",
+        "calls",
+        "keys",
+        "done",
+        "duplicates",
+        "lost",
+        "denied",
+        "torn",
+        "unknown",
+        "resolved",
+        "raised",
+    ),
     *("overran", "late_accepted", "late_kept", "in_doubt", "stale", "repeated"),
 )
 
@@ -47,6 +61,7 @@ class Options:
     Attributes:
         kills: how many workers to kill in each run.
         workers: how many there are at a time.
+        agents: how many sessions each worker runs, of each run.
         store: `"sqlite"`, `"postgres"` or `"both"`.
         policy: `"unknown"`, `"retry"` or `"both"`.
         seed: where chance begins.
@@ -55,6 +70,7 @@ class Options:
 
     kills: int
     workers: int
+    agents: list[int]
     store: str
     policy: str
     seed: int
@@ -62,7 +78,7 @@ class Options:
 
 
 def main() -> int:
-    """Run over each store and under each policy, print a table, and say whether every promise was kept."""
+    """Run over each store, under each policy and with each number of agents; print a table; say if all was kept."""
     options = _parse()
     stores = ["sqlite", "postgres"] if options.store == "both" else [options.store]
     policies: list[Policy] = [policy for policy in get_args(Policy) if options.policy in {policy, "both"}]
@@ -71,7 +87,8 @@ def main() -> int:
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
-            verdicts[f"{store} {policy}"] = _run(store, policy, options)
+            for agents in options.agents:
+                verdicts[f"{store} {policy} {agents}"] = _run(store, policy, agents, options)
     _say("")
     _say(_line("run", _COLUMNS))
     for run, verdict in verdicts.items():
@@ -81,16 +98,17 @@ def main() -> int:
     return 0 if all(verdict is not None and verdict.kept for verdict in verdicts.values()) else 1
 
 
-def _run(store: str, policy: Policy, options: Options) -> Verdict | None:
+def _run(store: str, policy: Policy, agents: int, options: Options) -> Verdict | None:
     """One run; `None` if it could not be brought to its end. What it leaves is kept if a promise was broken."""
     folder = Path(mkdtemp(prefix="chaos-"))
 
     def say(line: str) -> None:
-        _say(f"{store} {policy}: {line}")
+        _say(f"{store} {policy} {agents}: {line}")
 
-    with _world(folder, store, policy) as (world, trouble):
-        dice = random.Random(f"{options.seed} {store} {policy}")
-        conductor = Conductor(world, seats=options.workers, dice=dice, trouble=trouble, say=say)
+    with _place(folder, store) as (url, address, trouble):
+        world = World(folder, url, address, policy, options.workers, agents, Counts(options.workers))
+        dice = random.Random(f"{options.seed} {store} {policy} {agents}")
+        conductor = Conductor(world, dice=dice, trouble=trouble, say=say)
         verdict = _play(conductor, world, options, say)
         _tell_toll(conductor.toll, world, say)
     if verdict is not None and verdict.kept:
@@ -109,7 +127,7 @@ def _play(conductor: Conductor, world: World, options: Options, say: Callable[[s
         return None
     if conductor.toll.broken:
         return None
-    until = max(kept.applied for kept in read_state(world, options.workers).sessions.values())
+    until = max(kept.applied for kept in read_state(world).sessions.values())
     until += len(NAMES) - until % len(NAMES)
     if not conductor.finish(until, seconds=_SECONDS_TO_FINISH):
         say(f"not every session has come to its call {until} in {_SECONDS_TO_FINISH:g} s without a kill")
@@ -119,14 +137,15 @@ def _play(conductor: Conductor, world: World, options: Options, say: Callable[[s
         say(f"the database is damaged: {fault}")
         return None
     client = service.Client(world.service)
-    verdict = judge(read_state(world, options.workers), client.report(), kills=conductor.toll.kills, until=until)
+    kills, grouped = conductor.toll.kills, world.grouped.total()
+    verdict = judge(read_state(world), client.report(), kills=kills, grouped=grouped, until=until)
     client.close()
     return verdict
 
 
 @contextmanager
-def _world(folder: Path, store: str, policy: Policy) -> Generator[tuple[World, Trouble]]:
-    """A new store and a new service, for one run."""
+def _place(folder: Path, store: str) -> Generator[tuple[str, str, Trouble]]:
+    """A new store and a new service, for one run: the URL, the address, and what happens to the store."""
     with ExitStack() as held:
         trouble: Trouble
         if store == "sqlite":
@@ -138,7 +157,7 @@ def _world(folder: Path, store: str, policy: Policy) -> Generator[tuple[World, T
         table.create(url)
         history.create(url)
         wait_for_threads()
-        yield World(folder, url, held.enter_context(service.running()), policy), trouble
+        yield url, held.enter_context(service.running()), trouble
 
 
 def _tell_toll(toll: Toll, world: World, say: Callable[[str], object]) -> None:
@@ -175,6 +194,15 @@ def _parse() -> Options:
     parser = argparse.ArgumentParser(prog="make chaos ARGS=...", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="workers to kill in each run (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=4, help="workers at a time (default: %(default)s)")
+    parser.add_argument(
+        "--agents",
+        type=int,
+        nargs="+",
+        default=[1, 50],
+        metavar="N",
+        help="sessions of a worker, for each run: one "
+        "through the synchronous entry, more as tasks of one event loop (default: 1 50)",
+    )
     parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both", help="default: %(default)s")
     parser.add_argument("--policy", choices=(*get_args(Policy), "both"), default="both", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="where chance begins; printed")

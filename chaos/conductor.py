@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 
 from chaos.desk import LEASE
 from chaos.troubles import Trouble
-from chaos.worker import BROKEN, DONE, Life, World, start
+from chaos.worker import BROKEN, DONE, Life, start
+from chaos.world import World
 from handrail.crash_points import POINTS
 
 _TICK_SECONDS = 0.01
@@ -23,6 +24,9 @@ _SOON_SECONDS = 0.4
 
 _LATE_SECONDS = 2.0
 """When a worker is killed that has not come to the point at which it was to die."""
+
+_SECONDS_TO_OPEN = 0.02
+"""How much later a worker dies for each session that it opens."""
 
 _REST_SECONDS = 0.05
 """Between two lives, so that a store that is down is not asked all the time."""
@@ -39,7 +43,7 @@ _TESTIMONY = ("before-testimony", "unit-testimony-written", "after-testimony")
 _HALF = 0.5
 
 _ASTRAY = 0.1
-"""How many workers take a session that is not theirs, where another one may be at work."""
+"""How many workers take the sessions of another one, which may be at work."""
 
 _LARGEST_FILE = 1 << 20
 """The most that a worker with a full disk may have in one file."""
@@ -60,7 +64,7 @@ class Seat:
     """A place for one worker, which is taken again and again.
 
     Attributes:
-        home: the session that it mostly works on.
+        home: its number. The worker mostly works on the sessions of that number.
         pid: the worker that sits there now.
         point: at which point it is to die, if at one.
         free_at: when the next one may sit down.
@@ -105,22 +109,20 @@ class Conductor:
 
     Args:
         world: what the workers share.
-        seats: how many workers there are at a time; as many as there are sessions.
         dice: where chance comes from.
         trouble: what happens to the store.
         say: takes a line about how it goes.
     """
 
-    def __init__(
-        self, world: World, *, seats: int, dice: random.Random, trouble: Trouble, say: Callable[[str], object]
-    ) -> None:
+    def __init__(self, world: World, *, dice: random.Random, trouble: Trouble, say: Callable[[str], object]) -> None:
         self.toll = Toll()
         self._world = world
-        self._seats = [Seat(index) for index in range(seats)]
+        self._seats = [Seat(index) for index in range(world.workers)]
         self._dice = dice
         self._trouble = trouble
         self._say = say
         self._due: list[Due] = []
+        self._slower = world.agents * _SECONDS_TO_OPEN
 
     def torment(self, kills: int, *, troubles: int, seconds: float) -> bool:
         """Kill that many workers, with the store in trouble now and then; returns whether there was time enough."""
@@ -161,7 +163,7 @@ class Conductor:
                     if self._ended(seat, now) == DONE:
                         left.discard(home)
                     elif seat.pid is None and now >= seat.free_at:
-                        seat.pid = start(self._world, Life(home, until))
+                        seat.pid = start(self._world, Life(home, until), home)
                 time.sleep(_TICK_SECONDS)
         finally:
             self._kill_all()
@@ -191,14 +193,14 @@ class Conductor:
         life = Life(
             dice.randrange(len(self._seats)) if dice.random() < _ASTRAY else seat.home,
             point=point,
-            nth=dice.randint(1, 4),
+            nth=dice.randint(1, 4) * dice.choice((1, self._world.agents)),
             stops=fate == "stop",
             file_limit=dice.randint(0, _LARGEST_FILE) if fate == "full" else None,
             faults=dice.getrandbits(32) if has_faults else None,
             accepts_late=dice.random() < _HALF,
         )
-        pid = seat.pid = start(self._world, life)
-        soon = now + dice.uniform(0.0, _SOON_SECONDS)
+        pid = seat.pid = start(self._world, life, seat.home)
+        soon = now + dice.uniform(0.0, _SOON_SECONDS + self._slower)
         if fate == "moment":
             self._later(soon, pid, "kill")
         elif fate == "stop":
@@ -209,7 +211,7 @@ class Conductor:
             self._later(back + _SOON_SECONDS, pid, "kill")
         else:
             self.toll.starved += fate == "full"
-            self._later(now + _LATE_SECONDS, pid, "kill")
+            self._later(now + _LATE_SECONDS + self._slower, pid, "kill")
 
     def _later(self, at: float, pid: int, deed: Deed) -> None:
         heapq.heappush(self._due, Due(at, pid, deed))

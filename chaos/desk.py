@@ -7,7 +7,10 @@ call is next.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -129,11 +132,17 @@ class Manner:
         policy: how the promise is kept.
         faults: what goes wrong in the handlers; `None` for nothing. With faults, handlers have a timeout.
         accepts_late: whether a late result settles its effect.
+        asynchronous: whether the handlers of external tools are `async def`.
     """
 
     policy: Policy
     faults: Faults | None = None
     accepts_late: bool = False
+    asynchronous: bool = False
+
+    def plan(self) -> Plan:
+        """What the next run of a handler does beside its effect."""
+        return Plan() if self.faults is None else self.faults.plan()
 
 
 class Desk:
@@ -173,14 +182,15 @@ class Desk:
 
         def reconcile(params: Order, key: str) -> ToolResult[Receipt] | None:
             row = self._ledger.row(key, partition=partition)
-            number = self._service.find(key, 0 if row is None else row.fence)
+            with closing(self._service.another()) as client:
+                number = client.find(key, 0 if row is None else row.fence)
             return None if number is None else ToolResult.ok(Receipt(params.order, number), FOUND)
 
         manner = self._manner
         return Tool[Order, Receipt](
             name=name,
             description="Charges an order.",
-            handler=self._charge,
+            handler=self._charge_async if manner.asynchronous else self._charge,
             effect=External(
                 not_applied_on=NOT_APPLIED_ON,
                 on_orphan=manner.policy,
@@ -193,22 +203,24 @@ class Desk:
         )
 
     def _charge(self, params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
-        plan = Plan() if self._manner.faults is None else self._manner.faults.plan()
+        plan = self._manner.plan()
+        time.sleep(plan.wait_before)
         plan.enter()
-        number = self._number_of(params.order, context)
+        with closing(self._service.another()) as client:  # a handler that was left behind may still use its own
+            number = client.charge(params.order, *_claim_of(context), once=self._manner.policy == "retry")
+        time.sleep(plan.wait_after)
         plan.leave()
-        if number is None:
-            return ToolResult.error("the service has seen a newer fence, so it has charged nothing")
-        return ToolResult.ok(Receipt(params.order, number), CHARGED)
+        return _receipt(params.order, number)
 
-    def _number_of(self, order: str, context: ToolContext) -> int | None:
-        """Charge an order; returns the number of the receipt, `None` if the service has refused it."""
-        key, fence = context.idempotency_key or "", context.fence or 0
-        client = self._service.another()  # a handler that was left behind may still use its own
-        try:
-            return client.charge(order, key, fence, once=self._manner.policy == "retry")
-        finally:
-            client.close()
+    async def _charge_async(self, params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
+        plan = self._manner.plan()
+        await asyncio.sleep(plan.wait_before)
+        plan.enter()
+        with closing(self._service.another()) as client:
+            number = await client.charge_async(params.order, *_claim_of(context), once=self._manner.policy == "retry")
+        await asyncio.sleep(plan.wait_after)
+        plan.leave()
+        return _receipt(params.order, number)
 
     def _note(self, params: Place, *, context: ToolContext) -> ToolResult[Noted]:
         context.connection.execute(self._insert, (context.session.session_id, params.n))
@@ -219,3 +231,15 @@ class Desk:
         before = files.read_text(BOOK) if files.exists(BOOK) else ""
         files.write_text(BOOK, f"{before}{params.n}\n")
         return ToolResult.ok(Written(params.n))
+
+
+def _claim_of(context: ToolContext) -> tuple[str, int]:
+    """The key and the fence under which a handler charges."""
+    return context.idempotency_key or "", context.fence or 0
+
+
+def _receipt(order: str, number: int | None) -> ToolResult[Receipt]:
+    """The result of a charge; `number` is `None` if the service has refused it."""
+    if number is None:
+        return ToolResult.error("the service has seen a newer fence, so it has charged nothing")
+    return ToolResult.ok(Receipt(order, number), CHARGED)

@@ -7,10 +7,9 @@ before the effect and after it: it proves nothing, so the effect must be unknown
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from handrail.errors import EffectNotApplied, EffectUncertain, ToolValidationError
 
@@ -51,44 +50,37 @@ DOUBTS: dict[str, Failure] = {
 }
 """Exceptions that prove nothing."""
 
-Delay = Literal["none", "before", "after"]
-"""When a handler takes too long: never, before the effect, or after it."""
-
 
 class Plan(NamedTuple):
     """What one run of a handler does beside its effect.
 
     Attributes:
-        delay: when it takes too long, if it does.
-        seconds: how long it takes then.
-        before: what it raises before the effect, if it does.
-        after: what it raises after the effect, if it does.
+        wait_before: how many seconds it takes before the effect; 0 for none.
+        before: what it raises then, before the effect, if it does.
+        wait_after: how many seconds it takes after the effect.
+        after: what it raises then, if it does.
     """
 
-    delay: Delay = "none"
-    seconds: float = 0.0
+    wait_before: float = 0.0
     before: Failure | None = None
+    wait_after: float = 0.0
     after: Failure | None = None
 
     def enter(self) -> None:
-        """Come to the effect.
+        """Come to the effect, after `wait_before`.
 
         Raises:
             Exception: what the plan says.
         """
-        if self.delay == "before":
-            time.sleep(self.seconds)
         if self.before is not None:
             raise self.before()
 
     def leave(self) -> None:
-        """Come to the end after the effect.
+        """Come to the end, after `wait_after`.
 
         Raises:
             Exception: what the plan says.
         """
-        if self.delay == "after":
-            time.sleep(self.seconds)
         if self.after is not None:
             raise self.after()
 
@@ -106,15 +98,16 @@ class Faults:
     def plan(self) -> Plan:
         """What the next run of a handler does; every second one is without a fault."""
         dice = self._dice
-        delay: Delay = dice.choice(("none", "none", "none", "none", "before", "after"))
+        delay = dice.choice(("none", "none", "none", "none", "before", "after"))
         seconds = TIMEOUT.total_seconds() * (1 + (_LONGEST_DELAY - 1) * dice.random() ** 2)  # mostly a little too late
         failures = ("", "", "", "", "proof", "doubt", "after", "after")
+        before, after = seconds * (delay == "before"), seconds * (delay == "after")
         match dice.choice(failures):
             case "proof":
-                return Plan(delay, seconds, before=dice.choice([*PROOFS.values()]))
+                return Plan(before, dice.choice([*PROOFS.values()]), after)
             case "doubt":
-                return Plan(delay, seconds, before=dice.choice([*DOUBTS.values()]))
+                return Plan(before, dice.choice([*DOUBTS.values()]), after)
             case "after":
-                return Plan(delay, seconds, after=dice.choice([*DOUBTS.values()]))
+                return Plan(before, None, after, dice.choice([*DOUBTS.values()]))
             case _:
-                return Plan(delay, seconds)
+                return Plan(before, None, after)

@@ -13,6 +13,7 @@ services do that are worth trusting with money:
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -123,7 +124,7 @@ class Report:
 
 
 class Client:
-    """Speaks to a service. Threads do not share one.
+    """Speaks to a service. Threads and tasks do not share one.
 
     Args:
         address: the path of the service's socket.
@@ -136,10 +137,19 @@ class Client:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(_PATIENCE_SECONDS)
         self._socket.bind(self._own)
+        self._socket.connect(address)
 
     def charge(self, order: str, key: str, fence: int, *, once: bool) -> int | None:
         """See `Service.charge`."""
         receipt: int | None = self._ask(do="charge", order=order, key=key, fence=fence, once=once)
+        return receipt
+
+    async def charge_async(self, order: str, key: str, fence: int, *, once: bool) -> int | None:
+        """See `Service.charge`. Nobody else may ask meanwhile, and nobody afterwards if it was cancelled."""
+        loop = asyncio.get_running_loop()
+        self._socket.setblocking(False)  # noqa: FBT003 - its only argument
+        await loop.sock_sendall(self._socket, _request(do="charge", order=order, key=key, fence=fence, once=once))
+        receipt: int | None = json.loads(await loop.sock_recv(self._socket, _LONGEST))
         return receipt
 
     def find(self, key: str, fence: int) -> int | None:
@@ -154,7 +164,7 @@ class Client:
         return Report(**json.loads(path.read_text(encoding="utf-8")))
 
     def another(self) -> Client:
-        """A client of the same service, for another thread."""
+        """A client of the same service, for another thread or task."""
         return Client(self._address)
 
     def close(self) -> None:
@@ -163,8 +173,12 @@ class Client:
         Path(self._own).unlink(missing_ok=True)
 
     def _ask(self, **words: Any) -> Any:  # noqa: ANN401 - what each request is answered with
-        self._socket.sendto(json.dumps(words).encode(), self._address)
+        self._socket.send(_request(**words))
         return json.loads(self._socket.recv(_LONGEST))
+
+
+def _request(**words: object) -> bytes:
+    return json.dumps(words).encode()
 
 
 @contextmanager

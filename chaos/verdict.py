@@ -16,7 +16,7 @@ from chaos.faults import MARK
 from chaos.history import Change, changes_of
 from chaos.service import Report
 from chaos.table import rows_of
-from chaos.worker import World
+from chaos.world import World
 from handrail.runtime import Session
 from handrail.runtime.ledger.states import possible_duplicate
 from handrail.store import Store
@@ -89,6 +89,7 @@ class Verdict:
 
     Attributes:
         kills: how many workers were killed.
+        grouped: how many units of work were written beside others in one transaction.
         calls: how many calls the sessions have taken in.
         keys: how many effects were asked for.
         done: how many of them the ledger has as done.
@@ -108,6 +109,7 @@ class Verdict:
     """
 
     kills: int
+    grouped: int
     calls: int
     keys: int
     done: int
@@ -132,14 +134,14 @@ class Verdict:
         return self.done == self.keys and self.unknown == self.resolved and not broken
 
 
-def read_state(world: World, sessions: int) -> State:
+def read_state(world: World) -> State:
     """What the store and the files hold, read in a process of its own, so that nothing stays open in this one."""
     path = world.folder / "state.json"
     path.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
         try:
-            state = _read(world, sessions)
+            state = _read(world)
             path.write_text(json.dumps(asdict(state)), encoding="utf-8")
             os._exit(0)
         except BaseException:  # noqa: BLE001 - the run ends with it
@@ -156,13 +158,14 @@ def read_state(world: World, sessions: int) -> State:
     )
 
 
-def judge(state: State, report: Report, *, kills: int, until: int) -> Verdict:
+def judge(state: State, report: Report, *, kills: int, grouped: int, until: int) -> Verdict:
     """Compare what is kept with what has happened.
 
     Args:
         state: what is left.
         report: what the service has done.
         kills: how many workers were killed.
+        grouped: how many units were written in groups.
         until: how many calls each session was to take in.
     """
     orders = {n: [order for number in range(until) if (order := order_of(n, number))] for n in state.sessions}
@@ -179,6 +182,7 @@ def judge(state: State, report: Report, *, kills: int, until: int) -> Verdict:
     accepted = _accepted(state)
     return Verdict(
         kills=kills,
+        grouped=grouped,
         calls=sum(kept.applied for kept in state.sessions.values()),
         keys=len(keys),
         done=len(done),
@@ -220,9 +224,9 @@ def _differences(some: list[str] | list[int], others: list[str] | list[int]) -> 
     return (one - other).total() + (other - one).total()
 
 
-def _read(world: World, sessions: int) -> State:
+def _read(world: World) -> State:
     with world.open_store() as kept_in:
-        known = {n: _kept(world, kept_in, n) for n in range(sessions)}
+        known = {n: _kept(world, kept_in, n) for n in range(world.sessions)}
         rows = list(kept_in.rows())
         testimony = [
             Said(said.effect_id, said.fence, said.status, possible_duplicate(row, said))

@@ -49,7 +49,9 @@ def test_plans_are_of_every_kind() -> None:
     after = {plan.after for plan in plans} - {None}
     assert after == set(DOUBTS.values())
     assert {plan.before for plan in plans} - {None} == {*PROOFS.values(), *DOUBTS.values()}
-    kinds = Counter((plan.delay, plan.before is not None, plan.after is not None) for plan in plans)
+    kinds = Counter(
+        (plan.wait_before > 0, plan.wait_after > 0, plan.before is not None, plan.after is not None) for plan in plans
+    )
     assert len(kinds) == 9
 
 

@@ -29,7 +29,7 @@ def judged(state: State | None = None, **reported: Any) -> Verdict:
     """The verdict on two sessions and a service, all well but for what is given."""
     whole = State({0: kept(0), 1: kept(1)}, {f"key of {order}": "done" for order in KEYS})
     report = Report(dict.fromkeys(KEYS, 1), {}, {}, stale=1, repeated=2)
-    return judge(state or whole, replace(report, **reported), kills=5, until=UNTIL)
+    return judge(state or whole, replace(report, **reported), kills=5, grouped=3, until=UNTIL)
 
 
 def test_two_sessions_share_some_orders_and_have_others_of_their_own() -> None:
@@ -43,7 +43,18 @@ def test_a_run_in_which_all_is_well_has_kept_its_promises() -> None:
     """The counts of what the service refused are told, and are no fault."""
     verdict = judged()
     assert verdict == Verdict(
-        kills=5, calls=16, keys=6, done=6, duplicates=0, lost=0, unknown=0, resolved=0, torn=0, stale=1, repeated=2
+        kills=5,
+        grouped=3,
+        calls=16,
+        keys=6,
+        done=6,
+        duplicates=0,
+        lost=0,
+        unknown=0,
+        resolved=0,
+        torn=0,
+        stale=1,
+        repeated=2,
     )
     assert verdict.kept
 
