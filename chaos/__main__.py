@@ -7,6 +7,7 @@ happened, is not known to be done in the end, or the session disagrees with the 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import shutil
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import get_args
@@ -138,7 +139,9 @@ def _play(conductor: Conductor, world: World, options: Options, say: Callable[[s
         return None
     client = service.Client(world.service)
     kills, grouped = conductor.toll.kills, world.grouped.total()
-    verdict = judge(read_state(world), client.report(), kills=kills, grouped=grouped, until=until)
+    report = client.report()
+    verdict = judge(read_state(world), report, kills=kills, grouped=grouped, until=until)
+    (world.folder / "report.json").write_text(json.dumps(asdict(report)), encoding="utf-8")
     client.close()
     return verdict
 

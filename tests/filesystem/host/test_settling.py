@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextvars
 import errno
+import threading
 from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +14,14 @@ from typing import Protocol
 import pytest
 
 from handrail.crash_points import arm
-from handrail.errors import CommitInDoubtError, FilesystemError, JournalError, RollbackError, StoreUnavailableError
+from handrail.errors import (
+    CommitInDoubtError,
+    FilesystemError,
+    JournalError,
+    RollbackError,
+    StoreUnavailableError,
+    TransactionClosedError,
+)
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.transaction import Transaction, UnitOfWork
@@ -321,3 +330,32 @@ def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(open_roo
         disk.pid = 1
     open_root().close()
     assert picture(root) == before
+
+
+def test_call_that_ends_while_its_first_change_begins_leaves_the_next_one_its_own_journal(
+    open_root: Open, tmp_path: Path
+) -> None:
+    """A handler that was left behind is in the middle of a write; what the next call changes is settled with that."""
+    store = Decisions()
+    with open_root(store=store) as fs, ThreadPoolExecutor(1) as pool:
+        undone = list[Future[None]]()
+
+        def end(point: str) -> None:
+            if point == "journal-before-image" and not undone:
+                undone.append(pool.submit(first.rollback))
+                while first.is_open():
+                    threading.Event().wait(0)
+
+        with call(fs) as first:
+            arm(end)
+            try:
+                with pytest.raises(TransactionClosedError):
+                    fs.write_text("late", "x")
+            finally:
+                arm(None)
+        undone[0].result()
+        with call(fs) as second:
+            fs.write_text("new", "x")
+            second.commit()
+        assert left_in(tmp_path / "journal") == []
+        assert (fs.exists("late"), fs.exists("new")) == (False, True)

@@ -330,11 +330,13 @@ class HostChanges:
         """The journal on disk; made by the first change of a transaction, and settled with the outermost call."""
         if self._journal is None:
             images, terms = self.images, self.terms
-            self._journal = JournalFile(terms.new_id(), images.folder, images.disk, synced=terms.synced)
             transaction = current()
-            if transaction is not None:
-                self._call = transaction.root
-                self._call.enlist(self)
+            call = None if transaction is None else transaction.root
+            # First: a call that has ended meanwhile refuses it, and would leave a journal that no other call settles.
+            if call is not None:
+                call.enlist(self)
+            self._journal = JournalFile(terms.new_id(), images.folder, images.disk, synced=terms.synced)
+            self._call = call
         return self._journal
 
     def _let_go(self) -> JournalFile:
