@@ -52,6 +52,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The same for what the tests of a file have made and other objects keep: classes, codecs, reports.
+
+    There is ever more of it, and tests that look for what is left of a call collect everything.
+    """
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """The event loop that Handrail supports."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -36,8 +37,17 @@ class Source:
 def python_sources(*folders: str) -> tuple[Source, ...]:
     """Every Python file under the folders, or under all that hold any; whether git knows it or not."""
     paths = [path for folder in folders or _PYTHON_FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    return tuple(Source(path.relative_to(ROOT), text, ast.parse(text)) for path, text in texts.items())
+    gc.disable()  # the trees are many objects, and none of them is garbage
+    try:
+        return tuple(map(_source, paths))
+    finally:
+        gc.enable()
+
+
+@cache
+def _source(path: Path) -> Source:
+    text = path.read_text(encoding="utf-8")
+    return Source(path.relative_to(ROOT), text, ast.parse(text))
 
 
 def listed(faults: list[str]) -> str:
