@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat, takewhile
 
 from chaos.desk import applied, call_of, session_name
 from chaos.world import World
@@ -76,10 +77,8 @@ class Agent:
             GaveUp: too many were refused in a row.
         """
         while wanted() and not self._through():
-            for _ in range(_LONGEST_WAIT):
-                if not self._is_ahead():
-                    break
-                time.sleep(_PAUSE_SECONDS)
+            for seconds in self._pauses():
+                time.sleep(seconds)
             if not self._take(self._executor.execute(self._call(), reply=self._reply())):
                 time.sleep(_PAUSE_SECONDS)
 
@@ -90,10 +89,8 @@ class Agent:
             GaveUp: too many were refused in a row.
         """
         while wanted() and not self._through():
-            for _ in range(_LONGEST_WAIT):
-                if not self._is_ahead():
-                    break
-                await asyncio.sleep(_PAUSE_SECONDS)
+            for seconds in self._pauses():
+                await asyncio.sleep(seconds)
             patience = dice.uniform(_SOONEST_SECONDS, _LATEST_SECONDS) if dice.random() < _CANCELLED else None
             try:
                 async with asyncio.timeout(patience):
@@ -127,8 +124,11 @@ class Agent:
             raise GaveUp(f"{_REFUSALS_IN_A_ROW} calls in a row were refused")
         return False
 
+    def _pauses(self) -> Iterator[float]:
+        """How long to wait, each time, for the session that charges the same orders: so both ask at about one time."""
+        return takewhile(lambda _: self._is_ahead(), repeat(_PAUSE_SECONDS, _LONGEST_WAIT))
+
     def _is_ahead(self) -> bool:
-        """Whether to wait for the session that charges the same orders, so that both ask for them at about one time."""
         if self._until is not None or self._n % _ROUND:
             return False
         own = self._kept_in.find(session_name(self._number))

@@ -53,6 +53,12 @@ class Note:
     text: str
 
 
+def executor_of(session: Session, *tools: Tool[Any, Any]) -> ToolExecutor:
+    """An executor over tools."""
+    prompt = Prompt(PromptTemplate(ns="tests", key="tasks", sections=[Section(title="Desk", tools=tools)]))
+    return ToolExecutor(prompt=prompt, session=session)
+
+
 class Desk:
     """Agents on one loop, each with a session of its own in one store.
 
@@ -79,8 +85,7 @@ class Desk:
             return ToolResult.ok(Paid(params.cents))
 
         tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect=effect)
-        prompt = Prompt(PromptTemplate(ns="tests", key="tasks", sections=[Section(title="Desk", tools=[tool])]))
-        return ToolExecutor(prompt=prompt, session=self.session(name))
+        return executor_of(self.session(name), tool)
 
     def session(self, name: str) -> Session:
         """The session of that name, open."""
@@ -258,8 +263,7 @@ async def test_commits_of_calls_of_one_session_are_written_one_after_the_other(d
         return ToolResult.ok(None, str(params.cents))
 
     tool = Tool[Pay, None](name="look", description="Looks.", handler=look, effect="read")
-    prompt = Prompt(PromptTemplate(ns="tests", key="reads", sections=[Section(title="Desk", tools=[tool])]))
-    executor = ToolExecutor(prompt=prompt, session=desk.session("s"))
+    executor = executor_of(desk.session("s"), tool)
     calls = [ToolCall(f"c{number}", "look", {"cents": number}) for number in range(100)]
     messages = await executor.execute_all_async(calls, reply="r")
     assert all(message.success for message in messages)
@@ -298,9 +302,7 @@ def through_connection(desk: Desk, name: str) -> ToolExecutor:
         context.connection.execute("INSERT INTO rows_of_calls (n) VALUES (1)")
         return ToolResult.ok(None)
 
-    tool = Tool[Pay, None](name="note", description="Notes.", handler=note)
-    prompt = Prompt(PromptTemplate(ns="tests", key="notes", sections=[Section(title="Desk", tools=[tool])]))
-    return ToolExecutor(prompt=prompt, session=desk.session(name))
+    return executor_of(desk.session(name), Tool[Pay, None](name="note", description="Notes.", handler=note))
 
 
 def with_table(desk: Desk) -> None:
@@ -311,8 +313,7 @@ def with_table(desk: Desk) -> None:
         return ToolResult.ok(None)
 
     tool = Tool[Pay, None](name="make", description="Makes.", handler=make)
-    prompt = Prompt(PromptTemplate(ns="tests", key="table", sections=[Section(title="Desk", tools=[tool])]))
-    made = ToolExecutor(prompt=prompt, session=desk.session("table")).execute(ToolCall("c1", "make", {"cents": 1}))
+    made = executor_of(desk.session("table"), tool).execute(ToolCall("c1", "make", {"cents": 1}))
     assert made.success, made.content
 
 
@@ -343,8 +344,7 @@ async def test_loop_runs_while_a_failed_call_is_recorded(desk: Desk, effect: Eff
         raise ToolValidationError("no such card") if how == "raises" else TimeoutError("no answer")
 
     tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect=effect)
-    prompt = Prompt(PromptTemplate(ns="tests", key="fails", sections=[Section(title="Desk", tools=[tool])]))
-    executor = ToolExecutor(prompt=prompt, session=desk.session("s"))
+    executor = executor_of(desk.session("s"), tool)
     with stall:
         calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
         await stall.reached()
@@ -368,12 +368,10 @@ async def test_loop_runs_while_the_effect_of_a_nested_call_is_recorded(desk: Des
         message = await executor.execute_async(ToolCall("inner", "pay", {"cents": params.cents}), reply="r")
         return ToolResult.ok(None, message.content)
 
-    tools: list[Tool[Any, Any]] = [
-        Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external"),
-        Tool[Pay, None](name="order", description="Orders.", handler=order),
-    ]
-    prompt = Prompt(PromptTemplate(ns="tests", key="nested", sections=[Section(title="Desk", tools=tools)]))
-    executor = ToolExecutor(prompt=prompt, session=desk.session("s"))
+    paying = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external")
+    executor = executor_of(
+        desk.session("s"), paying, Tool[Pay, None](name="order", description="Orders.", handler=order)
+    )
     with stall:
         calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "order", {"cents": 5}), reply="r"))
         await stall.reached()
@@ -393,8 +391,7 @@ async def test_task_that_is_cancelled_while_its_failed_call_is_recorded_leaves_i
         raise ToolValidationError("no such card")
 
     tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external")
-    prompt = Prompt(PromptTemplate(ns="tests", key="cancelled", sections=[Section(title="Desk", tools=[tool])]))
-    executor = ToolExecutor(prompt=prompt, session=desk.session("s"))
+    executor = executor_of(desk.session("s"), tool)
     with stall:
         calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
         await stall.reached()
@@ -406,6 +403,52 @@ async def test_task_that_is_cancelled_while_its_failed_call_is_recorded_leaves_i
             await calling
     assert desk.status("s") == ["failed"]
     assert desk.recorded("s") == [False]
+
+
+async def test_subscribers_hear_of_a_failed_call_whose_task_is_cancelled_while_it_is_recorded(desk: Desk) -> None:
+    """The call is recorded, whoever asked for it."""
+    stall = Stall(desk.kept)
+    heard = list[str]()
+
+    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        stall.begin()
+        return ToolResult.error("the card has expired")
+
+    session = desk.session("s")
+    session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call.id))
+    executor = executor_of(session, Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="state"))
+    with stall:
+        calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
+        await stall.reached()
+        calling.cancel()
+        await asyncio.sleep(0)
+        assert (calling.done(), heard) == (False, [])
+        stall.end()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    assert heard == ["c1"]
+    assert desk.recorded("s") == [False]
+
+
+async def test_failed_call_is_recorded_where_no_thread_can_be_started(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the thread of the loop then: what has begun is brought to its end."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "handrail-call":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        raise ToolValidationError("no such card")
+
+    tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external")
+    message = await executor_of(desk.session("s"), tool).execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r")
+    assert not message.success
+    assert (desk.status("s"), desk.recorded("s")) == (["failed"], [False])
 
 
 def test_run_that_ends_with_a_call_under_way_waits_for_its_commit(desk: Desk) -> None:

@@ -199,8 +199,12 @@ class Async:
         return future.result()
 
     async def in_thread(self, body: Callable[[], T]) -> T:
-        """Run it on a thread of its own."""
-        return await outlast(run_in_thread(body))
+        """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
+        try:
+            ended = run_in_thread(body)
+        except RuntimeError:  # too many threads, or the interpreter is about to end
+            return body()
+        return await outlast(ended)
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
         """Run it on a thread of its own, if writing to the store waits."""

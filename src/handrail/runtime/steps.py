@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -275,12 +276,11 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         raise
     finally:
         run.handler_seconds = now() - started
-    if not is_result(returned):
-        drop_unawaited(returned)
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
-    if claim.effect is not None:
-        store = run.environment.effect_ledger.units if claim.records_at_once else None
-        await run.mode.write_to(store, partial(claim.record_now, returned))
+    if claim.records_at_once:
+        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.record_now, returned))
+    elif claim.effect is not None:
+        claim.record_now(returned)
     if not is_result(returned):
         raise _no_result(tool, returned)
     fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
@@ -318,6 +318,7 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
 
 
 def _no_result(tool: Tool[Any, Any], returned: object) -> CallRefusedError:
+    drop_unawaited(returned)
     return CallRefusedError(
         f"{tool.name} returned an invalid result: its handler returned a {type(returned).__name__} instead of a "
         "ToolResult. Its changes were undone; do without it."
@@ -405,18 +406,34 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         if isinstance(run.raises, CallPostponed):
             await _note_postponed(run)
         return
-    session = run.environment.session
     event = run.committed_event
+    if event is not None:
+        reached("after-record")
+        _notify_listeners(run, event)
+        return
     # A call that failed, or is nested, or whose session is in memory, was not recorded by its commit.
-    if event is None:
-        event = run.event(result)
-        nested = run.turn.outer is not None  # then it is written with its parent
-        log = partial(session.log_event, event, run.ref, nested=nested)
-        await run.mode.write_to(None if nested else session.store, log)
+    event = run.event(result)
+    try:
+        await _log_call(run, event)
+        if run.refused_at is not None and run.once_recorded is not None:
+            await _note_found(run, event, run.once_recorded)
+    except (CancelledError, GeneratorExit):  # the task was cancelled, or its loop closed; the call is recorded by then
+        _notify_listeners(run, event)
+        raise
+    _notify_listeners(run, event)
+
+
+async def _log_call(run: Invocation, event: ToolInvoked) -> None:
+    session, nested = run.environment.session, run.turn.outer is not None
+    if session.store is None or nested:  # the record of a nested call is written with its parent
+        session.log_event(event, run.ref, nested=nested)
+    else:
+        await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))
     reached("after-record")
-    if run.refused_at is not None and run.once_recorded is not None:
-        await _note_found(run, event, run.once_recorded)
-    if not session.listens(ToolInvoked):
+
+
+def _notify_listeners(run: Invocation, event: ToolInvoked) -> None:
+    if not run.environment.session.listens(ToolInvoked):
         return
     try:
         _announce(run, event)
