@@ -1,0 +1,166 @@
+"""A claim: what is recorded when its call is undone, and what is left to its lease."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from handrail.errors import EffectUncertain, LeaseLostError, StoreUnavailableError
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolResult
+from handrail.runtime.ledger.claim import EffectClaim
+from handrail.runtime.ledger.effects import Unknown
+from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.testing import FakeClock
+from handrail.transaction import Transaction
+from handrail.turns import draw_ticket
+from tests.runtime.bench import Note, tool
+from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed
+from tests.session.faulty_stores import FaultyStore, faulty
+
+SHARED = IdempotencyConfig(scope="shop", ttl=None)
+
+
+@pytest.fixture
+def failing(clock: FakeClock) -> Generator[FaultyStore]:
+    """A store that fails when it is told to."""
+    with faulty("memory", clock) as store:
+        yield store
+
+
+def paying(*, accept: bool = False) -> Tool[Any, Any]:
+    """An external tool; `accept` is whether a late result settles its effect."""
+    return tool("pay", effect=External(accept_late_result=accept), idempotency=SHARED)
+
+
+def granted(ledger: EffectLedger, pay: Tool[Any, Any] | None = None, *, in_unit: bool = True) -> EffectClaim:
+    """The claim of a call of that tool, which records its effect with its commit if nothing else is said."""
+    ticket = draw_ticket((), exclusive=True)
+    return EffectClaim(ledger, claimed(ledger), pay or paying(), ticket, in_unit=in_unit)
+
+
+def lose(ledger: EffectLedger, clock: FakeClock) -> None:
+    """Have another call find that the lease has expired."""
+    clock.advance(MINUTE)
+    assert isinstance(ledger.claim(REQUEST), Unknown)
+
+
+def end(claim: EffectClaim, outcome: str) -> None:
+    """End the handler with an outcome, and undo the call."""
+    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
+        if outcome == "done":
+            claim.record_now(ToolResult.ok(Note("A"), "charged"))
+        elif outcome == "unknown":
+            claim.outcome_unknown("TimeoutError: no answer")
+
+
+def status(ledger: EffectLedger) -> str:
+    """The status of the effect."""
+    row = ledger.row(KEY)
+    assert row is not None
+    return row.status
+
+
+ENDS = [
+    ("failed", "held", ("failed", False)),
+    ("done", "held", ("done", False)),
+    ("unknown", "held", ("unknown", True)),
+    ("failed", "lost, accepted late", ("failed", False)),
+    ("done", "lost, accepted late", ("done", False)),
+    ("unknown", "lost, accepted late", ("unknown", True)),
+    ("failed", "lost", ("unknown", True)),
+    ("done", "lost", ("unknown", True)),
+    ("unknown", "lost", ("unknown", True)),
+]
+"""How the handler ends, what becomes of its lease, and then the status of the effect, and whether it is unsettled."""
+
+
+@pytest.mark.parametrize("outcome, lease, settled", ENDS)
+def test_a_claim_is_unsettled_unless_its_outcome_is_known_and_recorded(
+    ledger: EffectLedger, clock: FakeClock, outcome: str, lease: str, settled: tuple[str, bool]
+) -> None:
+    """An owner that has lost its lease settles the effect only where its late result is accepted."""
+    claim = granted(ledger, paying(accept=lease == "lost, accepted late"))
+    assert not claim.unsettled
+    if lease != "held":
+        lose(ledger, clock)
+    end(claim, outcome)
+    assert (status(ledger), claim.unsettled) == settled
+
+
+@pytest.mark.parametrize("outcome", ["failed", "done", "unknown"])
+def test_a_claim_whose_store_is_down_is_unsettled(failing: FaultyStore, clock: FakeClock, outcome: str) -> None:
+    """Its outcome could not be recorded; when the lease expires, the effect is unknown."""
+    ledger = EffectLedger(failing, clock=clock)
+    claim = granted(ledger)
+    failing.go_down("replace", "begin")
+    end(claim, outcome)
+    failing.come_back()
+    assert (status(ledger), claim.unsettled) == ("running", True)
+    lose(ledger, clock)
+
+
+def test_a_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, clock: FakeClock) -> None:
+    """Its effect has happened, and its commit failed with the store: nothing more is written when it is undone."""
+    claim = granted(ledger)
+    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
+        claim.record_now(ToolResult.ok(Note("A")))
+        with pytest.raises(EffectUncertain):
+            claim.not_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
+    assert status(ledger) == "running"
+    lose(ledger, clock)
+
+
+def test_a_claim_that_was_not_recorded_in_three_attempts_is_left_to_its_lease(
+    failing: FaultyStore, clock: FakeClock
+) -> None:
+    """The store answers again before the call is undone, and is not asked a fourth time."""
+    ledger = EffectLedger(failing, clock=clock)
+    claim = granted(ledger, in_unit=False)
+    failing.lose("replace", 3)
+    with pytest.raises(EffectUncertain):
+        end(claim, "done")
+    assert status(ledger) == "running"
+    lose(ledger, clock)
+
+
+def test_an_effect_that_is_recorded_and_stays_needs_nothing_when_its_call_is_undone(
+    failing: FaultyStore, clock: FakeClock
+) -> None:
+    """It was recorded when it happened, and a store that fails since changes nothing."""
+    ledger = EffectLedger(failing, clock=clock)
+    claim = granted(ledger, in_unit=False)
+    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
+        claim.record_now(ToolResult.ok(Note("A")))
+        failing.go_down("replace", "begin")
+    assert (status(ledger), claim.unsettled) == ("done", False)
+
+
+@pytest.mark.parametrize("in_unit", [False, True], ids=["recorded", "not recorded"])
+def test_a_note_adds_nothing_to_an_exception_that_has_stated_the_outcome(ledger: EffectLedger, in_unit: bool) -> None:
+    """The model reads once that the effect has happened."""
+    claim = granted(ledger, in_unit=in_unit)
+    claim.record_now(ToolResult.ok(Note("A")))
+    assert claim.unresolved_note()
+    with pytest.raises(EffectUncertain):
+        claim.not_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
+    assert not claim.unresolved_note()
+
+
+@pytest.mark.parametrize("testifies", [False, True])
+def test_an_effect_that_was_done_under_a_lost_claim_is_logged_unless_its_owner_has_testified(
+    ledger: EffectLedger, clock: FakeClock, caplog: pytest.LogCaptureFixture, testifies: bool
+) -> None:
+    """Testimony is a record of it; a tool that is not external gives none, and the log is all that there is."""
+    claim = granted(ledger, paying() if testifies else tool("pay", concurrent=True, idempotency=SHARED))
+    lose(ledger, clock)
+    row = ledger.row(KEY)
+    assert row is not None
+    with caplog.at_level(logging.ERROR):
+        end(claim, "done")
+    logged = [record.exc_info[0] for record in caplog.records if record.exc_info is not None]
+    assert logged == ([] if testifies else [LeaseLostError])
+    assert [each.status for each in ledger.testimony(row)] == (["done"] if testifies else [])
+    assert claim.unsettled
