@@ -15,7 +15,7 @@ from handrail.runtime.ledger.ledger import EffectLedger, new_effect_id
 from handrail.serde import digest
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, claimed, hit, record
+from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, Payment, claimed, hit, record
 from tests.wording import Wording
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -110,6 +110,43 @@ def test_running_and_unknown_effects_are_never_dropped_silently(ledger: EffectLe
     assert ledger.invalidate_by_tool("pay", force=True) == 2
     claimed(ledger)
     assert ledger.clear(force=True) == 1
+
+
+def test_slots_that_were_given_up_are_unresolved_for_their_session_and_tool_alone(
+    ledger: EffectLedger, clock: FakeClock
+) -> None:
+    """The store has noted none of them, because they were claimed after it was asked and have run since."""
+    owners = [(partition, tool) for partition in ("s1", "s2", "s3") for tool in ("buy", "pay", "send")]
+    assert [ledger.unresolved_slots(*owner, None) for owner in owners] == [()] * len(owners)
+    for partition, tool in owners:
+        for key in ("call:", "declared:"):
+            ledger.stop_renewing(claimed(ledger, REQUEST._replace(partition=partition, tool=tool, key=f"{key}{tool}")))
+    clock.advance(REQUEST.lease)
+    for owner in owners:
+        found = [(row.partition, row.tool, row.key) for row in ledger.unresolved_slots(*owner, None)]
+        assert found == [(*owner, f"call:{owner[1]}")]
+
+
+def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: EffectLedger, clock: FakeClock) -> None:
+    """It has failed, was done or was removed: nothing has to be found out about it."""
+    assert ledger.unresolved_slots("", "pay", None) == ()
+    failed, done, gone = (claimed(ledger, REQUEST._replace(key=f"call:{number}")) for number in range(3))
+    for claim in (failed, done, gone):
+        ledger.stop_renewing(claim)
+    assert ledger.fail(failed)
+    assert ledger.complete(done, EffectResult("paid"))
+    assert ledger.invalidate(gone.key, force=True)
+    clock.advance(REQUEST.lease)
+    assert ledger.unresolved_slots("", "pay", None) == ()
+
+
+def test_a_value_recorded_by_hand_is_the_text_that_its_dataclass_records(ledger: EffectLedger) -> None:
+    """Letters stand as they are, so that people who read the store can read them."""
+    for key, value in (("dict", {"order_id": "Zoë 7"}), ("dataclass", Payment("Zoë 7"))):
+        record(ledger, key, result=ToolResult("paid", value))
+        row = ledger.row(key)
+        assert row is not None
+        assert row.value == '{"order_id":"Zoë 7"}'.encode()
 
 
 def test_life_of_a_result_starts_with_its_completion(ledger: EffectLedger, clock: FakeClock) -> None:

@@ -107,3 +107,23 @@ def test_a_result_of_a_newer_version_stays_done_and_is_not_shown(wording: Wordin
     assert message.content == wording
     assert not message.success
     assert list(ledger.rows()) == rows
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_value_that_json_cannot_represent_is_omitted_in_every_version(version: int) -> None:
+    """The effect has happened; a version is recorded only with a value."""
+    ledger = EffectLedger()
+    kind = receipt({"text": float}, version)
+    message = executor(paying(kind, kind(float("nan"))), effect_ledger=ledger).execute(call("pay"))
+    assert message.success
+    [row] = ledger.rows()
+    assert (row.status, row.value) == ("done", None)
+
+
+@pytest.mark.parametrize("kind", [Denied, receipt(FIRST)], ids=["without versions", "of a first version"])
+def test_a_value_without_later_versions_is_recorded_as_it_is(kind: Any) -> None:
+    """No name and no version stand beside it."""
+    ledger = EffectLedger()
+    assert executor(paying(kind, kind("paid")), effect_ledger=ledger).execute(call("pay")).success
+    [row] = ledger.rows()
+    assert row.value == b'{"body":"paid"}'

@@ -232,6 +232,38 @@ def test_a_transaction_may_be_rolled_back_before_its_block_ends() -> None:
     assert notebook.lines == ("a",)
 
 
+def test_what_is_enlisted_is_told_once_that_the_call_was_rolled_back() -> None:
+    """By the first rollback; a second one, and the end of the block, have nothing left to do."""
+    receipt = Receipt()
+    with call() as transaction:
+        transaction.enlist(receipt)
+        transaction.rollback()
+        assert not transaction.must_roll_back
+        transaction.rollback()
+    assert receipt.settled == ["after_rollback"]
+
+
+@pytest.mark.parametrize("enlists", [False, True], ids=["nothing enlisted", "something enlisted"])
+def test_a_transaction_has_nothing_to_roll_back_once_it_is_committed(enlists: bool) -> None:
+    """Leaving its block does nothing then, and it stays ended."""
+    seen: list[tuple[bool, str]] = []
+    with call() as transaction:
+        if enlists:
+            transaction.enlist(Receipt())
+        seen.append((transaction.must_roll_back, transaction.state))
+        transaction.commit()
+        seen.append((transaction.must_roll_back, transaction.state))
+    assert seen == [(True, "open"), (False, "ended")]
+    assert (transaction.must_roll_back, transaction.state) == (False, "ended")
+
+
+def test_a_transaction_is_not_concurrent_unless_its_call_is() -> None:
+    """What listeners write, or a session on its own, runs beside no other call."""
+    ticket = draw_ticket((), exclusive=True)
+    assert not Transaction("edit", ticket=ticket, writes=True).concurrent
+    assert Transaction("look", ticket=ticket, writes=False, concurrent=True).concurrent
+
+
 def test_snapshots_are_let_go_of_when_the_call_has_ended() -> None:
     """A store that keeps what a snapshot needs can see that nobody needs it; who had joined stays known."""
 
