@@ -52,6 +52,27 @@ def test_waiting_is_bounded_on_both_ways() -> None:
         asyncio.run(ASYNC.wait(never, seconds=0.01))
 
 
+@pytest.mark.parametrize("way", [BLOCKING, ASYNC], ids=["inline", "on loop"])
+def test_a_way_is_inline_if_an_unbounded_handler_runs_on_the_calling_thread(way: Blocking | Async) -> None:
+    """Steps of the pipeline that may block ask for it before they choose a thread."""
+    ran_on = asyncio.run(way.run(threading.get_ident, is_async=False, seconds=None))
+    assert way.inline is (ran_on == threading.get_ident())
+
+
+def test_an_unbounded_handler_runs_on_the_calling_thread_unless_that_runs_a_loop() -> None:
+    """A `def` handler may block, and would stop the loop."""
+    ran_on: list[int] = []
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        ran_on.append(threading.get_ident())
+        return ToolResult.ok(params)
+
+    door = executor(tool("work", handler))
+    assert door.execute(call("work", id="1")).success
+    assert asyncio.run(door.execute_async(call("work", id="2"))).success
+    assert [thread == threading.get_ident() for thread in ran_on] == [True, False]
+
+
 def test_a_task_that_overran_and_will_not_end_is_left_behind(
     caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:

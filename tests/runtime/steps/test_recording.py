@@ -116,6 +116,50 @@ async def test_subscribers_of_a_call_that_left_the_queue_hear_of_it_while_others
     assert session[Kept].all() == (Kept("1"),)
 
 
+def noting(session: Session) -> list[str]:
+    """Have a reducer of the session note each call in `Kept`, and a subscriber in the list that is returned."""
+    heard: list[str] = []
+
+    def note(view: SliceView[Kept], event: ToolInvoked) -> Append[Kept]:
+        return Append(Kept(event.call_id))
+
+    session[Kept].register(ToolInvoked, note)
+    session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    return heard
+
+
+def test_reducers_hear_of_a_call_that_was_interrupted_before_it_was_first() -> None:
+    """It has left its turn, and no other call holds the session: it takes the event in on its own."""
+
+    def interrupted(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise KeyboardInterrupt
+
+    door = executor(tool("look", interrupted, effect="read"))
+    session = door.environment.session
+    heard = noting(session)
+    with pytest.raises(KeyboardInterrupt):
+        door.execute(call("look", id="1"))
+    assert (heard, session[Kept].all(), session.turn.queue) == (["1"], (Kept("1"),), [])
+
+
+def test_only_subscribers_hear_of_a_nested_call_that_was_refused_its_turn() -> None:
+    """What reducers made of it would be a change by its caller, which may only read."""
+    doors: list[ToolExecutor] = []
+    inside: list[tuple[list[str], tuple[Kept, ...]]] = []
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert not doors[0].execute(call("echo", id="inner")).success
+        inside.append((list(heard), context.session[Kept].all()))
+        return ToolResult.ok(params)
+
+    door = executor(tool("outer", outer, effect="read"), tool("echo"))
+    doors.append(door)
+    heard = noting(door.environment.session)
+    assert door.execute(call("outer", id="outer")).success
+    assert inside == [(["inner"], ())]
+    assert (heard, door.environment.session[Kept].all()) == (["inner", "outer"], (Kept("outer"),))
+
+
 class Away:
     """An approver that is not there until it is."""
 
