@@ -31,9 +31,10 @@ from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.calls import Record, call
 from tests.store.ledger_stores import running_row
+from tests.store.orders import add, items, with_orders
 from tests.store.postgres_server import fresh_url, server_of_its_own, server_url
 from tests.store.session_rows import NOW, entries, held, session_row
-from tests.store.units import append, at_point
+from tests.store.units import append, at_point, insert, replace
 from tests.wording import Wording
 
 CLOCK = FakeClock()
@@ -192,6 +193,22 @@ def test_durability_is_a_setting_of_the_server(url: str, durability: Durability,
     own = url.replace("options=", "options=-csynchronous_commit%3Doff%20")
     with handrail.store.open(own, durability=durability) as store, call():
         assert store.connection().execute("SHOW synchronous_commit").fetchone() == (setting,)
+
+
+def test_call_that_writes_keeps_no_other_from_writing(url: str) -> None:
+    """What is written beside it is written at once, and stays if the call is undone."""
+    row = running_row(CLOCK)
+    with handrail.store.open(url) as store:
+        with_orders(store)
+        insert(store, row)
+        later = row._replace(lease_until=CLOCK.now() + timedelta(hours=1))
+        with call():
+            add(store.connection(), "tea")
+            assert insert(store, running_row(CLOCK, "nested", effect_id="2" * 32)) is None
+            assert replace(store, row, later)
+        assert items(store) == []
+        assert store.get("s1", row.key) == later
+        assert store.get("s1", "nested") is not None
 
 
 def test_closed_store_says_so(url: str) -> None:
