@@ -7,13 +7,13 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import DispatchError
+from handrail.errors import DispatchError, InvalidArgumentError
 from handrail.events import Dispatcher
 from tests.wording import Wording
 
@@ -265,3 +265,38 @@ def test_subscribers_are_named_by_what_they_are(wording: Wording) -> None:
     with pytest.raises(DispatchError) as raised:
         dispatcher.dispatch(Seen())
     assert str(raised.value) == wording
+
+
+def greet() -> None:
+    """Takes no event."""
+
+
+@pytest.mark.parametrize("subscriber", [greet, "a name", None])
+def test_subscriber_that_could_not_be_called_with_an_event_is_refused(subscriber: Any) -> None:
+    """When it subscribes, and not when the first event comes."""
+    dispatcher = Dispatcher()
+    with pytest.raises(InvalidArgumentError) as raised:
+        dispatcher.subscribe(Seen, subscriber)
+    assert raised.value.given is type(subscriber)
+    assert dispatcher.is_quiet
+
+
+def test_builtin_without_a_signature_may_subscribe() -> None:
+    """Nothing says that it could not be called."""
+    dispatcher = Dispatcher()
+    dispatcher.subscribe(Seen, type)
+    assert dispatcher.listens(Seen)
+
+
+class Unshowable:
+    """A value that cannot show itself."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_value_that_cannot_show_itself_is_refused_by_its_type() -> None:
+    """And causes no other error."""
+    subscriber: Any = Unshowable()
+    with pytest.raises(InvalidArgumentError, match="Unshowable"):
+        Dispatcher().subscribe(Seen, subscriber)

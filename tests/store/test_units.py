@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from handrail import crash_points
@@ -165,3 +167,27 @@ def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point:
     assert list(store.rows()) == []
     assert insert(store, row) is None
     append(store, hold, 0, entries(1, 1), None)
+
+
+@pytest.mark.parametrize("way", ["apply", "submit", "apply_async"])
+def test_each_way_to_write_a_unit_has_the_same_answers(store: Store, clock: FakeClock, way: str) -> None:
+    """Written, refused, and the error of a session that has been lost."""
+
+    def written(*writes: object) -> object:
+        unit = UnitOfWork(writes)
+        if way == "apply_async":
+            return asyncio.run(awaited(unit))
+        return store.apply(unit) if way == "apply" else store.submit(unit).result()
+
+    async def awaited(unit: UnitOfWork) -> object:
+        return await store.apply_async(unit)
+
+    row, hold = running_row(clock), held(store, clock)
+    insertion = EffectInsert(row)
+    assert written(insertion) is None
+    other = EffectInsert(row._replace(effect_id="2" * 32))
+    assert written(other) == RefusedWrite(other, row)
+    lost = hold._replace(token="another")  # noqa: S106 - of a lock
+    with pytest.raises(SessionLostError):
+        written(SessionAppend(lost, 0, tuple(entries(1, 1)), None))
+    assert list(store.entries("s1")) == []

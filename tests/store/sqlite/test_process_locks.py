@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.store import SqliteStore
 from handrail.store.processes import own_name
+from handrail.store.sqlite import process_locks
 from handrail.store.sqlite.process_locks import ProcessLocks
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
@@ -269,3 +272,34 @@ def test_store_keeps_the_lock_of_its_process_while_a_claim_is_running(tmp_path: 
         if ends:
             assert replace(store, row, row._replace(status="done", lease_until=None, completed_at=clock.now()))
     assert files(tmp_path / "desk.db-holds") == (0 if ends else 1)
+
+
+@pytest.fixture
+def tested(folder: Path) -> Generator[int]:
+    """The descriptor of a file of this process that another one tests at this moment: it has a shared lock."""
+    locks = made(folder)
+    locks.own(list)
+    [path] = folder.iterdir()
+    locks.close(claims=False)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(file, fcntl.LOCK_SH)
+    yield file
+    os.close(file)
+
+
+def test_process_waits_while_another_one_tests_its_lock(folder: Path, tested: int) -> None:
+    """A test takes a moment."""
+    threading.Timer(0.01, fcntl.flock, (tested, fcntl.LOCK_UN)).start()
+    locks = made(folder)
+    assert locks.own(list) == str(own_name(os.getpid()))
+    locks.close(claims=False)
+
+
+def test_lock_that_stays_taken_is_told(
+    folder: Path, tested: int, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """No effect is claimed then."""
+    monkeypatch.setattr(process_locks, "_MOST_SECONDS", 0.0)
+    with pytest.raises(StoreError) as raised:
+        made(folder).own(list)
+    assert str(raised.value) == wording

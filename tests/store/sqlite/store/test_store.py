@@ -18,6 +18,7 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.store import SqliteStore
+from handrail.store.protocol import EffectInsert
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.calls import call
 from tests.store.ledger_stores import running_row
@@ -211,3 +212,19 @@ def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path, wording: Wordin
         append(other, taken, 0, entries(1, 1), None)
         other.release(taken)
     assert list((tmp_path / "desk.db-holds").iterdir()) == []
+
+
+def test_thread_that_writes_a_unit_cannot_begin_another_one(tmp_path: Path, wording: Wording) -> None:
+    """It would wait for itself; the unit that it writes is not harmed."""
+    with SqliteStore(tmp_path / "desk.db") as store:
+        refused: list[str] = []
+
+        def nested() -> None:
+            with pytest.raises(StoreUnavailableError) as raised:
+                record_commit(store, "nested")
+            refused.append(str(raised.value))
+
+        with at_point("unit-begun", nested):
+            store.apply(UnitOfWork((RecordCommit("outer"), EffectInsert(running_row(CLOCK)))))
+        assert refused == [wording]
+        assert (store.is_committed("outer"), store.is_committed("nested")) == (True, False)
