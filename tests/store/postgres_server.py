@@ -92,3 +92,23 @@ def fresh_url() -> Generator[str]:
     finally:
         with psycopg.connect(server_url(), autocommit=True) as connection:
             connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+
+_DOOMED = f"doomed_{os.getpid()}"
+
+
+def doomed(url: str) -> str:
+    """The URL, under a name by which `end_connections` finds its connections: the server is that of all workers."""
+    return f"{url}&application_name={_DOOMED}"
+
+
+def end_connections(url: str) -> int:
+    """End every connection to a `doomed` URL, as a restart of the server does; returns how many there were."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return len(
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND application_name = %s",
+                (_DOOMED,),
+            ).fetchall()
+        )

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from handrail import crash_points, store
@@ -21,7 +20,7 @@ from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.ledger_stores import running_row
-from tests.store.postgres_server import fresh_url
+from tests.store.postgres_server import doomed, end_connections, fresh_url
 from tests.store.session_rows import entries, held
 from tests.store.units import committer_of, insert
 
@@ -139,26 +138,20 @@ def test_group_that_was_written_is_known_again(database: Store, clock: FakeClock
 def test_connection_that_is_lost_in_a_group_loses_and_repeats_nothing(clock: FakeClock) -> None:
     """The server ends the connection after the commit, or before it: each unit is looked up, and then written."""
     for point in ("unit-group-written", "unit-after-commit"):
-        with fresh_url() as url, store.open(url, clock=clock) as kept:
-            made, ended = sessions(kept, clock, 3), list[object]()
+        with fresh_url() as url, store.open(doomed(url), clock=clock) as kept:
+            made, ended = sessions(kept, clock, 3), list[int]()
 
-            def end_connections(reached: str, url: str = url, point: str = point, ended: list[object] = ended) -> None:
+            def end(reached: str, url: str = url, point: str = point, ended: list[int] = ended) -> None:
                 if reached == point:
                     crash_points.arm(None)
-                    with psycopg.connect(url, autocommit=True) as server:
-                        ended.extend(
-                            server.execute(
-                                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
-                                "AND query LIKE '%handrail_effects%'"
-                            ).fetchall()
-                        )
+                    ended.append(end_connections(url))
 
-            crash_points.arm(end_connections)
+            crash_points.arm(end)
             try:
                 assert group(kept, *(commit_of(*each) for each in made)) == [None] * 3
             finally:
                 crash_points.arm(None)
-            assert ended
+            assert ended > [0]
             assert [len(list(kept.entries(lock.session_id))) for lock, _ in made] == [2] * 3
 
 

@@ -32,7 +32,7 @@ from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.calls import Record, call
 from tests.store.ledger_stores import running_row
 from tests.store.orders import add, items, with_orders
-from tests.store.postgres_server import fresh_url, server_of_its_own, server_url
+from tests.store.postgres_server import doomed, end_connections, fresh_url, server_of_its_own, server_url
 from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.units import append, at_point, insert, replace
 from tests.wording import Wording
@@ -45,25 +45,6 @@ def url() -> Iterator[str]:
     """An empty schema."""
     with fresh_url() as made:
         yield made
-
-
-_DOOMED = f"doomed_{os.getpid()}"
-"""The server is that of all workers."""
-
-
-def end_connections(url: str) -> None:
-    """End every connection to the store, as a restart of the server does."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
-            "WHERE pid <> pg_backend_pid() AND application_name = %s",
-            (_DOOMED,),
-        )
-
-
-def doomed(url: str) -> str:
-    """The URL, under a name by which `end_connections` finds its connections."""
-    return f"{url}&application_name={_DOOMED}"
 
 
 def test_time_is_the_servers(url: str) -> None:
@@ -112,6 +93,20 @@ def test_connections_that_were_ended_are_replaced(url: str) -> None:
         append(store, hold, 0, entries(1, 1), None)
         store.release(hold)
         append(other, other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
+
+
+def test_all_connections_of_a_pool_are_replaced_by_who_needs_one(url: str) -> None:
+    """Nobody waits once for each connection that a restart has closed, nor until the store counts as unavailable."""
+    driver = PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))
+    try:
+        for link in [driver.acquire() for _ in range(12)]:
+            driver.release(link)
+        end_connections(url)
+        link = driver.acquire()
+        assert link.query("SELECT 1") == [(1,)]
+        driver.release(link)
+    finally:
+        driver.close()
 
 
 def test_session_that_was_taken_over_is_not_taken_back(url: str, wording: Wording) -> None:
@@ -339,15 +334,17 @@ def test_database_that_does_not_exist_is_named() -> None:
 def test_server_that_is_down_is_unavailable_until_it_is_back() -> None:
     """Nothing that was written is lost, and holds outlive the restart."""
     with server_of_its_own() as (url, server):
-        with handrail.store.open(url, busy=timedelta(seconds=2)) as store:
+        with handrail.store.open(url, busy=timedelta(seconds=1)) as store:
             hold = held(store, CLOCK)
             append(store, hold, 0, entries(1, 2), None)
             server.stop()
             with pytest.raises(StoreUnavailableError):
                 store.check_lock(hold, 2)
-            with pytest.raises(StoreUnavailableError):
-                append(store, hold, 2, entries(3, 3), None)
+            for _ in range(3):  # a later attempt to connect is not made the later for it
+                with pytest.raises(StoreUnavailableError):
+                    append(store, hold, 2, entries(3, 3), None)
             server.ensure_postgres_running()
+            assert list(store.entries("s1")) == entries(1, 2)
         with handrail.store.open(url) as store:
             assert list(store.entries("s1")) == entries(1, 2)
 

@@ -13,7 +13,7 @@ from typing import LiteralString
 
 import psycopg
 
-from handrail.store.postgres.server import PsycopgConnection, Server, check_alive
+from handrail.store.postgres.server import PsycopgConnection, Server, is_alive
 
 # The tables are part of the key, because two stores may live in two schemas of one database.
 _KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
@@ -69,9 +69,7 @@ class AdvisoryLocks:
             StoreError: the server does not answer, or this process was forked off.
         """
         self._server.refuse_forked(self._process)
-        try:
-            check_alive(self._connection)
-        except psycopg.Error:
+        if not is_alive(self._connection):
             self._connection.close()
             self._connection = self._server.connect()
             for session_id in tuple(self._locked):

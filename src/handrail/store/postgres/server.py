@@ -146,16 +146,16 @@ class Server:
         return StoreError(f"{self.url} refuses: {text}", store=self.url)
 
 
-def check_alive(connection: PsycopgConnection) -> None:
-    """Make sure that an idle connection has not been closed, without asking the server unless it has said something.
-
-    Raises:
-        psycopg.OperationalError: it has been closed.
-    """
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
-        connection.execute("SELECT 1")
+def is_alive(connection: PsycopgConnection) -> bool:
+    """Whether an idle connection can still be used; the server is not asked unless it has said something."""
+    try:
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        if poll.poll(0):
+            connection.execute("SELECT 1")
+    except psycopg.Error:
+        return False
+    return True
 
 
 class ServerClock:

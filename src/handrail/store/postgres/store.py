@@ -27,7 +27,7 @@ from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.one_statement import one_statement, writes_shared_key
-from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, check_alive
+from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, is_alive
 from handrail.store.processes import KernelProcesses
 from handrail.store.protocol import points_of
 from handrail.store.sql.driver import (
@@ -121,8 +121,9 @@ class PostgresDriver:
             max_size=_MOST_CONNECTIONS,
             open=True,
             configure=server.set_up,
-            check=check_alive,
             timeout=server.busy.total_seconds(),
+            # After an outage the next caller connects at once: attempts that began in it are not waited for.
+            reconnect_timeout=server.busy.total_seconds(),
             name=f"handrail-{os.getpid()}",
             num_workers=1,
         )
@@ -182,10 +183,18 @@ class PostgresDriver:
         return one_statement(writes)
 
     def acquire(self) -> PostgresConnection:
-        """A connection for one unit of work."""
+        """A connection for one unit of work; those that were closed while idle are replaced."""
         self._server.refuse_forked(self._process)
         try:
-            return PostgresConnection(self._server, self._pool.getconn())
+            # The pool can check them itself, but waits after each one that is closed, and a restart closes them all.
+            for _ in range(_MOST_CONNECTIONS):
+                connection = self._pool.getconn()
+                if is_alive(connection):
+                    break
+                self._pool.putconn(connection)
+            else:
+                connection = self._pool.getconn()
+            return PostgresConnection(self._server, connection)
         except PoolClosed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url) from None
         except psycopg.Error as error:
