@@ -114,7 +114,7 @@ class SqliteDriver:
         self._reading = threading.Lock()
         self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
         self._identity = file.identity()
-        self._taken = False
+        self._writer = 0  # the thread that writes a unit
         self._closed = False
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
@@ -122,7 +122,7 @@ class SqliteDriver:
         self._check()
         if self._lock.acquire(blocking=False):
             try:
-                if not self._taken:
+                if not self._writer:
                     return self._link.query(sql, parameters)
             finally:
                 self._lock.release()
@@ -177,7 +177,7 @@ class SqliteDriver:
     def acquire(self) -> DriverConnection:
         """The connection, for one unit of work; other threads wait until it is released."""
         self._enter()
-        self._taken = True
+        self._writer = threading.get_ident()
         return self._link
 
     def release(self, link: DriverConnection) -> None:
@@ -185,7 +185,7 @@ class SqliteDriver:
         try:
             link.rollback()
         finally:
-            self._taken = False
+            self._writer = 0
             self._leave()
 
     def acquire_for_call(self) -> DriverConnection:
@@ -237,12 +237,9 @@ class SqliteDriver:
     def _enter(self) -> None:
         """Wait until no other unit or call of this process writes, and take the connection that writes."""
         self._check()
-        if self._lock.acquire(blocking=False):  # it is free, or this thread's
-            taken = self._taken
-            self._lock.release()
-            if taken:
-                msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
-                raise StoreUnavailableError(msg, store=self.url)
+        if self._writer == threading.get_ident():
+            msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
+            raise StoreUnavailableError(msg, store=self.url)
         if not self.call_places.acquire(self._busy):
             msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
             raise StoreUnavailableError(msg, store=self.url)
