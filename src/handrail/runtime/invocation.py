@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from handrail.crash_points import reached
@@ -165,25 +165,22 @@ class Invocation:
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
 
-    def check_deadline(self) -> None:
-        """Step 6: check the deadline; no handler starts past it.
+    def check_ready(self, tool: Tool[Any, Any]) -> None:
+        """Step 6: check the deadline, past which no handler starts, and that a stored session is open.
+
+        The claim, or else the commit, compares whether the session is still held. A claim in another store than that of
+        the session cannot, so the store of the session is asked now.
 
         Raises:
-            DeadlineExceededError: it has passed.
+            DeadlineExceededError: the deadline has passed.
+            CallRefusedError: the store of the session is unavailable, or the session has passed to another process.
+            DeveloperMistake: the program has closed the session or its store.
         """
         deadline = self.environment.deadline
         if deadline is not None and deadline.expired:
             raise DeadlineExceededError(f"the deadline ({deadline.expires_at.isoformat()}) has passed; it was not run")
-
-    def check_store(self, tool: Tool[Any, Any]) -> None:
-        """Step 6: check that the session is open. The claim, or else the commit, compares whether it is still held.
-
-        A claim in another store than that of the session cannot, so the store of the session is asked now.
-
-        Raises:
-            CallRefusedError: the store of the session is unavailable, or the session has passed to another process.
-            DeveloperMistake: the program has closed the session or its store.
-        """
+        if not self.is_stored:
+            return
         try:
             session = self.environment.session
             store: object = self.environment.effect_ledger.units if tool.claims else session.store
@@ -200,7 +197,7 @@ class Invocation:
             f"{self.call.name} was not run, because it could not be recorded: {describe_error(error)}"
         )
 
-    def begin(self, tool: Tool[Any, Any], claim: Claim) -> CallTransaction:
+    def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
         """Step 8: the transaction of this call, to be entered; a savepoint for a nested call.
 
         The claim is settled with it.
@@ -209,7 +206,7 @@ class Invocation:
         # outcome.
         self.claim = claim
         turn = self.turn
-        transaction = CallTransaction(
+        return Transaction(
             tool.name,
             ticket=turn.ticket,
             writes=tool.writes,
@@ -219,8 +216,6 @@ class Invocation:
             enlisted=claim.enlisted,
             call=self.ref,
         )
-        transaction.mode = self.mode
-        return transaction
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
         """The context for policies and the handler; it refers to the claim only once that is held."""
@@ -264,6 +259,16 @@ class Invocation:
             if not transaction.committed:
                 self.committed_event = None
         reached("after-commit")
+
+    async def roll_back(self, transaction: Transaction) -> None:
+        """Roll back a call that was not committed, without holding an event loop.
+
+        Raises:
+            RollbackError: something could not be restored; everything was tried.
+        """
+        # A coroutine that is being closed with its loop cannot await anything.
+        waits = not self.mode.inline and transaction.rollback_waits and not isinstance(sys.exception(), GeneratorExit)
+        await transaction.rollback_in(self.mode.in_thread if waits else None)
 
     def _undone(self, error: Exception) -> CallRefusedError:
         return CallRefusedError(
@@ -342,33 +347,6 @@ class Invocation:
         if self.raises is not None:
             raise self.raises
         return ToolMessage(self.call.id, result.render(), result.success, result, self.replayed)
-
-
-class CallTransaction(Transaction):
-    """The transaction of a call; at the end of its `async with` block it is rolled back without holding an event loop.
-
-    Attributes:
-        mode: how to wait.
-    """
-
-    __slots__ = ("mode",)
-
-    mode: ExecutionMode
-
-    async def __aenter__(self) -> Self:
-        """As `__enter__`."""
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """As `__exit__`."""
-        try:
-            # A coroutine that is being closed with its loop cannot await anything.
-            if not self.mode.inline and self.rollback_waits and not isinstance(error, GeneratorExit):
-                await self.rollback_in(self.mode.in_thread)
-        finally:
-            self.__exit__(kind, error, traceback)
 
 
 def _is_final(error: BaseException, step: Step) -> bool:

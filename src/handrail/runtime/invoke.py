@@ -74,7 +74,6 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
             if run.has_identity and (answer := run.recorded()) is not None:
                 return answer  # the call has a final record
             tool = run.tool or unknown_tool(run)
-
             run.step = PARSE
             parse_arguments(run, tool)
 
@@ -90,26 +89,27 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                 await request_approval(run, tool, questions)
 
             run.step = DEADLINE
-            run.check_deadline()
-            if run.is_stored:
-                run.check_store(tool)
+            run.check_ready(tool)
 
             run.step = CLAIM
             claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM
-
             run.step = BEGIN
-            async with run.begin(tool, claim) as transaction:
-                run.step = HANDLER
-                result = await run_handler(run, tool, claim)
-                if run.turn.shared and (answer := await run.take_first_turn()) is not None:
-                    return answer  # the same call has run concurrently
-                if result.success:
-                    run.step = APPLY
-                    await apply_result(run, result, claim, transaction)
-                    run.step = COMMIT
-                    await run.commit(result, claim, transaction)  # without this line, the block rolls back
-                else:
-                    result = run.note_failed_result(result)
+            with run.begin(tool, claim) as transaction:
+                try:
+                    run.step = HANDLER
+                    result = await run_handler(run, tool, claim)
+                    if run.turn.shared and (answer := await run.take_first_turn()) is not None:
+                        return answer  # the same call has run concurrently
+                    if result.success:
+                        run.step = APPLY
+                        await apply_result(run, result, claim, transaction)
+                        run.step = COMMIT
+                        await run.commit(result, claim, transaction)  # without this line, the call is rolled back
+                    else:
+                        result = run.note_failed_result(result)
+                finally:
+                    if transaction.must_roll_back:
+                        await run.roll_back(transaction)
         except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
             result, answer = await run.fail(error)
             if answer is not None:

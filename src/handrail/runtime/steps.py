@@ -406,35 +406,28 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         if isinstance(run.raises, CallPostponed):
             await _note_postponed(run)
         return
-    event = run.committed_event
-    if event is not None:
-        reached("after-record")
-        _notify_listeners(run, event)
-        return
-    # A call that failed, or is nested, or whose session is in memory, was not recorded by its commit.
-    event = run.event(result)
+    session, event = run.environment.session, run.committed_event
     try:
-        await _log_call(run, event)
+        # A call that failed, or is nested, or whose session is in memory, was not recorded by its commit.
+        if event is None:
+            event = run.event(result)
+            nested = run.turn.outer is not None
+            if nested or session.store is None:  # the record of a nested call is written with its parent
+                session.log_event(event, run.ref, nested=nested)
+            else:
+                await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))
+        reached("after-record")
         if run.refused_at is not None and run.once_recorded is not None:
             await _note_found(run, event, run.once_recorded)
     except (CancelledError, GeneratorExit):  # the task was cancelled, or its loop closed; the call is recorded by then
-        _notify_listeners(run, event)
+        if event is not None and session.listens(ToolInvoked):
+            _notify_listeners(run, event)
         raise
-    _notify_listeners(run, event)
-
-
-async def _log_call(run: Invocation, event: ToolInvoked) -> None:
-    session, nested = run.environment.session, run.turn.outer is not None
-    if session.store is None or nested:  # the record of a nested call is written with its parent
-        session.log_event(event, run.ref, nested=nested)
-    else:
-        await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))
-    reached("after-record")
+    if session.listens(ToolInvoked):
+        _notify_listeners(run, event)
 
 
 def _notify_listeners(run: Invocation, event: ToolInvoked) -> None:
-    if not run.environment.session.listens(ToolInvoked):
-        return
     try:
         _announce(run, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
