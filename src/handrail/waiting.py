@@ -170,20 +170,34 @@ def run_detached(coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
     Returns:
         It is completed with what the coroutine returns or raises.
     """
-    ended: Completion[T] = Completion()
+    detached = _Detached(coroutine)
+    detached.step()
+    return detached.ended
 
-    def step(_: Completable[Any] | None = None) -> None:
+
+class _Detached(Generic[T]):
+    """A coroutine that is run by what it waits for. Not a closure that names itself: only a collection would free it.
+
+    Attributes:
+        ended: completed with the outcome of the coroutine.
+    """
+
+    __slots__ = ("_coroutine", "ended")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self.ended: Completion[T] = Completion()
+
+    def step(self, _: Completable[Any] | None = None) -> None:
+        """Run it until it waits or ends."""
         try:
-            waited: Completable[Any] = coroutine.send(None)
+            waited: Completable[Any] = self._coroutine.send(None)
         except StopIteration as end:
-            ended.set_result(end.value)
+            self.ended.set_result(end.value)
         except BaseException as error:  # noqa: BLE001 - raised where the future is read
-            ended.set_exception(error)
+            self.ended.set_exception(error)
         else:
-            waited.add_done_callback(step)
-
-    step()
-    return ended
+            waited.add_done_callback(self.step)
 
 
 def run_in_thread(body: Callable[[], T]) -> Future[T]:

@@ -1,7 +1,7 @@
 """Makes thousands of calls in a process of its own and counts what is alive: `python -m tests.scenarios.growth WHAT`.
 
 In the process of the tests, what earlier tests have left alive would be counted too, and may go at any moment. It
-prints one JSON object, a `Growth`.
+prints one JSON object: a `Growth`, or of `durable` what only the garbage collection frees, by type.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import IdempotencyConfig, ToolInvoked, Transaction
+from handrail.runtime import IdempotencyConfig, Session, ToolInvoked, Transaction
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim
 from handrail.runtime.ledger.effects import Claimed
@@ -108,6 +110,33 @@ def replies_on_event_loops() -> Growth:
 WORK = {"calls": ten_thousand_calls, "replies": replies_on_event_loops}
 
 
+def cycles_of_durable_calls() -> dict[str, int]:
+    """Stored calls through both entries: the types of Handrail whose objects refer to themselves after them."""
+    noted = tool("note", effect="state")
+    paid = tool("pay", effect="external")
+    with (
+        TemporaryDirectory() as folder,
+        store.open(f"sqlite:///{folder}/desk.db") as kept,
+        Session.open(kept, "desk") as session,
+    ):
+        door = executor(noted, paid, session=session)
+
+        async def work(start: int) -> None:
+            for number in range(start, start + 10):
+                for name in ("note", "pay"):
+                    await asyncio.to_thread(door.execute, call(name, "inline", id=f"{name} inline {number}"))
+                    await door.execute_async(call(name, "on a loop", id=f"{name} on a loop {number}"))
+
+        asyncio.run(work(0))
+        gc.collect()
+        gc.disable()
+        asyncio.run(work(10))
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+    types = [type(one) for one in gc.garbage]
+    return dict(Counter(kind.__name__ for kind in types if kind.__module__.startswith("handrail")))
+
+
 def _alive() -> dict[str, int]:
     gc.collect()
     return dict(Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, PASSING)))
@@ -128,4 +157,5 @@ def _counted(door: ToolExecutor, begin: Callable[[], None], go_on: Callable[[], 
 
 if __name__ == "__main__":
     logging.disable()  # half of the calls fail, as they are meant to
-    sys.stdout.write(json.dumps(asdict(WORK[sys.argv[1]]())))
+    counted = cycles_of_durable_calls() if sys.argv[1] == "durable" else asdict(WORK[sys.argv[1]]())
+    sys.stdout.write(json.dumps(counted))

@@ -82,7 +82,6 @@ class Claim:
         stored: the result to use instead of running the handler.
         effect: the effect, if there is one.
         fence: the fence of the claim, if there is one.
-        enlisted: what is settled together with the call's transaction.
         unsettled: whether the effect is unknown, or its outcome could not be recorded: the claim has passed to another
             owner, or the store has failed.
         left_behind: whether the handler timed out: it may still learn what happened, and testifies then.
@@ -92,10 +91,14 @@ class Claim:
     stored: ToolResult[Any] | None = None
     effect: EffectRef | None = None
     fence: int | None = None
-    enlisted: tuple[CommitParticipant, ...] = ()
     unsettled = False
     left_behind = False
     records_at_once = False
+
+    @property
+    def enlisted(self) -> tuple[CommitParticipant, ...]:
+        """What is settled together with the call's transaction."""
+        return ()
 
     def renew(self) -> None:
         """Renew the lease of the claim.
@@ -191,8 +194,12 @@ class EffectClaim(Claim):
         self._result: ToolResult[Any] | None = None
         self.effect = self._effect = EffectRef(claimed.key, claimed.effect_id)
         self.fence = claimed.fence
-        self.enlisted = (self,)
         self._ticket = _HOLDERS[claimed.row.effect_id] = ticket
+
+    @property
+    def enlisted(self) -> tuple[CommitParticipant, ...]:
+        """The claim itself. It is not an attribute: only a collection would free a claim that refers to itself."""
+        return (self,)
 
     def stands_for(self, row: EffectRow) -> bool:
         """Whether this is the claim under which the effect of a row runs."""
