@@ -6,7 +6,7 @@ The pipeline is written once, as a coroutine. Everything that it may wait for go
 |---|---|---|
 | a turn, another call's effect | blocks this thread | suspends this task |
 | a `def` handler | runs on this thread; bounded in time, on a thread of its own | runs on a thread of its own |
-| an `async def` handler | runs on an event loop of its own | is awaited; bounded in time, as a task of its own |
+| an `async def` handler | runs on the loop of this thread's handlers | is awaited; bounded in time, as a task |
 | an awaitable returned by a `def` handler | as an `async def` handler, in the time that is left | the same |
 | a claim, a commit | written on this thread | written in a thread of the store, which the task outlasts |
 | the record of a failed call, its effect | written on this thread | written in a thread of its own, as above |
@@ -33,6 +33,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
+from handrail.runtime.handler_loop import run_on_handler_loop
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply
 from handrail.transaction.unit_of_work import Refusal
@@ -144,7 +145,7 @@ class Blocking:
                     "event loop, use `await execute_async(call)`"
                 )
             if seconds is None:
-                return asyncio.run(ASYNC.run(body, is_async=True, seconds=None))
+                return run_on_handler_loop(ASYNC.run(body, is_async=True, seconds=None))
             # On a thread, because a loop waits for its threads and tasks, even for those that overran.
             bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
             future = run_in_thread(lambda: asyncio.run(bounded()))

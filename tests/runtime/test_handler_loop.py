@@ -1,0 +1,142 @@
+"""The event loop of `async def` handlers through the synchronous entry."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime.handler_loop import run_on_handler_loop
+from tests.runtime.bench import Note, call, executor, tool
+
+_NAME: ContextVar[str] = ContextVar("name", default="")
+
+
+async def running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def test_calls_of_one_thread_share_a_loop() -> None:
+    """A client that one call has bound to the loop can be used by the next one."""
+    locks: list[asyncio.Lock] = []
+
+    async def wait_twice(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        lock = locks[0] if locks else asyncio.Lock()
+        locks.append(lock)
+        async with lock:
+            # A lock is bound to the loop of whoever waits for it first.
+            waiter = asyncio.ensure_future(lock.acquire())
+            await asyncio.sleep(0)
+        await waiter
+        lock.release()
+        return ToolResult.ok(params)
+
+    door = executor(tool("wait", wait_twice))
+    for number in range(2):
+        assert door.execute(call("wait", "x", id=str(number))).success
+    assert locks[0] is locks[1]
+
+
+def test_each_thread_has_a_loop_that_is_closed_with_it() -> None:
+    """No loop is used by two threads, and none outlives its thread."""
+    own = run_on_handler_loop(running_loop())
+    others: list[asyncio.AbstractEventLoop] = []
+
+    def work() -> None:
+        others.extend(run_on_handler_loop(running_loop()) for _ in range(2))
+        assert not others[0].is_closed()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert others[0] is others[1]
+    assert others[0] is not own
+    assert others[0].is_closed()
+    assert not own.is_closed()
+
+
+def test_tasks_that_a_handler_leaves_are_cancelled_at_its_end() -> None:
+    """They do not run on during a later call; what they raise then is reported to the loop."""
+    left: list[asyncio.Task[None]] = []
+    reported: list[object] = []
+
+    async def fail_when_cancelled() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            raise ValueError("cleaning up")
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: reported.append(said["exception"]))
+        left.append(asyncio.ensure_future(asyncio.sleep(3600)))
+        left.append(asyncio.ensure_future(fail_when_cancelled()))
+        await asyncio.sleep(0)
+
+    run_on_handler_loop(leave())
+    run_on_handler_loop(running_loop()).set_exception_handler(None)
+    assert left[0].cancelled()
+    assert [type(error) for error in reported] == [ValueError]
+
+
+def test_an_interrupt_closes_the_loop() -> None:
+    """Its state is unknown then; the next call has another one."""
+
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    before = run_on_handler_loop(running_loop())
+    with pytest.raises(KeyboardInterrupt):
+        run_on_handler_loop(interrupt())
+    assert before.is_closed()
+    assert run_on_handler_loop(running_loop()) is not before
+
+
+def test_an_error_leaves_the_loop_open() -> None:
+    """A handler that raises is no reason to give up what is bound to the loop."""
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    before = run_on_handler_loop(running_loop())
+    with pytest.raises(ValueError, match="no"):
+        run_on_handler_loop(fail())
+    assert run_on_handler_loop(running_loop()) is before
+
+
+def test_a_handler_sees_the_context_of_its_own_call() -> None:
+    """Not that of the first call of the thread; and what it sets is gone with it."""
+
+    async def swap(name: str) -> str:
+        seen = _NAME.get()
+        _NAME.set(name)
+        return seen
+
+    token = _NAME.set("first")
+    try:
+        assert run_on_handler_loop(swap("lost")) == "first"
+        _NAME.set("second")
+        assert run_on_handler_loop(swap("lost")) == "second"
+        assert _NAME.get() == "second"
+    finally:
+        _NAME.reset(token)
+
+
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    """What it does on its loop is not noticed by the loop of its parent, which goes on."""
+    own = run_on_handler_loop(running_loop())
+    ended = os.fork()
+    if ended == 0:
+        code = 1
+        try:
+            loop = run_on_handler_loop(running_loop())
+            run_on_handler_loop(asyncio.sleep(0.001))
+            code = 0 if loop is not own else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(ended, 0)[1]) == 0
+    run_on_handler_loop(asyncio.sleep(0.001))
+    assert run_on_handler_loop(running_loop()) is own
