@@ -17,6 +17,7 @@ _NAME: ContextVar[str] = ContextVar("name", default="")
 
 
 async def running_loop() -> asyncio.AbstractEventLoop:
+    """The loop that runs this."""
     return asyncio.get_running_loop()
 
 

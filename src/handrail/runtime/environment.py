@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
@@ -16,14 +17,26 @@ from handrail.store.protocol import LedgerStore
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
 
+_OF_STORES: WeakValueDictionary[tuple[int, int], EffectLedger] = WeakValueDictionary()
+"""The ledgers that sessions of a store share, by the identity of the store and of the clock."""
+
 
 def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
-    """A ledger in the store of the session, so that an effect is recorded in one unit with the call.
+    """The ledger in the store of the session, so that an effect is recorded in one unit with the call.
 
-    For a session in memory, a new ledger in memory.
+    All sessions of a store share it, with the thread that renews its claims. For a session in memory, a new ledger in
+    memory.
     """
-    store = session.store
-    return EffectLedger(store if isinstance(store, LedgerStore) else None, clock=clock)
+    store: object = session.store
+    if not isinstance(store, LedgerStore):
+        return EffectLedger(clock=clock)
+    # A ledger refers to both, so their ids name no other objects while it is used.
+    key = (id(store), id(clock))
+    # Two threads may create one each: two ledgers of a store work beside each other.
+    ledger = _OF_STORES.get(key)
+    if ledger is None:
+        ledger = _OF_STORES[key] = EffectLedger(store, clock=clock)
+    return ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

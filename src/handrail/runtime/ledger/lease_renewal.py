@@ -24,17 +24,23 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from handrail.clock import Clock
 from handrail.runtime.ledger.effects import Claimed
 from handrail.runtime.ledger.states import lease_expired, lease_renewed
-from handrail.store.protocol import EffectRow, LedgerStore, change_effect
+from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect
+from handrail.transaction import UnitOfWork
 
 _SHORTEST_BEAT = 0.001  # seconds; a tiny lease must not keep a processor busy
 
 T = TypeVar("T", bound=Hashable)
+Returned = TypeVar("Returned")
+
+Due: TypeAlias = float | None
+"""In how many seconds a task is due again; `None` when it is finished."""
 
 _RETRY_SECONDS = 1.0
 
@@ -139,12 +145,15 @@ class LeaseRenewer:
         """Stop the timer. May be called from a finalizer."""
         self._pulse.stop()
 
-    def _perform(self, task: Claimed | _Watch) -> float | None:
+    def _perform(self, task: Claimed | _Watch) -> Due | Callable[[], Due]:
         if isinstance(task, _Watch):
             return self._look(task)
         if task.beat_until is not None and task.beat_until <= self._clock.now():
             return None
-        return _beat_seconds(task) if self.renew(task) else None
+        renewed = lease_renewed(task.row, self._store.now() + task.lease)
+        # Submitted, because the store writes renewals that wait together in one transaction.
+        answer = self._store.submit(UnitOfWork((EffectChange(task.row, renewed),)))
+        return lambda: _beat_seconds(task) if answer.result() is None else None
 
     def _look(self, watch: _Watch) -> float | None:
         """Check a watched row; returns in how many seconds to check again, `None` if the watch has ended."""
@@ -170,15 +179,16 @@ class RecurringTimer(Generic[T]):
     """Performs recurring tasks when they are due, until they are unscheduled or finished.
 
     Args:
-        perform: performs one task and returns in how many seconds it is due again; `None` when it is finished. If it
-            raises, that is logged, and the task is tried again in a second.
+        perform: performs one task and returns in how many seconds it is due again; `None` when it is finished. It may
+            start the task and return what ends it, which is called once all tasks that are due have been started. If
+            one of the two raises, that is logged, and the task is tried again in a second.
         clock: what "due" is measured by.
         name: of the thread.
     """
 
     __slots__ = ("_bell", "_clock", "_due", "_name", "_perform", "_unstarted", "_wakes_at")
 
-    def __init__(self, perform: Callable[[T], float | None], *, clock: Clock, name: str) -> None:
+    def __init__(self, perform: Callable[[T], Due | Callable[[], Due]], *, clock: Clock, name: str) -> None:
         self._perform = perform
         self._clock = clock
         self._name = name
@@ -204,28 +214,27 @@ class RecurringTimer(Generic[T]):
     def tick(self) -> int:
         """Perform all tasks that are due by the clock, in this thread; returns how many."""
         now = self._clock.monotonic()
-        performed = 0
         # A copy, because other threads schedule tasks meanwhile, and a dictionary must not change while it is iterated.
-        for task, entry in list(self._due.items()):
-            if entry[0] <= now:
-                performed += 1
-                again = self._attempt(task)
-                if again is not None:
-                    # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be
-                    # scheduled again.
-                    entry[0] = now + again
-                # A task that was scheduled again meanwhile has a new entry, which stays.
-                elif self._due.get(task) is entry:
-                    self._due.pop(task, None)
-        return performed
+        due = [(task, entry) for task, entry in list(self._due.items()) if entry[0] <= now]
+        started = [self._attempt(partial(self._perform, task)) for task, _ in due]
+        for (task, entry), again in zip(due, started, strict=True):
+            delay = self._attempt(again) if callable(again) else again
+            if delay is not None:
+                # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be scheduled
+                # again.
+                entry[0] = now + delay
+            # A task that was scheduled again meanwhile has a new entry, which stays.
+            elif self._due.get(task) is entry:
+                self._due.pop(task, None)
+        return len(due)
 
     def stop(self) -> None:
         """End the thread; from then on only `tick` performs tasks. May be called from a finalizer."""
         self._bell.put(_STOP)
 
-    def _attempt(self, task: T) -> float | None:
+    def _attempt(self, act: Callable[[], Returned]) -> Returned | float:
         try:
-            return self._perform(task)
+            return act()
         except Exception:  # one task that fails (a store that is down) must not stop the others
             _logger.warning("%s: a task failed and is tried again in %s s", self._name, _RETRY_SECONDS, exc_info=True)
             return _RETRY_SECONDS

@@ -8,10 +8,15 @@ from datetime import timedelta
 import pytest
 
 from handrail.errors import LeaseLostError
+from handrail.runtime import Session
+from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import Claimed, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.store import LedgerStore
+from handrail.store import LedgerStore, MemoryStore
 from handrail.testing import FakeClock
+from handrail.transaction import UnitOfWork
+from handrail.transaction.unit_of_work import Refusal
+from handrail.waiting import Completion
 from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed
 
 THIRD = MINUTE / 3
@@ -97,3 +102,49 @@ def test_owner_may_give_signs_itself(ledger: EffectLedger, clock: FakeClock) -> 
     ledger.renew(claim)
     assert _lease_until(ledger) == clock.now() + MINUTE
     assert busy(ledger).row.owner.call == REQUEST.owner.call
+
+
+class _Noting(MemoryStore):
+    """A store that notes when a unit is submitted, and when its answer is read."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock=clock)
+        self.noted: list[str] = []
+
+    def submit(self, unit: UnitOfWork) -> Completion[Refusal | None]:
+        self.noted.append("submitted")
+        return _Answer(super().submit(unit), self.noted)
+
+
+class _Answer(Completion[Refusal | None]):
+    def __init__(self, answer: Completion[Refusal | None], noted: list[str]) -> None:
+        super().__init__()
+        self._answer = answer
+        self._noted = noted
+
+    def result(self) -> Refusal | None:
+        self._noted.append("read")
+        return self._answer.result()
+
+
+def test_leases_that_are_due_together_are_renewed_together(clock: FakeClock) -> None:
+    """All are submitted before one is waited for, so that a store can write them in one transaction."""
+    store = _Noting(clock)
+    ledger = EffectLedger(store, clock=clock)
+    for number in range(3):
+        assert isinstance(ledger.claim(REQUEST._replace(key=f"key {number}")), Claimed)
+    clock.advance(THIRD)
+    assert ledger.tick() == 3
+    assert store.noted == ["submitted"] * 3 + ["read"] * 3
+    assert {row.lease_until for row in store.rows()} == {clock.now() + MINUTE}
+
+
+def test_sessions_of_one_store_share_a_ledger(clock: FakeClock) -> None:
+    """Its thread renews the claims of all; a session in memory, and another clock, have a ledger of their own."""
+    store = MemoryStore(clock=clock)
+    with Session.open(store, "a") as first, Session.open(store, "b") as second:
+        ledger = session_ledger(first, clock=clock)
+        assert ledger.store is store
+        assert session_ledger(second, clock=clock) is ledger
+        assert session_ledger(second, clock=FakeClock()) is not ledger
+    assert session_ledger(Session(), clock=clock) is not session_ledger(Session(), clock=clock)
