@@ -17,7 +17,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
-from handrail.adapters.pydantic_ai.conversation import Conversation, SavedMessages
+from handrail.adapters.pydantic_ai.conversation import SavedMessages, StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.prompt.effect import Effect
@@ -143,7 +143,7 @@ async def test_a_reply_is_not_that_of_another_prompt_which_is_unfinished(tmp_pat
     box = Outbox()
     other = Prompt(PromptTemplate[str](ns="tests", key="other", sections=[box.section("state")]))
     with opened(tmp_path) as session:
-        stored = Conversation(session, "tests/mails", of="prompt")
+        stored = StoredHistory(session, "tests/mails", of="prompt")
         stored.save([ModelRequest([UserPromptPart("Do it.")]), replace(asks("hi", reply_id=SAME), run_id="killed")])
     with opened(tmp_path) as session:
         await PydanticAIAdapter(model(asks("hi", reply_id=SAME))).evaluate_async(other, session=session)

@@ -12,7 +12,7 @@ from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, Too
 from pydantic_ai.messages import ModelMessagesTypeAdapter, UserPromptPart
 
 from handrail import store
-from handrail.adapters.pydantic_ai.conversation import Conversation, SavedMessages
+from handrail.adapters.pydantic_ai.conversation import SavedMessages, StoredHistory
 from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.agents import Answer, RunOptions
 from handrail.errors import AgentError, StoreCorruptError
@@ -37,11 +37,11 @@ class Bill(BaseModel):
     total: int
 
 
-def conversation(*messages: ModelMessage, ended: bool = False) -> Conversation:
+def conversation(*messages: ModelMessage, ended: bool = False) -> StoredHistory:
     """A conversation that was kept by an earlier run."""
     session = Session(session_id="s")
-    Conversation(session, "desk").save(messages, ended=ended)
-    return Conversation(session, "desk")
+    StoredHistory(session, "desk").save(messages, ended=ended)
+    return StoredHistory(session, "desk")
 
 
 def kept(session: Session) -> list[ModelMessage]:
@@ -80,19 +80,19 @@ def test_where_a_conversation_stands_is_read_off_its_end(
 def test_nothing_new_is_nothing_to_keep() -> None:
     """What has been kept is not kept again, by this run or the next."""
     session = Session()
-    first = Conversation(session, "desk")
+    first = StoredHistory(session, "desk")
     first.save([ASK, ANSWER])
     first.save([ASK, ANSWER])
-    Conversation(session, "desk").save([ASK, ANSWER], ended=True)
+    StoredHistory(session, "desk").save([ASK, ANSWER], ended=True)
     assert len(session[SavedMessages].all()) == 1
 
 
 def test_a_conversation_belongs_to_one_agent(wording: Wording) -> None:
     """The message names both."""
     session = Session(session_id="s")
-    Conversation(session, "desk").save([ASK])
+    StoredHistory(session, "desk").save([ASK])
     with pytest.raises(AgentError) as raised:
-        Conversation(session, "helper")
+        StoredHistory(session, "helper")
     assert str(raised.value) == wording
 
 
@@ -100,10 +100,10 @@ def test_a_conversation_belongs_to_one_agent(wording: Wording) -> None:
 def test_messages_that_cannot_be_read_are_told_with_their_place(text: str, wording: Wording) -> None:
     """Another version of PydanticAI may have written them."""
     session = Session(session_id="s")
-    Conversation(session, "desk").save([ASK])
+    StoredHistory(session, "desk").save([ASK])
     session[SavedMessages].append(SavedMessages("desk", text))
     with pytest.raises(AgentError) as raised:
-        Conversation(session, "desk")
+        StoredHistory(session, "desk")
     assert str(raised.value) == wording
 
 
@@ -118,7 +118,7 @@ def test_a_lone_surrogate_is_stored_as_its_escape() -> None:
 def test_messages_that_no_json_can_hold_are_refused(wording: Wording) -> None:
     """The message names the session; nothing is stored."""
     session = Session(session_id="s")
-    found = Conversation(session, "desk")
+    found = StoredHistory(session, "desk")
     with pytest.raises(AgentError) as raised:
         found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
     assert str(raised.value) == wording
@@ -210,7 +210,7 @@ async def test_a_structured_answer_ends_a_run_too(tmp_path: Path) -> None:
     agent = desk(tmp_path)
     first = await play(agent, [Reply(output={"total": 3})], session=session, output_type=Bill)
     assert first.output == Bill(total=3)
-    assert not Conversation(session, "desk").unfinished
+    assert not StoredHistory(session, "desk").unfinished
     for total in (4, 5):
         result = await play(agent, [Reply(output={"total": total})], "Again.", session=session, output_type=Bill)
         assert result.output == Bill(total=total)
@@ -233,7 +233,7 @@ def test_a_conversation_that_waited_is_gone_on_with_again_and_again(tmp_path: Pa
         assert room.run(Reader(replies), asker=later).status == "waiting"
         assert room.run(Reader(replies), asker=yes).output == f"Answer {turn}."
     with store.open(room.url) as kept_in, Session.open(kept_in, "s") as session:
-        messages = Conversation(session, "desk").history
+        messages = StoredHistory(session, "desk").history
     prompts = [part.content for said in messages for part in said.parts if isinstance(part, UserPromptPart)]
     assert prompts == ["Input 0.", "Input 1.", "Input 2."]
     assert sorted(part.tool_call_id for part in returns(messages)) == ["a0", "a1", "a2", "b0", "b1", "b2"]

@@ -16,7 +16,7 @@ from pydantic_ai import ModelMessage, ModelRequestPart, ModelResponse, ModelResp
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail import store
-from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunResult, RunStarted, TextDelta
 from handrail.errors import AgentError, PromptEvaluationError, SessionLockedError, StoreClosedError
 from handrail.runtime import Session
@@ -147,7 +147,7 @@ def test_a_nested_agent_whose_provider_failed_is_told_to_the_model(desk: Desk, w
     assert reader.seen[-1][1][0] == wording
     assert desk.calls() == [("d1", False)]
     with opened(desk, desk.child("d1")) as session:
-        assert Conversation(session, "helper").unfinished
+        assert StoredHistory(session, "helper").unfinished
 
 
 def test_nobody_holds_a_nested_session_after_an_interruption(desk: Desk) -> None:
@@ -155,7 +155,7 @@ def test_nobody_holds_a_nested_session_after_an_interruption(desk: Desk) -> None
     with pytest.raises(KeyboardInterrupt):
         desk.run(Reader(NESTED, breaks=("helper", 1), error=KeyboardInterrupt()), "Do it.")
     with opened(desk, desk.child("d1")) as session:
-        assert Conversation(session, "helper").unfinished
+        assert StoredHistory(session, "helper").unfinished
     assert elsewhere(desk, desk.child("d1")) == "opened"
     reader = Reader(NESTED)
     assert desk.run(reader).output == "Done."

@@ -13,7 +13,7 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
 
 from handrail import store
-from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.replies import STAMP, name_in_history
 from handrail.agents import Answer
 from handrail.agents.approval.records import ApprovalRecord
@@ -84,7 +84,7 @@ def test_only_the_call_that_was_recorded_is_answered(desk: Desk) -> None:
     broken_off(desk, BOTH)
     as_before(desk)
     with store.open(desk.url) as kept_in, Session.open(kept_in, "s") as session:
-        found = Conversation(session, "desk")
+        found = StoredHistory(session, "desk")
         (ask, reply) = found.history
         assert isinstance(reply, ModelResponse)
         others = [ToolCallPart("guard", {"text": "a"}, "d1"), ToolCallPart("sign", {"of": "b"}, "d2")]
@@ -92,7 +92,7 @@ def test_only_the_call_that_was_recorded_is_answered(desk: Desk) -> None:
         found.adopt_records()
         refs = [CallRef(name_in_history(found.history, 1), call_id) for call_id in ("d1", "d2")]
         assert [session.recorded_call(ref) for ref in refs] == [None, None]
-        asked = Conversation(session, "desk")
+        asked = StoredHistory(session, "desk")
         asked.adopt_records()
         refs = [CallRef(name_in_history(asked.history, 1), call_id) for call_id in ("d1", "d2")]
         assert None not in [session.recorded_call(ref) for ref in refs]
@@ -120,7 +120,7 @@ def test_a_record_is_of_a_call_with_its_tool_and_its_words(
     broken_off(desk, {"desk": [[NOTE], "Done."]})
     as_before(desk)
     with store.open(desk.url) as kept_in, Session.open(kept_in, "s") as session:
-        found = Conversation(session, "desk")
+        found = StoredHistory(session, "desk")
         found.history = [found.history[0], ModelResponse([ToolCallPart(tool, words, "d1")])]
         found.adopt_records()
         (event,) = session[ToolInvoked]
@@ -136,7 +136,7 @@ def test_an_open_question_is_answered_by_an_answer_for_that_call(desk: Desk) -> 
     assert desk.run(Reader(BOTH), "Do it.", asker=Clerk({"sign": LATER})).status == "waiting"
     as_before(desk)
     with store.open(desk.url) as kept_in, Session.open(kept_in, "s") as session:
-        Conversation(session, "desk").adopt_records()
+        StoredHistory(session, "desk").adopt_records()
         assert [(call.call.call_id, call.state) for call in session.open_calls] == [("d2", "postponed")]
     clerk = Clerk({"sign": YES})
     assert desk.run(Reader(BOTH), asker=clerk).output == "Done."
@@ -191,7 +191,7 @@ def test_a_session_with_another_task_is_passed_over(desk: Desk) -> None:
         Session.open(kept_in, "s") as session,
         session.child(session_id="s/d1") as child,
     ):
-        Conversation(child, "helper").save([ModelRequest([UserPromptPart("Another.")])])
+        StoredHistory(child, "helper").save([ModelRequest([UserPromptPart("Another.")])])
     replies: Replies = {"desk": [[Asked("d1", "helper", {"input": "Help."})], "Done."], "helper": ["Helped."]}
     assert desk.run(Reader(replies), "Do it.").output == "Done."
     with store.open(desk.url) as kept_in:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from handrail.clock import Clock
-from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow
+from handrail.session import Session
+from handrail.session.persistence.protocol import SessionEntry, SessionHeld, SessionLock, SessionRow
 from handrail.store import Store
 
 NOW = timedelta(0)
@@ -37,3 +38,9 @@ def held(store: Store, clock: Clock, session_id: str = "s1") -> SessionLock:
     """A new session, held."""
     assert store.create(session_row(clock, session_id))
     return store.acquire(session_id, wait=NOW)
+
+
+def claim_conditions(session: Session, store: object) -> tuple[SessionHeld, ...]:
+    """What a claim of a call of a stored session compares in a store."""
+    assert session.recorder is not None
+    return session.recorder.claim_conditions(store)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import NoneType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import CallPostponed
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
-from handrail.prompt import Approver, Prompt, RenderedPrompt
+from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.environment import Environment, session_ledger
@@ -34,6 +36,34 @@ _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "budget_tracker": ((BudgetTracker, NoneType), "a BudgetTracker: BudgetTracker(budget), or None"),
 }
 """The optional arguments of an executor, as types and as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A call that waits for an answer of a person.
+
+    Attributes:
+        call: the call.
+        request: what the approver was asked; `None` if the call waits for something else.
+        reason: why it was postponed, as the approver says.
+    """
+
+    call: ToolCall
+    request: ApprovalRequest | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The answer to a reply some of whose calls wait for a person. Answered again, the reply continues with these.
+
+    Attributes:
+        messages: of the calls that have been answered, in the order asked.
+        questions: the calls that wait, in the order asked; at least one.
+    """
+
+    messages: tuple[ToolMessage, ...]
+    questions: tuple[OpenQuestion, ...]
 
 
 class ToolExecutor:
@@ -177,6 +207,37 @@ class ToolExecutor:
             _check_call("ToolExecutor.execute_async", call)
             raise
 
+    def answer(
+        self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
+    ) -> tuple[ToolMessage, ...] | Waiting:
+        """Answer the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
+
+        Calls that have a final record are answered from it, and the others run, as by `execute_all`. A call that an
+        approver postpones leaves a question, and the calls after it run.
+
+        Args:
+            calls: the calls; by default those of the open reply of `session.conversation`.
+            reply: identifies the reply, as for `execute`; by default that of the conversation.
+
+        Raises:
+            DeveloperMistake: as for `execute_all`.
+            RunAbortedError: as for `execute_all`.
+        """
+        asked, reply = self._reply_of("ToolExecutor.answer", calls, reply)
+        return _answered(asked, self._run_each(asked, reply, postpones=True))
+
+    async def answer_async(
+        self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
+    ) -> tuple[ToolMessage, ...] | Waiting:
+        """As `answer`; reads run concurrently, as by `execute_all_async`.
+
+        Raises:
+            DeveloperMistake: as for `execute_all_async`.
+            RunAbortedError: as for `execute_all_async`.
+        """
+        asked, reply = self._reply_of("ToolExecutor.answer_async", calls, reply)
+        return _answered(asked, await self._run_together(asked, reply, postpones=True))
+
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
         """Run the calls of one reply sequentially; a message for each, in the order asked.
 
@@ -189,21 +250,7 @@ class ToolExecutor:
             RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
         """
         _check_calls("ToolExecutor.execute_all", calls)
-        messages: list[ToolMessage] = []
-        mistakes: list[BaseException] = []
-        for call in calls:
-            try:
-                messages.append(self.execute(call, reply=reply))
-            except BaseException as error:
-                # A mistake of the developer ends one call, so that the others still run; any other exception ends the
-                # run. Mistakes that were deferred so far are attached to it as notes, or they would be lost.
-                if not mistakes_in(error):
-                    note_mistakes(error, mistakes)
-                    raise
-                mistakes.append(error)
-        if mistakes:
-            raise first_mistake(mistakes)
-        return tuple(messages)
+        return tuple(cast("list[ToolMessage]", self._run_each(calls, reply, postpones=False)))
 
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
@@ -217,10 +264,50 @@ class ToolExecutor:
             RunAbortedError: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
         _check_calls("ToolExecutor.execute_all_async", calls)
+        # Before the first task: an iterable that raises must not leave a call without an owner.
+        asked = tuple(calls)
+        return tuple(cast("list[ToolMessage]", await self._run_together(asked, reply, postpones=False)))
+
+    def _reply_of(
+        self, function: str, calls: Iterable[ToolCall] | None, reply: str | None
+    ) -> tuple[tuple[ToolCall, ...], str | None]:
+        conversation = self.environment.session.conversation
+        if calls is None:
+            return conversation.calls, conversation.reply if reply is None else reply
+        _check_calls(function, calls)
+        return tuple(calls), reply
+
+    def _run_each(
+        self, calls: Iterable[ToolCall], reply: str | None, *, postpones: bool
+    ) -> list[ToolMessage | CallPostponed]:
+        """Run calls sequentially; with `postpones`, a postponed one does not end the reply."""
+        outcomes: list[ToolMessage | CallPostponed] = []
+        mistakes: list[BaseException] = []
+        for call in calls:
+            try:
+                outcomes.append(self.execute(call, reply=reply))
+            except BaseException as error:
+                if postpones and isinstance(error, CallPostponed):
+                    outcomes.append(error)
+                    continue
+                # A mistake of the developer ends one call, so that the others still run; any other exception ends the
+                # run. Mistakes that were deferred so far are attached to it as notes, or they would be lost.
+                if not mistakes_in(error):
+                    note_mistakes(error, mistakes)
+                    raise
+                mistakes.append(error)
+        if mistakes:
+            raise first_mistake(mistakes)
+        return outcomes
+
+    async def _run_together(
+        self, calls: Sequence[ToolCall], reply: str | None, *, postpones: bool
+    ) -> list[ToolMessage | CallPostponed]:
+        """Run calls concurrently; with `postpones`, a postponed one does not end the reply."""
         # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
         # queue in the order asked.
-        asked = tuple(calls)  # before the first task: an iterable that raises must not leave a call without an owner
-        tasks = [asyncio.ensure_future(self.execute_async(call, reply=reply)) for call in asked]
+        run = self._execute_or_postpone if postpones else self.execute_async
+        tasks = [asyncio.ensure_future(run(call, reply=reply)) for call in calls]
         try:
             errors = await _errors_of(tasks)
         finally:
@@ -235,10 +322,28 @@ class ToolExecutor:
         if mistakes:
             raise first_mistake(mistakes)
         # A call that was cancelled from outside raises `CancelledError` here.
-        return tuple([task.result() for task in tasks])
+        return [task.result() for task in tasks]
+
+    async def _execute_or_postpone(self, call: ToolCall, *, reply: str | None) -> ToolMessage | CallPostponed:
+        try:
+            return await self.execute_async(call, reply=reply)
+        except CallPostponed as postponed:
+            return postponed
 
 
-async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage]]) -> list[BaseException]:
+def _answered(
+    calls: Sequence[ToolCall], outcomes: Sequence[ToolMessage | CallPostponed]
+) -> tuple[ToolMessage, ...] | Waiting:
+    messages = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolMessage))
+    questions = tuple(
+        OpenQuestion(call, outcome.question if isinstance(outcome.question, ApprovalRequest) else None, str(outcome))
+        for call, outcome in zip(calls, outcomes, strict=True)
+        if isinstance(outcome, CallPostponed)
+    )
+    return Waiting(messages, questions) if questions else messages
+
+
+async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]]) -> list[BaseException]:
     """The exceptions of the calls, in the order asked, when all have ended or one has ended the run."""
     pending = set(tasks)
     while pending:
@@ -256,7 +361,7 @@ def _ends_reply(error: BaseException | None) -> bool:
     return error is not None and not mistakes_in(error)
 
 
-async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
+async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]]) -> None:
     """Cancel the calls that have not ended, and wait until they have been rolled back."""
     for task in tasks:
         task.cancel()  # does nothing to one that has ended

@@ -13,11 +13,12 @@ from handrail.errors import (
 from handrail.events import Dispatcher
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import IdempotencyConfig
-from handrail.runtime.calls import EffectAwaited, Step, ToolCall, ToolInvoked, ToolMessage, ToolRaised
+from handrail.runtime.calls import EffectAwaited, Step, ToolInvoked, ToolMessage, ToolRaised
 from handrail.runtime.ledger.effects import ToolEffect
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.steps import EffectApplied
 from handrail.session import Session, append_all, reducer, replace_latest, upsert_by
+from handrail.session.call_ref import ToolCall
 from handrail.transaction import Transaction
 
 __all__ = [

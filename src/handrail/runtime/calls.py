@@ -31,7 +31,7 @@ from handrail.prompt import Tool, ToolResult
 from handrail.serde import codec, digest, dump, parse
 from handrail.serde.json_values import escaped_json
 from handrail.session import SlicePolicy, stored_as
-from handrail.session.call_ref import CallRef, shown_id
+from handrail.session.call_ref import CallRef, ToolCall, shown_id
 from handrail.session.persistence.stored_types import find_type, stored_type
 from handrail.store.protocol import ClaimOwner
 
@@ -41,30 +41,6 @@ _ADDED = ("reply", "final")
 """Fields that a record may lack: a reply of `None` is not written, and version 1 has neither field."""
 
 _AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """What the model asked for.
-
-    Attributes:
-        id: names the call within its reply; the message that answers it carries the same id. Without a reply it names
-            the call within its session, unless it is empty.
-        name: the tool's name, as the model wrote it.
-        arguments: the arguments as the JSON text of an object, or already decoded.
-        written: the arguments as the model wrote them, where a person or a hook has changed them since; `None` where
-            `arguments` are what the model wrote.
-    """
-
-    id: str
-    name: str
-    arguments: str | bytes | Mapping[str, Any] = "{}"
-    written: str | bytes | Mapping[str, Any] | None = None
-
-    @property
-    def words(self) -> str | bytes | Mapping[str, Any]:
-        """The arguments as the model wrote them; they are equal for the same call."""
-        return self.arguments if self.written is None else self.written
 
 
 class ToolMessage(NamedTuple):

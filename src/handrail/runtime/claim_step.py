@@ -26,6 +26,7 @@ from handrail.serde import has_ambiguous_unions
 from handrail.session.call_ref import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import current
+from handrail.transaction.commit import Apply
 from handrail.turns import Ticket
 
 _log = logging.getLogger("handrail.runtime")
@@ -89,11 +90,24 @@ async def _ask(
 ) -> ClaimAnswer:
     """Claim an effect, or the `unknown` one that is known not to have happened."""
     try:
+        apply = await _apply_of(run, ledger)
         if unknown is None:
-            return await ledger.claim_in(run.mode.apply_to(ledger.store), request)
-        return await ledger.reclaim_in(run.mode.apply_to(ledger.store), unknown, request)
+            return await ledger.claim_in(apply, request)
+        return await ledger.reclaim_in(apply, unknown, request)
     except SessionLostError as error:
         raise run.unrecordable(error) from error
+
+
+async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:
+    """How a claim is written: with what the session has deferred, because the reply of the call may be part of it."""
+    session, mode = run.environment.session, run.mode
+    recorder = session.recorder
+    if recorder is None or not recorder.has_noted:
+        return mode.apply_to(ledger.store)
+    if ledger.units is not recorder.store:
+        await mode.write(recorder.store, recorder.write_noted)
+        return mode.apply_to(ledger.store)
+    return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
 
 
 def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:

@@ -35,9 +35,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from handrail.errors import PromptEvaluationError
 from handrail.runtime.handler_loop import run_on_handler_loop
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
-from handrail.transaction.commit import Apply
+from handrail.transaction.commit import Apply, apply_detached
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import outlast, run_blocking, run_detached, run_in_thread
 
 T = TypeVar("T")
 
@@ -106,6 +106,17 @@ class ExecutionMode(Protocol):
         """
         ...
 
+    async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine that writes to a store and waits for nothing else (`handrail.waiting`).
+
+        Args:
+            store: the store.
+            write: makes the coroutine; takes how it writes units, `None` for by its own thread.
+
+        A cancellation of the task is raised when it has ended.
+        """
+        ...
+
     async def commit(self, transaction: Transaction) -> None:
         """Commit a transaction; see `Transaction.commit`.
 
@@ -168,6 +179,10 @@ class Blocking:
         """By this thread."""
         return None
 
+    async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:  # noqa: ARG002 - the interface's
+        """Run it on this thread."""
+        return run_blocking(write(None))
+
     async def commit(self, transaction: Transaction) -> None:
         """Commit on this thread."""
         transaction.commit()
@@ -214,6 +229,10 @@ class Async:
     def apply_to(self, store: UnitStore) -> Apply | None:
         """By a thread of the store, if that may wait."""
         return _apply_async if store.waits else None
+
+    async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
+        """Run it in the threads of the store, if writing there waits."""
+        return await outlast(run_detached(write(apply_detached))) if store.waits else run_blocking(write(None))
 
     async def commit(self, transaction: Transaction) -> None:
         """Commit, in a thread of the store if that may wait, or in one of its own if another participant may."""

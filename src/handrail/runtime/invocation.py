@@ -22,7 +22,6 @@ from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
     Step,
-    ToolCall,
     ToolInvoked,
     ToolMessage,
     ToolRaised,
@@ -35,7 +34,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
-from handrail.session.call_ref import CallRef
+from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.transaction import Transaction
 
@@ -179,12 +178,12 @@ class Invocation:
         deadline = self.environment.deadline
         if deadline is not None and deadline.expired:
             raise DeadlineExceededError(f"the deadline ({deadline.expires_at.isoformat()}) has passed; it was not run")
-        if not self.is_stored:
+        recorder = self.environment.session.recorder
+        if recorder is None:
             return
         try:
-            session = self.environment.session
-            store: object = self.environment.effect_ledger.units if tool.claims else session.store
-            self.claim_conditions = session.claim_conditions(store)
+            store: object = self.environment.effect_ledger.units if tool.claims else recorder.store
+            self.claim_conditions = recorder.claim_conditions(store)
         except DeveloperMistake:
             raise
         except (SessionError, StoreError) as error:

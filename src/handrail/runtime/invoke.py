@@ -31,7 +31,7 @@ Committing is explicit: `run.commit(...)`.
 
 from __future__ import annotations
 
-from handrail.runtime.calls import Step, ToolCall, ToolMessage
+from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -46,6 +46,7 @@ from handrail.runtime.steps import (
     run_handler,
     unknown_tool,
 )
+from handrail.session.call_ref import ToolCall
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, thirteen times a call.
 LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM, BEGIN, HANDLER, APPLY, COMMIT, RECORD, RENDER = Step

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from handrail.errors import ParseError, RunAbortedError
 from handrail.prompt import Tool, ToolContext, ToolPolicy
 from handrail.resources import CallScope
-from handrail.runtime.calls import ToolCall
 from handrail.runtime.environment import Environment
-from handrail.session.call_ref import CallRef
+from handrail.session.call_ref import CallRef, ToolCall
 
 _log = logging.getLogger("handrail.runtime")
 

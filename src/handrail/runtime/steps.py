@@ -220,7 +220,10 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
             answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
-    except (RunAbortedError, CallPostponed):
+    except CallPostponed as postponed:
+        postponed.question = request
+        raise
+    except RunAbortedError:
         raise
     except Exception as error:
         if mistakes_in(error):

@@ -1,4 +1,4 @@
-"""What names a call within its session.
+"""A tool call as the model asks for it, and what names it within its session.
 
 The identity of a call is (session, reply, call id). The id alone does not name a call: some servers count from 0 in
 each reply. The reply is a permanent name of one answer of the model, such as the id that the provider gave it.
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from handrail.serde.formatting import shorten
@@ -28,6 +29,30 @@ _NEEDS_NO_QUOTES = re.compile(r"[\w.:-]+", re.ASCII).fullmatch
 _COMMON_ID = re.compile(rf"[ -~]{{1,{MAX_IDENTITY_CHARACTERS}}}").fullmatch
 _LONGEST_KEY = 600
 _LONGEST_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What the model asked for.
+
+    Attributes:
+        id: names the call within its reply; the message that answers it carries the same id. Without a reply it names
+            the call within its session, unless it is empty.
+        name: the tool's name, as the model wrote it.
+        arguments: the arguments as the JSON text of an object, or already decoded.
+        written: the arguments as the model wrote them, where a person or a hook has changed them since; `None` where
+            `arguments` are what the model wrote.
+    """
+
+    id: str
+    name: str
+    arguments: str | bytes | Mapping[str, Any] = "{}"
+    written: str | bytes | Mapping[str, Any] | None = None
+
+    @property
+    def words(self) -> str | bytes | Mapping[str, Any]:
+        """The arguments as the model wrote them; they are equal for the same call."""
+        return self.arguments if self.written is None else self.written
 
 
 class CallRef(NamedTuple):

@@ -14,7 +14,20 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReducerError, SessionUseError
-from handrail.session.slices import Append, Change, Reducer, Replace, S, SliceChange, SlicePolicy, SliceView, Unchanged
+from handrail.session.slices import (
+    Append,
+    Change,
+    Reducer,
+    Replace,
+    S,
+    SliceChange,
+    SlicePolicy,
+    SliceView,
+    Unchanged,
+    Versions,
+    VersionView,
+    check_change,
+)
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -216,6 +229,26 @@ class SliceRules:
 
     def _decides_on(self, kind: type[Any]) -> bool:
         return any(into is kind for reducers in self._reducers.values() for into, _ in reducers)
+
+
+def decide(event: object, reducers: Reducers, slices: Versions) -> list[tuple[type[Any], SliceChange]]:
+    """What all reducers make of an event; nothing is applied before all have answered.
+
+    Raises:
+        ReducerError: one returned what its slice cannot become. What a reducer raises itself passes unchanged.
+    """
+    changes: list[tuple[type[Any], SliceChange]] = []
+    for into, reducer in reducers:
+        change = reducer(VersionView(slices.get(into)), event)
+        check_change(change, into)
+        changes.append((into, change))
+    return changes
+
+
+def wrote_itself(event: object) -> ReducerError:
+    """The error for a reducer that has written to its session."""
+    name = type(event).__name__
+    return ReducerError(f"a reducer of {name} wrote to the session itself; it may only return what to change")
 
 
 def _no_log(kind: type[Any]) -> ReducerError:

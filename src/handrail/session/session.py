@@ -15,14 +15,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
-from handrail.errors import ReducerError, SessionBusyError, SessionError, SessionUseError, SnapshotError
+from handrail.errors import SessionBusyError, SessionError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session.call_records import CallRecord, CallRecords, OpenCall, still_open
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation import Conversation
 from handrail.session.identity import check_identity, check_relatives, check_stored_id
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import listed_calls
@@ -34,31 +35,31 @@ from handrail.session.persistence.loading import (
     release_with,
     stored_slices,
 )
-from handrail.session.persistence.protocol import DatabaseConnection, SessionHeld, SessionStore
+from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
 from handrail.session.persistence.recorder import CLOSED, SessionRecorder
-from handrail.session.reducers import EventRoute, Reducers, SliceRules
+from handrail.session.reducers import EventRoute, SliceRules, decide, wrote_itself
 from handrail.session.slices import (
     Append,
     Change,
     Reducer,
     SessionSnapshot,
     Slice,
-    SliceChange,
     SliceOwner,
     SlicePolicy,
     Version,
     Versions,
-    VersionView,
     check_change,
     filled,
     versions_of,
 )
-from handrail.session.state import LogSlices, SliceChanges, StateSlices
+from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction, current, is_rolling_back
 from handrail.turns import Turn, draw_ticket
 
 T = TypeVar("T")
 E = TypeVar("E")
+LogWrite = Literal["now", "deferred", "record"]
+"""When an item of a LOG is stored; see `Session.log_item`."""
 
 
 class Session:
@@ -70,6 +71,7 @@ class Session:
         parent: the session that this one was made for, by `child`.
         dispatcher: notifies subscribers of every dispatched event.
         turn: the turn that calls take on this session.
+        recorder: writes it to its store; `None` for one in memory.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Session:
         self._log = LogSlices(self._owner, {})
         self._access: dict[type[Any], Slice[Any]] = {}
         self._records = CallRecords()
-        self._kept: SessionRecorder | None = None
+        self.recorder: SessionRecorder | None = None
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
         self.parent = parent
         self._new_id = new_id
@@ -164,7 +166,7 @@ class Session:
     @property
     def store(self) -> SessionStore | None:
         """Where the session is kept; `None` for one in memory alone."""
-        return None if self._kept is None else self._kept.store
+        return None if self.recorder is None else self.recorder.store
 
     @property
     def kinds(self) -> tuple[type[Any], ...]:
@@ -177,23 +179,13 @@ class Session:
 
         Idempotent.
         """
-        kept = self._kept
+        kept = self.recorder
         if kept is not None:
             if not kept.closed:
-                kept.flush(self._state, self._log)
+                kept.flush()
                 # Set after the flush, which a closed session would refuse.
                 kept.closed = CLOSED
             kept.store.release(kept.session_lock)
-
-    def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
-        """What a claim in a store compares, so that only the holder of the session claims; none outside of its store.
-
-        Raises:
-            SessionUseError: the session has been closed.
-            SessionError: `store` is another one, and the session has passed to another process.
-            StoreUnavailableError: `store` is another one, and that of the session does not answer.
-        """
-        return () if self._kept is None else self._kept.claim_conditions(store)
 
     def commit_event(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
         """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
@@ -206,9 +198,9 @@ class Session:
         Raises:
             SessionError: the store cannot hold the event.
         """
-        if self._kept is not None:
+        if self.recorder is not None:
             with self._lock:
-                part = self._kept.part_of(transaction, self._state, self._log)
+                part = self.recorder.part_of(transaction)
                 part.close_with(event, ref, self._records)
 
     def log_event(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
@@ -222,8 +214,8 @@ class Session:
             nested: whether the call was made inside another; then `recorded_call` does not find it, because what it did
                 may still be undone.
         """
-        self._log_item(type(event), event, ref, is_record=True)
-        if nested or (ref[0] is None and self._kept is None):
+        self.log_item(type(event), event, ref, written="record")
+        if nested or (ref[0] is None and self.recorder is None):
             return
         if ref.is_named:
             with self._lock:
@@ -254,6 +246,11 @@ class Session:
         with self._lock:
             self._records.add(ref, record)
 
+    @cached_property
+    def conversation(self) -> Conversation:
+        """The messages of a model, for a loop of one's own; see `handrail.session.conversation`."""
+        return Conversation(self)
+
     @property
     def open_calls(self) -> tuple[OpenCall, ...]:
         """The calls that have not come to their end, each once; for those who resume a session.
@@ -265,7 +262,7 @@ class Session:
         Raises:
             StoreError: the store cannot be read.
         """
-        kept = self._kept
+        kept = self.recorder
         claimed = () if kept is None else kept.store.open_claims(self.session_id)
         return still_open(claimed, listed_calls(self, self.kinds), self._is_settled)
 
@@ -279,12 +276,12 @@ class Session:
         Raises:
             SessionError: the session is kept in no database, or no call runs here.
         """
-        if self._kept is None:
+        if self.recorder is None:
             raise SessionUseError(
                 "this session is kept in no database; open it with Session.open(handrail.store.open('sqlite:///...'), "
                 "session_id)"
             )
-        return self._kept.store.connection()
+        return self.recorder.store.connection()
 
     def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:
         """A session that starts with everything this one holds and goes its own way.
@@ -303,8 +300,8 @@ class Session:
         """
         check_identity("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
-        if self._kept is not None and self._opening is not None:
-            return self._fork_stored(new_id, at, self._kept, self._opening)
+        if self.recorder is not None and self._opening is not None:
+            return self._fork_stored(new_id, at, self.recorder, self._opening)
         if at is not None:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
@@ -355,7 +352,7 @@ class Session:
         store = opening.store
         if current() is not None:
             raise SessionError("a stored session is forked between calls, because only what is committed is in it")
-        kept.flush(self._state, self._log)
+        kept.flush()
         with self._lock:
             kinds = tuple(kept.kinds.values())
         copy_for_fork(store, self.session_id, new_id, at)
@@ -376,11 +373,12 @@ class Session:
         session = cls(session_id=session_id, tags=row.tags, parent=parent, dispatcher=dispatcher)
         state, log, policies = stored_slices(kept, session._owner)
         session._adopt(state, log, SliceRules(policies, {}) if rules is None else rules.copy())
-        session._kept, session._opening = kept, opening
+        session.recorder, session._opening = kept, opening
         if kept.head:
             session._records = CallRecords(RecordsInStore(kept))
         # One lock guards the slices and what the recorder knows of them.
         kept.lock = session._lock
+        kept.slices = session._state, session._log
         release_with(session, opening.store, kept.session_lock)
         return session
 
@@ -455,7 +453,7 @@ class Session:
         """
         route = self._rules.route(type(event))
         if route.logged:
-            self._log_item(type(event), event)
+            self.log_item(type(event), event)
             if not route.reducers and self.dispatcher.is_quiet:
                 return
         self.announce(event)
@@ -490,7 +488,7 @@ class Session:
         if self._rules.policy(kind) is SlicePolicy.LOG:
             if not isinstance(change, Append):
                 raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
-            self._log_item(kind, change.item)
+            self.log_item(kind, change.item)
         else:
             self._write(what, partial(self._state.apply, ((kind, change),)), current())
 
@@ -526,29 +524,41 @@ class Session:
         self._rules = rules
 
     def _open(self, call: Transaction, what: str) -> None:
-        if self._state.open(self, call, what, snapshot=self._snapshot_of_call) and self._kept is not None:
-            self._kept.part_of(call.root, self._state, self._log)
+        if self._state.open(self, call, what, snapshot=self._snapshot_of_call) and self.recorder is not None:
+            self.recorder.part_of(call.root)
 
     def _snapshot_of_call(self) -> SessionSnapshot:
         """What a call is rolled back to; unlike `snapshot`, it is dropped with the call."""
         return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
 
-    def _log_item(self, kind: type[Any], item: object, ref: CallRef | None = None, *, is_record: bool = False) -> None:
-        """Append to a LOG. A closed session refuses all but the record of a call."""
-        kept = self._kept
+    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
+        """Append to a LOG, past all reducers and subscribers.
+
+        Args:
+            kind: the type of the slice.
+            item: the item.
+            ref: the call that it belongs to.
+            written: when a stored session stores it: `"now"`, or `"deferred"`, with its next unit; `"record"` is as
+                `"now"`, of an item that a closed session takes too.
+
+        Raises:
+            SessionError: it cannot be stored, or the session is closed. Nothing was appended.
+        """
+        kept = self.recorder
         if kept is None:
             with self._lock:
                 self._log.append(kind, item)
             return
-        if not is_record:
+        if written != "record":
             kept.check_open()
         with self._lock:
             # The item is dumped first: one that cannot be stored is refused before the LOG has it.
             kept.note(kept.noting(kind, item, ref))
             self._log.append(kind, item)
         caller = current()
-        if caller is None or not caller.holds(self.turn):  # else it goes with the call that writes to this session
-            kept.flush(self._state, self._log)
+        # One of a call that writes to this session goes with the unit of the call.
+        if written != "deferred" and (caller is None or not caller.holds(self.turn)):
+            kept.flush()
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
         if call is None:
@@ -575,24 +585,15 @@ class Session:
         with self._lock:
             self._open(call, route.what)
             if route.reducers:
-                self._state.apply(self._decisions(event, route.reducers))
+                now = self._state.now
+                changes = decide(event, route.reducers, now[1])
+                if self._state.now is not now:
+                    raise wrote_itself(event)
+                self._state.apply(changes)
             else:
                 self._state.append(type(event), event)
-            if self._kept is not None and not route.logged:
+            if self.recorder is not None and not route.logged:
                 self._state.taken.append(event)
         # Outside of the lock, because a subscriber may wait for a thread that uses the session.
         if not self.dispatcher.is_quiet:
             self.dispatcher.dispatch(event)
-
-    def _decisions(self, event: object, reducers: Reducers) -> SliceChanges:
-        """What all reducers make of an event; nothing is applied before all have answered."""
-        now = self._state.now
-        changes: list[tuple[type[Any], SliceChange]] = []
-        for into, reducer in reducers:
-            change = reducer(VersionView(now[1].get(into)), event)
-            check_change(change, into)
-            changes.append((into, change))
-        if self._state.now is not now:
-            msg = f"a reducer of {type(event).__name__} wrote to the session itself; it may only return what to change"
-            raise ReducerError(msg)
-        return changes

@@ -13,7 +13,7 @@ from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.adapters.pydantic_ai.conversation import Conversation, SavedMessages
+from handrail.adapters.pydantic_ai.conversation import SavedMessages, StoredHistory
 from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
@@ -151,7 +151,7 @@ async def test_a_finished_evaluation_is_not_gone_on_with(room: Room) -> None:
         assert await room.evaluate(asks("hi"), text, user_prompt=text) == text
     assert room.box.sent == ["hi", "hi"]
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        found = Conversation(session, "tests/mails", of="prompt")
+        found = StoredHistory(session, "tests/mails", of="prompt")
     assert not found.unfinished
     (prompt,) = [
         part.content
@@ -169,9 +169,9 @@ async def test_an_answer_that_was_not_accepted_is_asked_for_again(room: Room) ->
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         last = session[SavedMessages].all()[-1]
         assert (last.messages, last.ended) == ("[]", True)
-        found = Conversation(session, "tests/mails", of="prompt")
+        found = StoredHistory(session, "tests/mails", of="prompt")
         found.begin_anew()
-        found.save([*Conversation(session, "tests/mails", of="prompt").history])
+        found.save([*StoredHistory(session, "tests/mails", of="prompt").history])
     assert await room.evaluate("Done again.") == "Done again."
     assert room.box.sent == ["hi"]
 
@@ -194,7 +194,7 @@ async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(roo
     """A program that stores messages itself resumes from them; beside words of the user the choice is asked for."""
     await broken_off(room)
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        history = Conversation(session, "tests/mails", of="prompt").history
+        history = StoredHistory(session, "tests/mails", of="prompt").history
         adapter, executor = (
             PydanticAIAdapter(model("Done.")),
             ToolExecutor(prompt=room.box.prompt("state"), session=session),
@@ -214,8 +214,8 @@ async def test_prompts_and_agents_have_conversations_of_their_own_in_one_session
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         adapter = PydanticAIAdapter(model("Other."))
         assert (await adapter.evaluate_async(other, session=session, user_prompt="Hello.")).text == "Other."
-        assert not Conversation(session, "desk").history
-        assert Conversation(session, "tests/mails", of="prompt").unfinished
+        assert not StoredHistory(session, "desk").history
+        assert StoredHistory(session, "tests/mails", of="prompt").unfinished
     assert await room.evaluate("All sent.") == "All sent."
 
 

@@ -16,6 +16,7 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Task, Total
+from tests.store.session_rows import claim_conditions
 from tests.transaction.notebooks import call
 from tests.wording import Wording
 
@@ -32,7 +33,7 @@ def test_a_session_in_memory_has_no_store(wording: Wording) -> None:
     """Closing it, checking it and recording in it are nothing special."""
     with Session() as session:
         assert session.store is None
-        session.claim_conditions(None)
+        assert session.recorder is None
         with call(session) as transaction:
             session.commit_event(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
@@ -56,7 +57,7 @@ def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore, wordin
     with Session.open(store, "s", wait=NOW):
         assert session[Note].all() == (Note("a"),)
         for act in (
-            lambda: session.claim_conditions(None),
+            lambda: claim_conditions(session, None),
             session[Note].clear,
             lambda: session.dispatch(Happened("x")),
         ):

@@ -15,6 +15,7 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Task
+from tests.store.session_rows import claim_conditions
 from tests.transaction.notebooks import PATIENCE, call
 from tests.wording import Wording
 
@@ -49,7 +50,7 @@ def test_a_session_that_was_taken_over_is_told(
     with reopened(store) as other:
         other[Note].append(Note("b"))
         with pytest.raises(SessionLostError):
-            session.claim_conditions(None)
+            claim_conditions(session, None)
         with pytest.raises(SessionLostError):
             session[Note].append(Note("c"))
         session.dispatch(Happened("x"))
@@ -66,7 +67,7 @@ def test_a_unit_of_this_session_is_not_taken_for_somebody_else(store: FaultyStor
     """A LOG may be written, or a call that ran beside this one be committed, while the store is being asked."""
     with Session.open(store, "s") as session:
         store.at("check", lambda: session.dispatch(Happened("x")))
-        session.claim_conditions(None)
+        claim_conditions(session, None)
 
 
 def test_who_logs_waits_for_the_unit_that_is_being_written(store: FaultyStore) -> None:

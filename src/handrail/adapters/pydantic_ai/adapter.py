@@ -17,7 +17,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import (
     RUN_ERRORS,
     PromptResponse,
@@ -230,7 +230,7 @@ class PydanticAIAdapter:
         executor: ToolExecutor,
         user_prompt: UserPrompt | None,
         message_history: Sequence[ModelMessage],
-        conversation: Conversation | None,
+        conversation: StoredHistory | None,
     ) -> AgentRunResult[Any]:
         environment = executor.environment
         if user_prompt is None and not message_history:
@@ -249,7 +249,7 @@ class PydanticAIAdapter:
         except RUN_ERRORS as error:
             raise evaluation_error(error, environment.rendered_prompt.name) from error
 
-    def _agent(self, model: Model, executor: ToolExecutor, conversation: Conversation | None) -> Agent[None, Any]:
+    def _agent(self, model: Model, executor: ToolExecutor, conversation: StoredHistory | None) -> Agent[None, Any]:
         """An agent for one run; it costs a tenth of a millisecond."""
         tools = HandrailCapability(executor)
         if conversation is not None:

@@ -70,7 +70,7 @@ class SavedMessages:
                 yield OpenCall(call=_ref(history, call), tool=call.tool_name, state="unrecorded")
 
 
-class Conversation:
+class StoredHistory:
     """The conversation of one agent or prompt in one session; tracks how much of it has been stored.
 
     Attributes:

@@ -15,7 +15,7 @@ from pydantic_ai import ModelRequestContext, ModelResponse, RunContext
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.conversation import Conversation, one_at_a_time
+from handrail.adapters.pydantic_ai.conversation import StoredHistory, one_at_a_time
 from handrail.errors import PromptEvaluationError
 from handrail.session import Session
 from handrail.transaction import current
@@ -32,7 +32,7 @@ class NotedCapability(HandrailCapability):
         conversation: the conversation.
     """
 
-    conversation: Conversation = field(kw_only=True)
+    conversation: StoredHistory = field(kw_only=True)
 
     @override
     async def after_model_request(
@@ -49,7 +49,7 @@ class NotedCapability(HandrailCapability):
 @contextmanager
 def stored_conversation(
     session: Session, name: str, *, continues: bool, unfinished: Unfinished
-) -> Generator[Conversation | None]:
+) -> Generator[StoredHistory | None]:
     """The conversation of an evaluation, for the block; `None` if it is not stored.
 
     A resumed conversation has a history.
@@ -73,7 +73,7 @@ def stored_conversation(
         return
     with one_at_a_time(session, name, of="prompt"):
         # Loaded under the exclusion, or a run that has just ended could add messages after the load.
-        conversation = Conversation(session, name, of="prompt")
+        conversation = StoredHistory(session, name, of="prompt")
         if conversation.unfinished and unfinished == "resume":
             if not continues:
                 raise PromptEvaluationError(

@@ -26,7 +26,7 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import ValidatedToolArgs
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
@@ -55,7 +55,7 @@ class AgentCapability(PipelineCapability):
     """
 
     gate: ApprovalGate = field(kw_only=True)
-    conversation: Conversation = field(kw_only=True)
+    conversation: StoredHistory = field(kw_only=True)
     describe: DescribeAhead = field(kw_only=True)
     admit: Callable[[ToolDefinition], None] = field(kw_only=True)
     tools_known: Callable[[], None] = field(kw_only=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pydantic_ai import ModelRequest, UserPromptPart
 
-from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 
@@ -15,7 +15,7 @@ from handrail.session.call_ref import CallRef
 @contextmanager
 def open_child_session(
     caller: Session, ref: CallRef, *, agent: str, input: str
-) -> Generator[tuple[Session, Conversation]]:
+) -> Generator[tuple[Session, StoredHistory]]:
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
 
     It is named after the identity of the call, so that a call that was interrupted finds it again. Versions before
@@ -36,7 +36,7 @@ def open_child_session(
     if name is not None and not _exists(caller, name):
         name = _name_of_before(caller, ref.call_id, agent, input) or name
     with caller.child(session_id=name) as session:
-        yield session, Conversation(session, agent)
+        yield session, StoredHistory(session, agent)
 
 
 def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> str | None:
@@ -48,7 +48,7 @@ def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> st
     # Numbers were counted up without gaps, so the first missing one ends the search.
     while _exists(caller, name := f"{caller.session_id}/{call_id}{'' if number == 1 else f'_{number}'}"):
         with caller.child(session_id=name) as session:
-            if _task(Conversation(session, agent)) in {None, input}:
+            if _task(StoredHistory(session, agent)) in {None, input}:
                 return name
         number += 1
     return None
@@ -58,7 +58,7 @@ def _exists(caller: Session, session_id: str) -> bool:
     return caller.store is not None and caller.store.find(session_id) is not None
 
 
-def _task(conversation: Conversation) -> str | None:
+def _task(conversation: StoredHistory) -> str | None:
     """What the agent was asked in the first place; `None` if nothing was said yet."""
     if not conversation.history:
         return None

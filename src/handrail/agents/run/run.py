@@ -36,7 +36,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import RUN_ERRORS, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.active_run import as_current_run
@@ -238,7 +238,7 @@ class AgentRun:
         """
         # The stack can be closed twice: here, and in `opened`.
         with self._stack:  # what was opened to prepare the run is closed, too, if it cannot begin
-            conversation = Conversation(self.session, self.agent.file.name)
+            conversation = StoredHistory(self.session, self.agent.file.name)
             self._check_start(input, conversation)
             # A record means that the call has ended, so its decision must not answer a new call of the same id.
             self._doors.forget_ended()
@@ -310,7 +310,7 @@ class AgentRun:
     async def _run(
         self,
         input: str | None,
-        conversation: Conversation,
+        conversation: StoredHistory,
         spent: SharedUsage,
         output_type: Any,  # noqa: ANN401
     ) -> RunResult:
@@ -352,7 +352,7 @@ class AgentRun:
             messages=tuple(result.all_messages()),
         )
 
-    def _capability(self, conversation: Conversation, output_names: dict[str, str]) -> AgentCapability:
+    def _capability(self, conversation: StoredHistory, output_names: dict[str, str]) -> AgentCapability:
         return AgentCapability(
             self._doors.foreign,
             policies=(self._doors.policy,),
@@ -385,7 +385,7 @@ class AgentRun:
         usage = response.usage
         self._used += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
 
-    def _check_start(self, input: str | None, conversation: Conversation) -> None:
+    def _check_start(self, input: str | None, conversation: StoredHistory) -> None:
         session = self.session.session_id
         if input is not None and not (isinstance(cast("object", input), str) and input.strip()):
             raise AgentError(f"the input of {self.agent.file.name} is {input!r}; it is a text that says what to do")
@@ -422,7 +422,7 @@ class AgentRun:
                 self.tree.notify(TextDelta(self.path, text))
 
 
-def _go_on_with(conversation: Conversation) -> DeferredToolResults | None:
+def _go_on_with(conversation: StoredHistory) -> DeferredToolResults | None:
     """Leave to carry out the calls that an earlier run left open; whether each may run is up to the gate."""
     if not conversation.postpone:
         return None

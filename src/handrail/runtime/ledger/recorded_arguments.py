@@ -18,9 +18,10 @@ import logging
 from typing import Any, Final, NamedTuple
 
 from handrail.errors import DumpError, SchemaError
-from handrail.runtime.calls import ToolCall, written_arguments
+from handrail.runtime.calls import written_arguments
 from handrail.serde import Masking, masked_json
 from handrail.serde.json_schema import is_object
+from handrail.session.call_ref import ToolCall
 
 MOST_BYTES: Final = 64 * 1024
 """The limit, in bytes, on the recorded arguments of an effect."""

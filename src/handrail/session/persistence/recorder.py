@@ -28,7 +28,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, SessionUseError, StoreError
+from handrail.errors import (
+    CommitInDoubtError,
+    SessionError,
+    SessionLostError,
+    SessionUseError,
+    StoreError,
+    StoreUnavailableError,
+)
 from handrail.session.call_records import CallRecord, CallRecords
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
@@ -44,10 +51,11 @@ from handrail.session.persistence.protocol import (
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
-from handrail.transaction import Transaction
-from handrail.transaction.commit import CommitOutcome, commit_participants
+from handrail.transaction import Transaction, UnitOfWork, UnitStore
+from handrail.transaction.commit import Apply, CommitOutcome, commit_participants
+from handrail.transaction.unit_of_work import Refusal
 from handrail.transaction.write_queue import WriteQueue
-from handrail.waiting import run_blocking
+from handrail.waiting import Wait, run_blocking
 
 _log = logging.getLogger("handrail.session")
 
@@ -103,6 +111,7 @@ class SessionRecorder:
         parts: what is enlisted in transactions that have not ended, by the identity of these.
         records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
             were read then.
+        slices: those of the session; set by it when it is opened.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
     """
 
@@ -120,10 +129,17 @@ class SessionRecorder:
     parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     unsure: bool = False
     records: list[tuple[CallRef, int]] | None = None
+    slices: tuple[StateSlices, LogSlices] = field(init=False)
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
-        """What a claim in a store compares; see `Session.claim_conditions`."""
+        """What a claim in a store compares, so that only the holder of the session claims; none outside of its store.
+
+        Raises:
+            SessionUseError: the session has been closed.
+            SessionError: `store` is another one, and the session has passed to another process.
+            StoreUnavailableError: `store` is another one, and that of the session does not answer.
+        """
         self.check_open()
         if store is self.store:
             return (SessionHeld(self.session_lock),)
@@ -187,24 +203,24 @@ class SessionRecorder:
         self.types[kind] = stored
         return stored
 
-    def part_of(self, root: Transaction, state: StateSlices, log: LogSlices) -> SessionCommit:
+    def part_of(self, root: Transaction) -> SessionCommit:
         """What is enlisted in an outermost transaction for this session; one for each."""
         part = self.parts.get(id(root))
         if part is None:
-            part = SessionCommit(self, state, log, root)
+            part = SessionCommit(self, root)
             # Enlisted before it is listed: if this raises, no part remains that is never settled.
             root.enlist(part)
             # The part refers to `root`, so its id names no other object until `_end` removes the entry.
             self.parts[id(root)] = part
         return part
 
-    def flush(self, state: StateSlices, log: LogSlices) -> None:
-        """Write what LOGs have got; if the store fails, it is logged, and goes with the next unit."""
+    def flush(self) -> None:
+        """Write what LOGs have got; if the store fails, that is logged, and it goes with the next unit."""
         # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
         # call.
         if not self._noted:
             return
-        part = SessionCommit(self, state, log, None)
+        part = SessionCommit(self, None)
         # No caller waits: what is not written now is written with the next unit.
         word, error = run_blocking(commit_participants((part,), part.settle, attempts=1))
         # The items are still listed if the store has failed, so nothing is lost, and the caller is not at fault.
@@ -213,6 +229,61 @@ class SessionRecorder:
         if error is not None:
             text = "could not be stored yet" if word == "rolled back" else "may or may not be stored"
             _log.error("what session %s has logged %s", self.session_lock.session_id, text, exc_info=error)
+
+    async def write_noted(self, apply: Apply | None) -> None:
+        """Write what LOGs have got.
+
+        Raises:
+            SessionError: the session is closed, or has passed to another process.
+            StoreUnavailableError: the store does not answer. It goes with the next unit.
+            CommitInDoubtError: it is unknown whether it was written.
+        """
+        part = SessionCommit(self, None)
+        outcome = await commit_participants((part,), part.settle, apply=apply)
+        if outcome.error is not None:
+            raise outcome.error
+
+    @property
+    def has_noted(self) -> bool:
+        """Whether LOGs have got what the store has not."""
+        return bool(self._noted)
+
+    async def write_claim(self, apply: Apply | None, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+        """Write a claim in one unit with what LOGs have got, in the turn of the session's units.
+
+        Args:
+            apply: how it is written; `None` for by this thread.
+            store: the store of the session.
+            unit: of the claim.
+
+        Raises:
+            SessionError: the session is closed, or has passed to another process. Nothing was written.
+            StoreUnavailableError: the store does not answer.
+        """
+        who, part = object(), SessionCommit(self, None)
+        try:
+            turn = self.queue.enter(who)
+            if turn is not None:
+                await Wait(turn)
+            part.prepare()
+            appended = part.write()
+            # The lock of the session is compared with what is appended to it.
+            claim = [write for write in unit.writes if not (appended and isinstance(write, SessionHeld))]
+            whole = UnitOfWork((*claim, *appended))
+            try:
+                refused = store.apply(whole) if apply is None else await apply(store, whole)
+            except StoreUnavailableError as error:
+                # What is in doubt here is in doubt for the session too. It is looked up before its next unit otherwise.
+                if error.in_doubt and appended:
+                    part.in_doubt()
+                raise
+            if refused is None:
+                part.after_commit()
+            elif appended:
+                self.unsure = False  # refused as a whole, so nothing of it was written
+            return refused
+        finally:
+            self.queue.leave(who)
 
     def plan(self, part: SessionCommit) -> EntryBatch:
         """What a part is to write now."""
@@ -254,10 +325,10 @@ class SessionCommit:
 
     waits = False
 
-    def __init__(self, kept: SessionRecorder, state: StateSlices, log: LogSlices, root: Transaction | None) -> None:
+    def __init__(self, kept: SessionRecorder, root: Transaction | None) -> None:
         """Made by `SessionRecorder`."""
         self._kept = kept
-        self._log = log
+        state, self._log = kept.slices
         self._plan = EntryBatch((), None, kept.layouts, 0)
         self.root = root
         self.state = state

@@ -27,7 +27,7 @@ from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
 from handrail.store.sql.group_writer import MOST_ENTRIES, change_parameters, row_statement
-from handrail.store.sql.rows import ENTRY_COLUMNS
+from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns
 from handrail.store.sql.unit_writer import keeps_testimony
 from handrail.transaction import RecordCommit
 
@@ -44,7 +44,7 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
     Raises:
         SessionError: the entries do not follow the newest one.
     """
-    return row_statement(writes) or _of_session(writes)
+    return row_statement(writes) or _of_claim(writes) or _of_session(writes)
 
 
 def writes_shared_key(writes: Sequence[object]) -> bool:
@@ -53,6 +53,22 @@ def writes_shared_key(writes: Sequence[object]) -> bool:
     In a group, the other units would wait with it, and two groups could wait for each other.
     """
     return any(not write.seen.partition for write in writes if isinstance(write, EffectInsert | EffectChange))
+
+
+def _of_claim(writes: Sequence[object]) -> Statement | None:
+    """A claim with entries of its session: the row of the session is locked before the claim is inserted."""
+    match writes:
+        case (EffectInsert(row), SessionAppend(lock, head, entries, checkpoint)) if 0 < len(entries) <= MOST_ENTRIES:
+            held = (lock.session_id, head, lock.token)
+            newest = newest_number(lock.session_id, head, entries)
+            parameters: list[object] = [*held, *effect_columns(row), newest, *held]
+            for entry in entries:
+                parameters += (lock.session_id, *entry)
+            if checkpoint is not None:
+                parameters += (lock.session_id, *checkpoint)
+            return Statement(_claim_sql(len(entries), checkpoint is not None), parameters)
+        case _:
+            return None
 
 
 def _of_session(writes: Sequence[object]) -> Statement | None:
@@ -89,19 +105,35 @@ def _sql(changes: int, entries: int, has_checkpoint: bool, commits: int) -> str:
     all_seen = "".join(f" AND EXISTS (SELECT 1 FROM seen_{index})" for index in range(changes))
     parts.append(f"unit AS ({statements.SET_HEAD}{all_seen} RETURNING 1)")
     parts += [f"write_{index} AS ({statements.REPLACE_EFFECT} AND {_IN_UNIT})" for index in range(changes)]
-    row = f"({', '.join('?' * (1 + len(SessionEntry._fields)))})"
-    parts.append(
-        f"entries AS (INSERT INTO handrail_entries (session_id, {ENTRY_COLUMNS}) "
-        f"SELECT * FROM (VALUES {', '.join([row] * entries)}) AS added WHERE {_IN_UNIT})"
-    )
-    if has_checkpoint:
-        parts.append(
-            "checkpoint AS (INSERT INTO handrail_checkpoints (session_id, number, data) "
-            f"SELECT ?, ?, ? WHERE {_IN_UNIT} ON CONFLICT (session_id, number) DO NOTHING)"
-        )
+    parts += _entries(entries, has_checkpoint=has_checkpoint)
     parts += [
         f"commit_{index} AS (INSERT INTO handrail_decisions (journal_id) SELECT ? WHERE {_IN_UNIT} "
         "ON CONFLICT (journal_id) DO NOTHING)"
         for index in range(commits)
     ]
     return f"WITH {', '.join(parts)} SELECT 1 FROM unit"
+
+
+@lru_cache(maxsize=64)
+def _claim_sql(entries: int, has_checkpoint: bool) -> str:  # noqa: FBT001 - of a cache
+    parts = [
+        "held AS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND head = ? AND token = ? FOR UPDATE)",
+        f"claim AS ({statements.INSERT_EFFECT_IF.format('SELECT 1 FROM held')} RETURNING 1)",
+        f"unit AS ({statements.SET_HEAD} AND EXISTS (SELECT 1 FROM claim) RETURNING 1)",
+        *_entries(entries, has_checkpoint=has_checkpoint),
+    ]
+    return f"WITH {', '.join(parts)} SELECT 1 FROM unit"
+
+
+def _entries(number: int, *, has_checkpoint: bool) -> list[str]:
+    """The parts that add entries, and the checkpoint that covers them, if the unit is written."""
+    row = f"({', '.join('?' * (1 + len(SessionEntry._fields)))})"
+    rows = ", ".join([row] * number)
+    inserted = f"INSERT INTO handrail_entries (session_id, {ENTRY_COLUMNS}) SELECT * FROM (VALUES {rows}) AS added"
+    parts = [f"entries AS ({inserted} WHERE {_IN_UNIT})"]
+    if has_checkpoint:
+        parts.append(
+            "checkpoint AS (INSERT INTO handrail_checkpoints (session_id, number, data) "
+            f"SELECT ?, ?, ? WHERE {_IN_UNIT} ON CONFLICT (session_id, number) DO NOTHING)"
+        )
+    return parts

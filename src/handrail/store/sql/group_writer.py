@@ -1,6 +1,7 @@
 """How the units of a group become statements of one transaction.
 
-Claims and other changes of one row are a statement each, which changes nothing if it is refused. The units that commit
+Claims and other changes of one row are a statement each, which changes nothing if it is refused; what is appended to a
+session with a claim is written if the claim is not. The units that commit
 calls are written together, one kind of statement for all of them: each is compared by the statements that change its
 session and its effects, and if one of them is refused, the transaction is undone, and each unit is written alone. That
 is seldom: the lease of a call has been lost, or its session.
@@ -45,12 +46,14 @@ def may_group(writes: Sequence[object]) -> bool:
             return True
         case (EffectChange() as change,):
             return keeps_testimony(change)
+        case (EffectInsert(), SessionAppend() as append):
+            return _is_short(append)
         case _:
             appends = 0
             for write in writes:
                 match write:
-                    case SessionAppend(entries=entries):
-                        appends += 1 if 0 < len(entries) <= MOST_ENTRIES else 2
+                    case SessionAppend() as append:
+                        appends += 1 if _is_short(append) else 2
                     case EffectChange() as change if keeps_testimony(change):
                         pass
                     case RecordCommit():
@@ -58,6 +61,10 @@ def may_group(writes: Sequence[object]) -> bool:
                     case _:
                         return False
             return appends == 1
+
+
+def _is_short(append: SessionAppend) -> bool:
+    return 0 < len(append.entries) <= MOST_ENTRIES
 
 
 def row_statement(writes: Sequence[object]) -> Statement | None:
@@ -92,11 +99,16 @@ def write_group(link: GroupConnection, units: Sequence[Sequence[object]]) -> lis
     commits: list[object] = []
     for writes in units:
         statement = row_statement(writes)
+        appended: Sequence[object] = ()
+        if statement is None and isinstance(writes[0], EffectInsert):  # a claim with what was deferred until then
+            statement, appended = row_statement(writes[:1]), writes[1:]
         if statement is None:
             commits += writes
             written.append(True)
         else:
-            written.append(bool(link.execute(*statement)))
+            is_written = bool(link.execute(*statement))
+            commits += appended if is_written else ()
+            written.append(is_written)
             reached("unit-group-written")
     if commits:
         if not _write_commits(link, commits):

@@ -27,11 +27,13 @@ INSERT_EFFECT = (
 )
 """A row, if its key has none."""
 
-INSERT_EFFECT_WHILE_HELD = (
-    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) SELECT {_MARKS} "
-    "WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND token = ?) "
+INSERT_EFFECT_IF = (
+    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) SELECT {_MARKS} WHERE EXISTS ({{}}) "
     "ON CONFLICT (partition, key) DO NOTHING"
 )
+"""A row, if its key has none and a query, which is to be filled in, finds something."""
+
+INSERT_EFFECT_WHILE_HELD = INSERT_EFFECT_IF.format("SELECT 1 FROM handrail_sessions WHERE session_id = ? AND token = ?")
 """A row, if its key has none and a session is held with a token."""
 
 REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {SEEN}"

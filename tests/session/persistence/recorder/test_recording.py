@@ -13,6 +13,7 @@ from handrail.session import Session, stored_as
 from handrail.session.call_ref import CallRef
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Happened, Note
+from tests.store.session_rows import claim_conditions
 from tests.transaction.notebooks import call, raising
 from tests.wording import Wording
 
@@ -210,7 +211,7 @@ def test_a_commit_in_doubt_ends_the_session(store: FaultyStore, logs: bool, word
             session[Note].append(Note("a"))
     store.come_back()
     with pytest.raises(SessionError) as raised:
-        session.claim_conditions(None)
+        claim_conditions(session, None)
     assert str(raised.value) == wording
     with pytest.raises(SessionError) as raised:
         session.dispatch(Happened("y"))

@@ -1,0 +1,148 @@
+"""`ToolExecutor.answer`: the calls of a reply, also of one that was interrupted or waits for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import OpenQuestion, ToolExecutor, Waiting
+from handrail.errors import CallPostponed, DeadlineExceededError, UnboundResourceError
+from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+from tests.runtime.bench import Decides, Note, call, echo, executor, tool
+
+ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
+
+Answer = Callable[..., tuple[ToolMessage, ...] | Waiting]
+
+
+def inline(door: ToolExecutor, *given: Any, **named: Any) -> tuple[ToolMessage, ...] | Waiting:
+    """Through the synchronous entry."""
+    return door.answer(*given, **named)
+
+
+def on_loop(door: ToolExecutor, *given: Any, **named: Any) -> tuple[ToolMessage, ...] | Waiting:
+    """Through the asynchronous entry."""
+    return asyncio.run(door.answer_async(*given, **named))
+
+
+@pytest.fixture(params=[inline, on_loop])
+def answer(request: pytest.FixtureRequest) -> Answer:
+    """Each entry."""
+    entry: Answer = request.param
+    return entry
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """A store that outlives the sessions of a test."""
+    return MemoryStore(clock=FakeClock())
+
+
+def later(request: ApprovalRequest) -> bool:
+    """Leave every question open."""
+    raise CallPostponed(f"ask about {request.params.text} tomorrow")
+
+
+def texts(answers: tuple[ToolMessage, ...] | Waiting) -> list[str]:
+    """What the messages say."""
+    assert not isinstance(answers, Waiting)
+    return [message.content for message in answers]
+
+
+def test_the_open_reply_of_the_conversation_is_answered(answer: Answer, store: MemoryStore) -> None:
+    """Calls with a record are answered from it, and the others run."""
+    ran: list[str] = []
+
+    def note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        ran.append(params.text)
+        return ToolResult.ok(params)
+
+    asked = [call("note", text, id=text) for text in "abc"]
+    with Session.open(store, "s") as session:
+        door = executor(tool("note", note), session=session)
+        session.conversation.append({}, calls=asked, reply="r1")
+        door.execute(asked[1], reply="r1")
+    with Session.open(store, "s") as session:
+        answers = answer(executor(tool("note", note), session=session))
+        assert texts(answers) == ["a", "b", "c"]
+        assert not isinstance(answers, Waiting)
+        assert [message.replayed for message in answers] == [False, True, False]
+        assert ran == ["b", "a", "c"]
+
+
+def test_calls_that_are_given_are_answered(answer: Answer) -> None:
+    """Without a conversation too; a reply is named as for `execute`."""
+    door = executor(tool("note", echo))
+    assert texts(answer(door, [call("note", "a", id="1")], reply="r1")) == ["a"]
+    assert texts(answer(door, iter([call("note", "a", id="1")]), reply="r1")) == ["a"]
+    assert answer(door) == ()
+    assert [event.reply for event in door.environment.session[ToolInvoked]] == ["r1"]
+
+
+def test_a_call_that_is_postponed_leaves_a_question(answer: Answer, store: MemoryStore) -> None:
+    """The calls after it run; answered again, only what waits is asked about and run."""
+    asked = [call("note", "a", id="1"), call("pay", "b", id="2"), call("note", "c", id="3")]
+    agreed: list[ApprovalRequest] = []
+
+    def agree(request: ApprovalRequest) -> bool:
+        agreed.append(request)
+        return True
+
+    with Session.open(store, "s") as session:
+        session.conversation.append({}, calls=asked, reply="r1")
+        tools = (tool("note", echo), tool("pay", echo, effect="external"))
+        waiting = answer(executor(*tools, policies=[ASKS_ABOUT_PAY], session=session, approver=later))
+        assert isinstance(waiting, Waiting)
+        assert [message.content for message in waiting.messages] == ["a", "c"]
+        (question,) = waiting.questions
+        assert (question.call, question.reason) == (asked[1], "ask about b tomorrow")
+        assert question.request is not None
+        assert question.request.params == Note("b")
+        assert [each.state for each in session.open_calls] == ["postponed"]
+    with Session.open(store, "s") as session:
+        answers = answer(executor(*tools, policies=[ASKS_ABOUT_PAY], session=session, approver=agree))
+        assert texts(answers) == ["a", "b", "c"]
+        assert [request.call_id for request in agreed] == ["2"]
+
+
+def test_a_call_that_waits_for_something_else_has_no_request(answer: Answer) -> None:
+    """A handler may postpone its call as well."""
+
+    def wait(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise CallPostponed("the bank is closed")
+
+    asked = call("wait", "a", id="1")
+    waiting = answer(executor(tool("wait", wait)), [asked], reply="r1")
+    assert waiting == Waiting((), (OpenQuestion(asked, None, "the bank is closed"),))
+
+
+def test_a_mistake_is_raised_once_the_other_calls_have_ended(answer: Answer) -> None:
+    """As by `execute_all`: the calls after it run, and a question beside it is asked again."""
+
+    def nothing(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(context.resources.get(Note))
+
+    door = executor(
+        tool("nothing", nothing), tool("note", echo), tool("pay", echo), policies=[ASKS_ABOUT_PAY], approver=later
+    )
+    asked: list[ToolCall] = [call("pay", "p", id="1"), call("nothing", "n", id="2"), call("note", "a", id="3")]
+    with pytest.raises(UnboundResourceError):
+        answer(door, asked, reply="r1")
+    assert [event.call_id for event in door.environment.session[ToolInvoked] if event.success] == ["3"]
+
+
+def test_what_ends_the_run_ends_the_reply(answer: Answer) -> None:
+    """Also after a call that was postponed."""
+
+    def stop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise DeadlineExceededError("enough")
+
+    door = executor(tool("stop", stop), tool("pay", echo), policies=[ASKS_ABOUT_PAY], approver=later)
+    with pytest.raises(Exception, match="enough"):
+        answer(door, [call("pay", "p", id="1"), call("stop", "s", id="2")], reply="r1")

@@ -1,0 +1,154 @@
+"""The conversation of a session: what is appended, when it is stored, and which calls are open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from handrail.errors import InvalidArgumentError, SessionUseError
+from handrail.session import CallRef, Session
+from handrail.session.call_ref import ToolCall
+from handrail.session.conversation import ConversationPart
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+from tests.runtime.bench import Note, echo, executor, tool
+from tests.wording import Wording
+
+QUESTION: Mapping[str, Any] = {"role": "user", "content": "Pay A-1."}
+REPLY: Mapping[str, Any] = {"role": "assistant", "tool_calls": [{"id": "1"}, {"id": "2"}]}
+CALLS = (ToolCall("1", "note", '{"text":"a"}'), ToolCall("2", "note", {"text": "b"}))
+ANSWERS: tuple[Mapping[str, Any], ...] = ({"role": "tool", "id": "1"}, {"role": "tool", "id": "2"})
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """A store that outlives the sessions of a test."""
+    return MemoryStore(clock=FakeClock())
+
+
+def run(session: Session, *calls: ToolCall, reply: str = "r1") -> None:
+    """Have calls recorded."""
+    executor(tool("note", echo), session=session).execute_all(calls, reply=reply)
+
+
+def entries_of(store: MemoryStore, session: Session) -> int:
+    """How many parts of the conversation are stored."""
+    return sum(entry.type_name == "handrail.messages" for entry in store.entries(session.session_id))
+
+
+def test_messages_come_back_as_they_were_appended(store: MemoryStore) -> None:
+    """In order, in this process and in the next one, in a session in memory too."""
+    for session in (Session(), Session.open(store, "s")):
+        talk = session.conversation
+        talk.append(QUESTION)
+        talk.append(REPLY, calls=CALLS, reply="r1")
+        run(session, *CALLS)
+        talk.append(*ANSWERS)
+        assert talk.messages == [QUESTION, REPLY, *ANSWERS]
+        assert len(talk) == 4
+        session.close()
+    with Session.open(store, "s") as again:
+        assert again.conversation.messages == [QUESTION, REPLY, *ANSWERS]
+
+
+def test_the_calls_of_the_last_reply_are_open_until_something_follows(store: MemoryStore) -> None:
+    """They are those that were stated, with and without a record; `open_calls` has those without one."""
+    with Session.open(store, "s") as session:
+        talk = session.conversation
+        assert (talk.calls, talk.reply) == ((), None)
+        talk.append(REPLY, calls=CALLS, reply="r1")
+        run(session, CALLS[0])
+        assert (talk.calls, talk.reply) == (CALLS, "r1")
+        assert [each.call for each in session.open_calls] == [CallRef("r1", "2")]
+        run(session, CALLS[1])
+        talk.append(*ANSWERS)
+        assert (talk.calls, talk.reply, session.open_calls) == ((), None, ())
+
+
+def test_a_reply_is_stored_with_the_first_record_of_its_calls(store: MemoryStore) -> None:
+    """It costs no unit of its own; messages that ask for nothing are stored at once."""
+    with Session.open(store, "s") as session:
+        talk = session.conversation
+        talk.append(QUESTION)
+        assert entries_of(store, session) == 1
+        talk.append(REPLY, calls=CALLS, reply="r1")
+        assert entries_of(store, session) == 1
+        run(session, *CALLS)
+        assert entries_of(store, session) == 2
+        talk.append(*ANSWERS)
+        assert entries_of(store, session) == 2
+        talk.append({"role": "assistant", "content": "Done."})
+        assert entries_of(store, session) == 4
+
+
+def test_what_is_deferred_is_stored_when_the_session_is_closed(store: MemoryStore) -> None:
+    """A program that ends after the answers has lost nothing."""
+    with Session.open(store, "s") as session:
+        session.conversation.append(REPLY, calls=CALLS, reply="r1")
+    with Session.open(store, "s") as session:
+        assert session.conversation.calls == CALLS
+
+
+def test_nothing_follows_a_call_without_a_record(store: MemoryStore, wording: Wording) -> None:
+    """A message after it could not be its answer, and the provider would refuse the conversation."""
+    with Session.open(store, "s") as session:
+        talk = session.conversation
+        talk.append(REPLY, calls=CALLS, reply="r1")
+        run(session, CALLS[0])
+        with pytest.raises(SessionUseError) as refused:
+            talk.append(*ANSWERS)
+        assert str(refused.value) == wording
+        assert talk.messages == [REPLY]
+
+
+def test_messages_are_copied(store: MemoryStore) -> None:
+    """What the program does to its own objects, or to those that it was given, does not change the conversation."""
+    with Session.open(store, "s") as session:
+        message = {"role": "user", "content": ["a"]}
+        session.conversation.append(message)
+        message["content"] = []
+        session.conversation.messages[0]["content"] = []
+        assert session.conversation.messages == [{"role": "user", "content": ["a"]}]
+
+
+def test_text_that_is_not_unicode_is_stored_as_its_escape(store: MemoryStore) -> None:
+    """A model may write a lone surrogate; the conversation goes on all the same."""
+    with Session.open(store, "s") as session:
+        session.conversation.append({"content": "a\ud800"})
+        assert session.conversation.messages == [{"content": "a\\ud800"}]
+
+
+def test_what_is_no_message_is_refused(store: MemoryStore) -> None:
+    """At once, and nothing of it is appended."""
+    with Session.open(store, "s") as session:
+        talk = session.conversation
+        not_a_call: Any = {"id": "1"}
+        with pytest.raises(InvalidArgumentError):
+            talk.append(REPLY, calls=[not_a_call], reply="r1")
+        for name in (None, "", "@1"):
+            with pytest.raises(ValueError, match="name of their reply"):
+                talk.append(REPLY, calls=CALLS, reply=name)
+        with pytest.raises(SessionUseError):
+            talk.append({"content": object()})
+        talk.append()
+        assert session[ConversationPart].all() == ()
+
+
+def test_a_fork_continues_the_conversation_for_itself(store: MemoryStore) -> None:
+    """It has the messages of its origin, and what is appended to one is not in the other."""
+    with Session.open(store, "s") as session:
+        session.conversation.append(QUESTION)
+        with session.fork(session_id="f") as fork:
+            fork.conversation.append(REPLY, calls=CALLS, reply="r1")
+            assert fork.conversation.messages == [QUESTION, REPLY]
+        assert session.conversation.messages == [QUESTION]
+
+
+def test_a_handler_of_the_program_sees_its_notes(store: MemoryStore) -> None:
+    """The calls of a conversation run like all others."""
+    with Session.open(store, "s") as session:
+        session.conversation.append(REPLY, calls=CALLS, reply="r1")
+        run(session, *CALLS)
+        assert session[Note].all() == (Note("a"), Note("b"))
