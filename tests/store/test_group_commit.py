@@ -176,3 +176,42 @@ def test_without_pipelines_units_are_statements_of_their_own(clock: FakeClock) -
             assert kept.submit(UnitOfWork(commit_of(lock, row))).result() is None
         assert "unit-group-written" not in reached
         assert [len(list(kept.entries(lock.session_id))) for lock, _ in made] == [2, 2]
+
+
+def claim_with_entries(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
+    """A claim in one unit with what its session has deferred."""
+    appended = SessionAppend(lock, head, tuple(entries(head + 1, head + 2)), Checkpoint(head + 2, b"c"))
+    return (EffectInsert(row), appended)
+
+
+def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, clock: FakeClock) -> None:
+    """A claim that is refused adds nothing to its session, and leaves the others of the group alone."""
+    (lock, taken), (lost, _), (behind, _), (other, _) = sessions(database, clock, 4)
+    claims = [running_row(clock, "a")._replace(partition=f"s{place}") for place in range(4)]
+    with points() as reached:
+        answers = group(
+            database,
+            claim_with_entries(lock, taken._replace(effect_id="e" * 32)),
+            claim_with_entries(lost._replace(token="0" * 32), claims[1]),
+            claim_with_entries(behind, claims[2], head=5),
+            claim_with_entries(other, claims[3]),
+        )
+    assert reached.count("unit-after-commit") >= 1
+    assert isinstance(answers[0], RefusedWrite)
+    assert answers[0].standing == taken
+    assert [type(answer) for answer in answers[1:3]] == [SessionLostError] * 2
+    assert answers[3] is None
+    assert [database.get(f"s{place}", "a") for place in range(4)] == [None, None, None, claims[3]]
+    assert [list(database.entries(f"s{place}")) for place in range(4)] == [[], [], [], entries(1, 2)]
+    assert database.checkpoint("s3") == Checkpoint(2, b"c")
+
+
+def test_claims_with_entries_are_written_in_one_transaction(database: Store, clock: FakeClock) -> None:
+    """As claims without entries are; and known again if their answers were lost."""
+    made = sessions(database, clock, 5)
+    units = [claim_with_entries(lock, row._replace(key="a")) for lock, row in made]
+    with points() as reached:
+        assert group(database, *units) == [None] * 5
+    assert reached.count("unit-after-commit") == 1
+    assert group(database, *units, again=True) == [None] * 5
+    assert [list(database.entries(lock.session_id)) for lock, _ in made] == [entries(1, 2)] * 5

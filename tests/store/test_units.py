@@ -191,3 +191,21 @@ def test_each_way_to_write_a_unit_has_the_same_answers(store: Store, clock: Fake
     with pytest.raises(SessionLostError):
         written(SessionAppend(lost, 0, tuple(entries(1, 1)), None))
     assert list(store.entries("s1")) == []
+
+
+def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, clock: FakeClock) -> None:
+    """One that is refused, for its key or for its session, writes nothing."""
+    lock, row = held(store, clock), running_row(clock)
+    first = SessionAppend(lock, 0, tuple(entries(1, 2)), Checkpoint(2, b"c"))
+    assert store.apply(UnitOfWork((EffectInsert(row), first))) is None
+    assert (store.get("s1", row.key), list(store.entries("s1"))) == (row, entries(1, 2))
+    assert store.checkpoint("s1") == Checkpoint(2, b"c")
+    again = SessionAppend(lock, 2, tuple(entries(3, 3)))
+    refused = store.apply(UnitOfWork((EffectInsert(row._replace(effect_id="e" * 32)), again)))
+    assert isinstance(refused, RefusedWrite)
+    assert refused.standing == row
+    for unsound in (again._replace(lock=lock._replace(token="0" * 32)), again._replace(head=9, entries=())):
+        with pytest.raises(SessionLostError):
+            store.apply(UnitOfWork((EffectInsert(row._replace(key="another")), unsound)))
+    assert store.get("s1", "another") is None
+    assert list(store.entries("s1")) == entries(1, 2)
