@@ -36,7 +36,7 @@ _SLOT = IdempotencyConfig()
 
 
 async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
-    """Claim the effect of a call, or find its result.
+    """Claim the effect of a call, or find its result; a call without a claim has its reply stored.
 
     Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
 
@@ -47,6 +47,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
         CallIdReusedError: its slot belongs to another call.
         DeveloperMistake: the reconciler has one.
     """
+    if not tool.claims:
+        return await run.store_deferred()
     reached("before-claim")
     key = _key_of(run, tool)
     run.effect_key = key.key
@@ -102,10 +104,10 @@ async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:
     """How a claim is written: with what the session has deferred, because the reply of the call may be part of it."""
     session, mode = run.environment.session, run.mode
     recorder = session.recorder
-    if recorder is None or not recorder.has_noted:
+    if recorder is None or not recorder.deferred:
         return mode.apply_to(ledger.store)
     if ledger.units is not recorder.store:
-        await mode.write(recorder.store, recorder.write_noted)
+        await run.store_deferred()
         return mode.apply_to(ledger.store)
     return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
 

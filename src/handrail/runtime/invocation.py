@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from handrail.crash_points import reached
 from handrail.errors import (
+    CommitInDoubtError,
     DeadlineExceededError,
     SessionError,
     SessionLostError,
@@ -188,6 +189,26 @@ class Invocation:
             raise
         except (SessionError, StoreError) as error:
             raise self.unrecordable(error) from error
+
+    @property
+    def has_deferred(self) -> bool:
+        """Whether the reply of the call is to be stored, before a handler starts."""
+        recorder = self.environment.session.recorder
+        return recorder is not None and recorder.deferred
+
+    async def store_deferred(self) -> Claim:
+        """Step 7, for a call without a claim: store its reply, if that was deferred until now.
+
+        Raises:
+            CallRefusedError: the store is unavailable, or the session has passed to another process.
+        """
+        recorder = self.environment.session.recorder
+        if recorder is not None:
+            try:
+                await self.mode.write(recorder.store, recorder.write_noted)
+            except (SessionError, StoreError, CommitInDoubtError) as error:
+                raise self.unrecordable(error) from error
+        return NO_CLAIM
 
     def unrecordable(self, error: Exception) -> CallRefusedError:
         """The refusal of a call that could not be recorded, so that its handler is not started; the error is logged."""

@@ -12,7 +12,7 @@ call runs in thirteen steps:
 | 4 | policies, each must allow; one that raises denies | failed message naming the policy |
 | 5 | approval, only where a policy said ask; no transaction is open yet | failed message; no approver means deny |
 | 6 | deadline; a stored session is open | `PromptEvaluationError(phase="tool")`; failed message |
-| 7 | claim the effect key, if the session is held | hit: skip the handler; busy, conflict, unknown: failed message |
+| 7 | store the reply; claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
 | 8 | begin the transaction; resources join with their first write | a participant without snapshot: failed message |
 | 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures`; 10 and 11 are skipped |
 | 10 | on success: policies' `on_result`, reducers, subscribers | rolled back, failed message |
@@ -93,7 +93,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
             run.check_ready(tool)
 
             run.step = CLAIM
-            claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM
+            claim = await claim_effect(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
             run.step = BEGIN
             with run.begin(tool, claim) as transaction:
                 try:

@@ -10,7 +10,7 @@ Theory of operation
 
     | appended | stored |
     |---|---|
-    | a reply with calls | in one unit with the first claim or record of its calls: before an effect begins |
+    | a reply with calls | before a handler of its calls starts; with the first claim or record, if one comes first |
     | what follows an open reply: the answers | with the next unit; until then they can be made again from the records |
     | any other message | at once |
 

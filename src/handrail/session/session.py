@@ -553,7 +553,7 @@ class Session:
             kept.check_open()
         with self._lock:
             # The item is dumped first: one that cannot be stored is refused before the LOG has it.
-            kept.note(kept.noting(kind, item, ref))
+            kept.note(kept.noting(kind, item, ref), deferred=written == "deferred")
             self._log.append(kind, item)
         caller = current()
         # One of a call that writes to this session goes with the unit of the call.

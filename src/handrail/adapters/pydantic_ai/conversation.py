@@ -210,7 +210,10 @@ class StoredHistory:
         new = list(messages if whole else messages[len(self._kept) :])
         # An agent's final messages are stored already; a prompt's conversation is finished by its mark.
         if new or (ended and self._of == "prompt"):
-            self._session[SavedMessages].append(SavedMessages(self._name, self._as_json(new), ended, self._of, whole))
+            part = SavedMessages(self._name, self._as_json(new), ended, self._of, whole)
+            # A reply with calls is stored before the first of them starts, with its claim if it has one.
+            asks = isinstance(new[-1], ModelResponse) and bool(new[-1].tool_calls) if new else False
+            self._session.log_item(SavedMessages, part, written="deferred" if asks and not ended else "now")
             # Only after the append: if the store refuses it, the next call stores the same messages again.
             self._kept, self._whole = tuple(messages), False
 

@@ -112,6 +112,7 @@ class SessionRecorder:
         records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
             were read then.
         slices: those of the session; set by it when it is opened.
+        deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
     """
 
@@ -128,6 +129,7 @@ class SessionRecorder:
     closed: str = ""
     parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     unsure: bool = False
+    deferred: bool = False
     records: list[tuple[CallRef, int]] | None = None
     slices: tuple[StateSlices, LogSlices] = field(init=False)
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
@@ -181,9 +183,10 @@ class SessionRecorder:
         named = ref.stored if ref is not None and ref.is_named else None
         return PendingItem(kind, named, item, self.named(kind).dump((item,)))
 
-    def note(self, noted: PendingItem) -> None:
+    def note(self, noted: PendingItem, *, deferred: bool = False) -> None:
         """Have the store get an item of a LOG with the next unit."""
         self._noted.append(noted)
+        self.deferred |= deferred
 
     def named(self, kind: type[Any]) -> StoredType:
         """How values of a type are stored.
@@ -242,11 +245,6 @@ class SessionRecorder:
         outcome = await commit_participants((part,), part.settle, apply=apply)
         if outcome.error is not None:
             raise outcome.error
-
-    @property
-    def has_noted(self) -> bool:
-        """Whether LOGs have got what the store has not."""
-        return bool(self._noted)
 
     async def write_claim(self, apply: Apply | None, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
         """Write a claim in one unit with what LOGs have got, in the turn of the session's units.
@@ -309,6 +307,7 @@ class SessionRecorder:
             self.covered = plan.checkpoint.number
         # Only the planned items: LOGs may have got others since, which go with the next unit.
         del self._noted[: plan.noted]
+        self.deferred &= bool(self._noted)
 
 
 class SessionCommit:
