@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import subprocess
+import sys
 import threading
 from contextvars import ContextVar
+from pathlib import Path
 
 import pytest
 
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime.handler_loop import run_on_handler_loop
+from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
 from tests.runtime.bench import Note, call, executor, tool
 
 _NAME: ContextVar[str] = ContextVar("name", default="")
@@ -19,6 +23,11 @@ _NAME: ContextVar[str] = ContextVar("name", default="")
 async def running_loop() -> asyncio.AbstractEventLoop:
     """The loop that runs this."""
     return asyncio.get_running_loop()
+
+
+def open_descriptors() -> int:
+    """How many this process has."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def test_calls_of_one_thread_share_a_loop() -> None:
@@ -124,6 +133,113 @@ def test_a_handler_sees_the_context_of_its_own_call() -> None:
         assert _NAME.get() == "second"
     finally:
         _NAME.reset(token)
+
+
+def test_a_fork_in_another_thread_leaves_the_loop_alone() -> None:
+    """The child clears what was local to the threads that it has not; the loop of the parent is still woken."""
+
+    async def hop() -> int:
+        return await asyncio.to_thread(threading.get_ident)
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            gc.collect()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    run_on_handler_loop(hop())
+    forking = threading.Thread(target=fork)
+    forking.start()
+    forking.join()
+    assert run_on_handler_loop(hop()) != threading.get_ident()
+
+
+def test_the_program_keeps_its_own_current_loop() -> None:
+    """A task that it puts on its loop is not one that a handler has left."""
+    own = asyncio.new_event_loop()
+    asyncio.set_event_loop(own)
+    try:
+        used = run_on_handler_loop(running_loop())
+        assert used is not own
+        assert asyncio.get_event_loop() is own
+    finally:
+        asyncio.set_event_loop(None)
+        own.close()
+
+
+def test_a_task_that_is_made_while_others_are_cancelled_is_cancelled_too() -> None:
+    """Nothing runs on into a later call."""
+    late: list[asyncio.Task[None]] = []
+
+    async def leave_another() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            late.append(asyncio.ensure_future(asyncio.sleep(3600)))
+
+    async def leave() -> None:
+        late.append(asyncio.ensure_future(leave_another()))
+        await asyncio.sleep(0)
+
+    run_on_handler_loop(leave())
+    assert len(late) == 2
+    assert all(task.cancelled() for task in late)
+
+
+def test_idle_threads_keep_no_more_loops_than_are_bounded() -> None:
+    """Each loop has three descriptors; the threads beyond have one for each call."""
+    run_on_handler_loop(running_loop())
+    threads, ended = MOST_KEPT + 8, threading.Event()
+    done = threading.Semaphore(0)
+    before = open_descriptors()
+
+    def work() -> None:
+        for _ in range(2):
+            run_on_handler_loop(running_loop())
+        done.release()
+        ended.wait()
+
+    idle = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in idle:
+        thread.start()
+    for _ in idle:
+        done.acquire()
+    open_then = open_descriptors() - before
+    ended.set()
+    for thread in idle:
+        thread.join()
+    assert 0 < open_then <= 3 * MOST_KEPT
+    assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("thread", ["main", "daemon"])
+def test_a_process_ends_cleanly_whatever_its_handlers_have_used(thread: str) -> None:
+    """Also where the loop has threads of its own, and where a daemon thread still has a loop."""
+    program = f"""
+import asyncio, threading
+from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
+idle = threading.Event()
+def work(wait):
+    run_on_handler_loop(asyncio.to_thread(int))
+    idle.set()
+    if wait:
+        threading.Event().wait()
+if {thread == "main"}:
+    work(False)
+else:
+    threading.Thread(target=work, args=(True,), daemon=True).start()
+idle.wait()
+print("end")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=50,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "end\n", "")
 
 
 def test_a_forked_process_has_a_loop_of_its_own() -> None:

@@ -1,14 +1,18 @@
 """The event loop of `async def` handlers through the synchronous entry: one for each thread, kept between its calls.
 
 Making a loop takes longer than the rest of most calls, and a client that is bound to a loop (an HTTP client, a pool of
-connections) can be used by all calls of the thread.
+connections) can be used by all calls of the thread. A loop holds three descriptors, so a process keeps at most 32; the
+other threads have a loop for each call.
 
 | when | what happens |
 |---|---|
 | a handler has ended | tasks that it has left are cancelled and awaited, as by `asyncio.run` |
+| | callbacks that it has scheduled for later run during a later call of the thread, if at all |
 | a handler was interrupted, as by Ctrl-C | the loop is closed; the next call of the thread makes another one |
 | the thread or the process ends | the loop is closed, with asynchronous generators that handlers have left |
 | the process forks | the child makes loops of its own |
+
+The loop is not what `asyncio.get_event_loop` returns to the program.
 """
 
 from __future__ import annotations
@@ -16,13 +20,17 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import sys
 import threading
+from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+MOST_KEPT = 32
+"""The most loops that a process keeps. Each has a selector and two sockets."""
 
 
 def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -33,44 +41,77 @@ def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         BaseException: what the coroutine raises.
     """
     loop = _THREAD.loop
-    if loop is None:
+    if loop is None or loop.process != os.getpid():
         loop = _THREAD.loop = _HandlerLoop()
+    keep = False
     try:
-        return loop.run(coroutine)
+        returned = loop.run(coroutine)
+        keep = True
+        return returned
     except Exception:
+        keep = True
         raise
-    except BaseException:
-        _close_loop()
-        raise
+    finally:
+        # A loop that was interrupted is in a state that is not known.
+        if not (keep and loop.is_kept):
+            _close_loop()
 
 
 class _HandlerLoop:
-    """Owns the loop of one thread, and closes it with the thread."""
+    """Owns the loop of one thread, and closes it with the thread.
 
-    __slots__ = ("_runner",)
+    Attributes:
+        process: the id of the process that made it.
+        is_kept: whether it is one of those that the process keeps.
+    """
+
+    __slots__ = ("_is_closed", "_runner", "is_kept", "process")
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner()
+        self._is_closed = False
+        self.process = os.getpid()
+        # With a factory the runner does not make it the current loop of the thread.
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        try:
+            _FREE.pop()
+            self.is_kept = True
+        except IndexError:
+            self.is_kept = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        loop = self._runner.get_loop()
         try:
             return self._runner.run(coroutine, context=copy_context())
         finally:
-            _cancel_tasks(self._runner.get_loop())
+            while left := asyncio.all_tasks(loop):
+                _cancel(loop, left)
+            loop.set_exception_handler(None)
 
     def close(self) -> None:
-        self._runner.close()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self.is_kept:
+            _FREE.append(None)
+        loop = self._runner.get_loop()
+        try:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            # Not by the runner, which starts a thread to wait for those of the loop: no thread can be started when the
+            # interpreter ends.
+            loop.close()
 
     def __del__(self) -> None:
-        # Called by the thread that ends, when it clears what is local to it.
-        self.close()
+        # Called by the thread that ends, when it clears what is local to it. In a child that another thread has forked
+        # off, closing it would stop the loop of the parent, with which it shares the descriptors that it waits on.
+        if self.process == os.getpid():
+            self.close()
+        else:
+            _OF_PARENT.append(self._runner)
 
 
-def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> None:
+def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
     """Cancel what a handler has left, and await it; as `asyncio.run` does."""
-    left = asyncio.all_tasks(loop)
-    if not left:
-        return
     for task in left:
         task.cancel()
     loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
@@ -86,26 +127,20 @@ class _Thread(threading.local):
     loop: _HandlerLoop | None = None
 
 
-_THREAD = _Thread()
+_FREE: deque[None] = deque([None] * MOST_KEPT)
+"""An item for each loop that may still be kept. Not a lock: a thread that has it would not release it in a child."""
 
-_OF_PARENT: list[_HandlerLoop] = []
-"""Loops of the process that this one was forked off. They are never closed here: that would stop those of the parent,
-with which they share the descriptors that they wait on."""
+_THREAD = _Thread()
+_OF_PARENT: list[asyncio.Runner] = []
+"""Loops of the process that this one was forked off; they are never closed here."""
 
 
 def _close_loop() -> None:
     loop, _THREAD.loop = _THREAD.loop, None
-    if loop is not None:
-        loop.close()
-
-
-def _leave_to_parent() -> None:
-    loop, _THREAD.loop = _THREAD.loop, None
-    if loop is not None:
-        _OF_PARENT.append(loop)
+    if loop is not None and loop.process == os.getpid():
+        with suppress(RuntimeError):  # an interrupt has left it running, or the interpreter is about to end
+            loop.close()
 
 
 # Before the interpreter ends: it does not clear what is local to its main thread until modules are gone.
 atexit.register(_close_loop)
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    os.register_at_fork(after_in_child=_leave_to_parent)
