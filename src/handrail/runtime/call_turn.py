@@ -37,6 +37,7 @@ class CallTurn:
     """The queue positions of a call with its participants; owned by the call.
 
     Attributes:
+        caller: the transaction of the call in whose handler this one is made; `None` if there is none.
         outer: the transaction in which this call's will be a savepoint; `None` for an independent call.
         shared: whether it may run concurrently with other calls.
         ticket: the ticket; it has no turns if the call is not permitted here.
@@ -44,7 +45,7 @@ class CallTurn:
         is_first: whether no other call writes concurrently, once the turn is acquired.
     """
 
-    __slots__ = ("_refused", "is_first", "outer", "shared", "ticket", "waits")
+    __slots__ = ("_refused", "caller", "is_first", "outer", "shared", "ticket", "waits")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
         """Queue the call; `acquire` raises if it is not permitted here."""
@@ -52,7 +53,7 @@ class CallTurn:
         # A call that writes runs alone, so it is first as soon as it runs.
         self.is_first = writes = tool is not None and tool.writes
         self.shared = not writes
-        self.outer = caller = current()
+        self.caller = self.outer = caller = current()
         turns: tuple[Turn, ...] = (environment.session.turn,)
         if tool is not None and not tool.concurrent:
             turns += environment.resources.turns()

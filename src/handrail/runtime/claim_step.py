@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, SessionLostError
+from handrail.errors import CallIdReusedError, SessionError, StoreError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
@@ -96,7 +96,7 @@ async def _ask(
         if unknown is None:
             return await ledger.claim_in(apply, request)
         return await ledger.reclaim_in(apply, unknown, request)
-    except SessionLostError as error:
+    except (SessionError, StoreError) as error:
         raise run.unrecordable(error) from error
 
 

@@ -33,6 +33,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
+from handrail.interrupts import HeldInterrupts
 from handrail.runtime.handler_loop import run_on_handler_loop
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, apply_detached
@@ -171,21 +172,26 @@ class Blocking:
         """Run it on this thread."""
         return body()
 
-    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:  # noqa: ARG002 - the interface's
+    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
         """Run it on this thread."""
-        return body()
+        if store is None or not store.waits:
+            return body()
+        with HeldInterrupts():
+            return body()
 
-    def apply_to(self, store: UnitStore) -> Apply | None:  # noqa: ARG002 - the interface's
+    def apply_to(self, store: UnitStore) -> Apply | None:
         """By this thread."""
-        return None
+        return _apply_whole if store.waits else None
 
     async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:  # noqa: ARG002 - the interface's
         """Run it on this thread."""
-        return run_blocking(write(None))
+        with HeldInterrupts():
+            return run_blocking(write(None))
 
     async def commit(self, transaction: Transaction) -> None:
         """Commit on this thread."""
-        transaction.commit()
+        with HeldInterrupts():
+            transaction.commit()
 
 
 class Async:
@@ -242,6 +248,11 @@ class Async:
             await outlast(transaction.commit_detached())
         else:
             await self.in_thread(transaction.commit)
+
+
+async def _apply_whole(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
+    with HeldInterrupts():
+        return store.apply(unit)
 
 
 def _apply_async(store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:

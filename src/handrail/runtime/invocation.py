@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -19,6 +19,7 @@ from handrail.errors import (
     ToolValidationError,
 )
 from handrail.errors.developer import DeveloperMistake, mistakes_in
+from handrail.interrupts import HeldInterrupts
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
@@ -37,7 +38,7 @@ from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_e
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
-from handrail.transaction import Transaction
+from handrail.transaction import Transaction, return_to
 
 T = TypeVar("T")
 
@@ -99,24 +100,20 @@ class Invocation:
         # An adapter may hand over any value as the name, and one that is not hashable would raise here.
         self.tool = tool = prompt.tool(call.name) if type(call.name) is str else None
         self.policies = () if tool is None else prompt.policies[call.name]
-        self.turn = CallTurn(tool, environment)
         self.is_stored = stored = environment.session.store is not None
         self.has_identity = reply is not None or (stored and bool(call.id))
-        outer = self.turn.outer
         self.ref = CallRef(reply, call.id)
-        if outer is not None:
-            self.is_final = self.has_identity = False
-            if reply is None and isinstance(outer.call, CallRef):
-                self.ref = CallRef.nested(outer.call, call.id)
         resources = environment.resources
         beside = tool is not None and tool.concurrent
         self.resources = resources.concurrent_call_scope() if beside else resources.call_scope()
+        # The last: from here on the ticket has to be released, whatever happens.
+        self.turn = turn = CallTurn(tool, environment)
+        if turn.outer is not None:
+            self.is_final = self.has_identity = False
+            if reply is None and isinstance(turn.outer.call, CallRef):
+                self.ref = CallRef.nested(turn.outer.call, call.id)
 
-    def __enter__(self) -> Self:
-        """Hold the queue position until the end of the block."""
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
+    def close(self) -> None:
         """Close the resources of this call, and release its ticket, whatever the outcome."""
         try:
             self.resources.close()
@@ -124,6 +121,12 @@ class Invocation:
             _log.exception("a resource of the call of %s could not be closed", self.call.name)
         finally:
             self.turn.ticket.release()
+
+    def __del__(self) -> None:
+        # Ctrl-C may come before `invoke` has this object, and again before `close` has begun.
+        turn = self.__dict__.get("turn")
+        if turn is not None and not turn.ticket.released:
+            turn.ticket.release()
 
     def recorded(self) -> ToolMessage | None:
         """The message of a call that has a final record; `None` for one that goes through the pipeline.
@@ -262,10 +265,10 @@ class Invocation:
             self.environment.session.commit_event(self.committed_event, self.ref, transaction)
         reached("before-commit")
         try:
-            if self.mode.inline or not transaction.waits:
-                transaction.commit()
-            else:
+            if transaction.waits:
                 await self.mode.commit(transaction)
+            else:
+                transaction.commit()
         except StoreUnavailableError as error:
             claim.not_recorded(error)
             raise self._undone(error) from error
@@ -287,8 +290,13 @@ class Invocation:
             RollbackError: something could not be restored; everything was tried.
         """
         # A coroutine that is being closed with its loop cannot await anything.
-        waits = not self.mode.inline and transaction.rollback_waits and not isinstance(sys.exception(), GeneratorExit)
-        await transaction.rollback_in(self.mode.in_thread if waits else None)
+        if not transaction.rollback_waits or isinstance(sys.exception(), GeneratorExit):
+            await transaction.rollback_in(None)
+        elif self.mode.inline:
+            with HeldInterrupts():
+                await transaction.rollback_in(None)
+        else:
+            await transaction.rollback_in(self.mode.in_thread)
 
     def _undone(self, error: Exception) -> CallRefusedError:
         return CallRefusedError(
@@ -330,6 +338,7 @@ class Invocation:
         Returns the failed result, and the message of the same call if that was recorded meanwhile. What ends the run is
         noted in `raises`.
         """
+        return_to(self.turn.caller)
         self.refused_at = self.step
         answer: ToolMessage | None = None
         result, self.raises = failure_of(error, self.call.name)

@@ -24,9 +24,9 @@ call runs in thirteen steps:
 raise deny the call. Everything a call may wait for (its turn, a person, another call's effect, its handler) goes
 through an `ExecutionMode`, so that one coroutine serves both entry points.
 
-`run.step` is the current step; it is set only here, and recorded with a call that fails. Leaving a `with` block, in any
-way, rolls back the transaction with the claim enlisted in it (steps 7 and 8), and releases the ticket (step 3).
-Committing is explicit: `run.commit(...)`.
+`run.step` is the current step; it is set only here, and recorded with a call that fails. Leaving a block, in any way,
+rolls back the transaction with the claim enlisted in it (steps 7 and 8), and releases the ticket (step 3). Committing
+is explicit: `run.commit(...)`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         CallPostponed: the call waits for an approval. It is rolled back, not recorded, and repeated later.
         BaseException: what is not an `Exception` propagates. In either case the call is rolled back and recorded first.
     """
-    with Invocation(call, reply, environment, mode) as run:  # draws the ticket of step 3
+    run = Invocation(call, reply, environment, mode)  # draws the ticket of step 3
+    try:
         try:
             if run.has_identity and (answer := run.recorded()) is not None:
                 return answer  # the call has a final record
@@ -117,5 +118,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                 return answer  # the same call was recorded meanwhile
         run.step = RECORD
         await record_call(run, result)
+    finally:
+        run.close()
     run.step = RENDER
     return run.message(result)

@@ -180,7 +180,10 @@ async def write_participants(
 
 def store_of(parts: Iterable[CommitParticipant]) -> UnitStore | None:
     """The store that participants name; `None` if none does."""
-    return next((part.store for part in parts if part.store is not None), None)
+    for part in parts:
+        if part.store is not None:
+            return part.store
+    return None
 
 
 def _in_doubt(doubt: Exception) -> CommitInDoubtError:

@@ -29,6 +29,12 @@ _NESTING = threading.Lock()
 """Guards what a transaction makes when the first call is made inside it."""
 
 
+def return_to(transaction: Transaction | None) -> None:
+    """Make a transaction the current one again, after an interrupt may have kept one inside it from doing so."""
+    if _CURRENT.get() is not transaction:
+        _CURRENT.set(transaction)
+
+
 current: Callable[[], Transaction | None] = _CURRENT.get
 """The transaction of the call that runs in this context, open or not; `None` outside of calls."""
 
