@@ -21,6 +21,8 @@ from handrail.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.store.postgres.server import Server, ServerClock, known_to_forks
 from handrail.store.postgres.store import PostgresDriver
@@ -29,6 +31,7 @@ from handrail.store.sql.driver import Durability
 from handrail.store.sql.unit_writer import insert_row
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
+from tests.runtime.bench import Note, executor, tool
 from tests.store.calls import Record, call
 from tests.store.ledger_stores import running_row
 from tests.store.orders import add, items, with_orders
@@ -347,6 +350,30 @@ def test_server_that_is_down_is_unavailable_until_it_is_back() -> None:
             assert list(store.entries("s1")) == entries(1, 2)
         with handrail.store.open(url) as store:
             assert list(store.entries("s1")) == entries(1, 2)
+
+
+def test_commit_of_a_session_whose_connection_is_lost_is_looked_up(url: str) -> None:
+    """The row of the session shows that it was rolled back, so the call has failed and the session can be used."""
+    with handrail.store.open(url) as store, Session.open(store, "s") as session:
+        with_orders(store)
+        pid: list[int] = []
+
+        def sell(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            connection = context.connection
+            pid[:] = connection.execute("SELECT pg_backend_pid()").fetchone()
+            add(connection, params.text)
+            return ToolResult.ok(params)
+
+        def terminate() -> None:
+            with psycopg.connect(url, autocommit=True) as server:
+                server.execute("SELECT pg_terminate_backend(%s, 60000)", (pid[0],))
+
+        door = executor(tool("sell", sell), session=session)
+        with at_point("unit-before-commit", terminate):
+            assert not door.execute(ToolCall("1", "sell", {"text": "tea"}), reply="r").success
+        assert items(store) == []
+        assert door.execute(ToolCall("2", "sell", {"text": "milk"}), reply="r").success
+        assert items(store) == ["milk"]
 
 
 def test_commit_in_doubt_is_told_and_not_repeated_without_the_handlers_writes(url: str) -> None:

@@ -18,6 +18,7 @@ from handrail.crash_points import reached
 from handrail.errors import SessionLostError, StoreError, StoreUnavailableError
 from handrail.session.persistence.protocol import SessionAppend, SessionHeld
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, RefusedWrite, Testimony, points_of
+from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.store.sql.database import Database
@@ -131,6 +132,7 @@ class UnitApplier:
                 with suppress(StoreError):
                     if self._stands(unit):
                         return None
+                    error.in_doubt = not self._is_undone(unit)
             raise
 
     def _write_alone(self, unit: UnitOfWork) -> RefusedWrite | None:
@@ -184,6 +186,20 @@ class UnitApplier:
         # What a handler has written proves nothing; it is committed with the rest.
         proofs = [write for write in unit.writes if not isinstance(write, CallConnection)]
         return bool(proofs) and all(map(self._is_written, proofs))
+
+    def _is_undone(self, unit: UnitOfWork) -> bool:
+        """Whether a unit whose answer was lost was rolled back: the row of its session, locked here, is as before it.
+
+        A transaction that was still being committed would have that row locked.
+        """
+        for write in unit.writes:
+            match write:
+                case SessionAppend(lock, head, entries) if entries:
+                    same = (head, lock.session_id, head, lock.token)
+                    return bool(self._database.execute(statements.SET_HEAD, same))
+                case _:
+                    pass
+        return False
 
     def _is_written(self, write: object) -> bool:
         match write:
