@@ -1,6 +1,8 @@
 # `make` alone explains. Every target prepares .venv first, once; all that is needed is a Python >= 3.11.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+# Containers often set this. Each of the thousand processes of a run would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo diagrams wording test test-more test-fast check check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.extent import FULL
 
-pytest_plugins = ["tests.wording"]
+pytest_plugins = ["tests.tracing", "tests.wording"]
 
 # Neither profile measures time: a slow machine must not fail a test. In CI the examples are the same at every run.
 _UNTIMED = settings(

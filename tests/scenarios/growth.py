@@ -133,7 +133,8 @@ def cycles_of_durable_calls() -> dict[str, int]:
         asyncio.run(work(10))
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-    types = [type(one) for one in gc.garbage]
+    garbage: list[object] = gc.garbage
+    types = [type(one) for one in garbage]
     return dict(Counter(kind.__name__ for kind in types if kind.__module__.startswith("handrail")))
 
 
