@@ -34,6 +34,9 @@ _FIGURE = re.compile(
 # Where a word that is longer than a line may continue on the next one, if possible: after these characters.
 _BREAKS_AFTER = frozenset("/\\-_:.,;=&?)]}>|")
 
+NO_BREAK = "\u00a0"
+"""A space at which no line ends; it is written as an ordinary one."""
+
 _TAB = 8
 
 _JOINER = "\u200d"
@@ -72,7 +75,7 @@ def cut_middle(text: str, width: int) -> str:
 def wrap(text: str, width: int, *, first: int | None = None) -> list[str]:
     """The lines of a text, each of at most `width` cells; nothing is left out but spaces at the ends of lines.
 
-    A line ends at a space if possible, else after punctuation, else between two characters.
+    A line ends at a space if possible, but not at `NO_BREAK`; else after punctuation, else between two characters.
 
     Args:
         text: the text; its own line ends are kept.
@@ -217,7 +220,7 @@ def _wrapped(line: str, width: int, first: int) -> list[str]:
         end = _end_of_line(rest, room, fresh=room == width)
         lines.append(rest[:end].rstrip(" "))
         rest, room = rest[end:].lstrip(" "), width
-    return [*lines, rest]
+    return [line.replace(NO_BREAK, " ") for line in (*lines, rest)]
 
 
 def _end_of_line(text: str, room: int, *, fresh: bool) -> int:

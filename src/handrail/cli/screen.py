@@ -248,8 +248,10 @@ class Screen:
     @staticmethod
     def _lines(console: Console, text: str) -> list[str]:
         """A text as lines that fit the terminal, those after the first indented; in a pipe it is one line."""
-        if not console.is_terminal or width_of(text) <= console.width:
+        if not console.is_terminal:
             return [text]
+        if width_of(text) <= console.width:
+            return wrap(text, console.width)
         room = max(console.width - len(_INDENT), _LEAST_OF_VALUE)
         first, *others = wrap(text, room, first=console.width)
         return [first, *(_INDENT + line for line in others)]
