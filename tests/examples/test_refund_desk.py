@@ -21,8 +21,9 @@ CALL = re.compile(r"^  call \d+: (\w+): ([a-z ]+(?:\d+, [a-z ]+)?) \(", re.MULTI
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the desk without a terminal, and without the keys of any provider."""
+    """Run the desk without a terminal, and without the keys of any provider; warnings are shown."""
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    env["PYTHONWARNINGS"] = "default"
     return subprocess.run(
         [sys.executable, str(MAIN), *arguments],
         capture_output=True,

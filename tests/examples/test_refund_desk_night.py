@@ -140,7 +140,8 @@ def test_what_is_proposed_at_the_end_works_as_it_is_typed(night: subprocess.Comp
     """From the folder in which the demo was started; the lines of a command that goes on belong to it."""
     proposed = night.stderr.partition("\nTry next:\n")[2]
     commands = [line for line in proposed.replace("\\\n", " ").splitlines() if not line.startswith("  #")]
-    codes, told = [], []
+    codes: list[int] = []
+    told: list[str] = []
     for command in commands:
         ran = subprocess.run(["sh", "-c", command], capture_output=True, encoding="utf-8", cwd=out, check=False)
         codes.append(ran.returncode)

@@ -118,7 +118,7 @@ class TextProgress:
             self._spoken = ""
 
     def _call(self, path: tuple[str, ...], call_id: str, tool: str, outcome: str, details: str = "") -> None:
-        """Report on a call in a line: which one it is, and what became of it; then the details, if there are any."""
+        """Report on a call in a line: which one it is, its outcome, and then the details, if there are any."""
         begin, end = f"{_path(path)}: ", f" {outcome}"
         width = _ROOM_IN_PIPE
         if self._screen.err.is_terminal:
