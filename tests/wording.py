@@ -6,7 +6,7 @@ A change of wording touches that file alone: `make wording` writes it anew, and 
 committed.
 
 What differs from run to run is replaced before a text is compared: the folder of the test, the folder of the
-repository, UUIDs.
+repository, UUIDs, how long a call took.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ TESTS = Path(__file__).parent
 FILE = TESTS / "wording.txt"
 _LINE = "  |"
 _PARAMETERS = re.compile(r"\[.*\]", re.DOTALL)  # of a test; written only where the text depends on them
+_SECONDS = re.compile(r"(?<![\d.])\d+\.\d s\b")  # how long a call took
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -94,7 +95,7 @@ def _shown(text: str, changing: Mapping[str, str]) -> str:
     """A text as it stands in the file: each line after a bar, and what cannot be printed as an escape."""
     for found, written in changing.items():
         text = text.replace(found, written)
-    lines = _UUID.sub("<uuid>", text).split("\n")
+    lines = _SECONDS.sub("N s", _UUID.sub("<uuid>", text)).split("\n")
     return "\n".join(f"{_LINE} {_printable(line)}".rstrip() for line in lines)
 
 

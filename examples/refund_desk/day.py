@@ -20,7 +20,7 @@ from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import ScriptedModel
 from payments import running_service
-from proof import Proof, prove
+from proof import Proof, pay_past_the_runtime, prove
 from refunds import Rules, Supervisor
 from report import REPORT
 from screen import Screen
@@ -45,8 +45,14 @@ def scripted_model() -> ScriptedModel:
     return ScriptedModel.from_file(SCRIPT, name=f"scripted by {SCRIPT.name}")
 
 
-def work(model: Model | str, folder: Path, screen: Screen) -> Proof:
+def work(model: Model | str, folder: Path, screen: Screen, *, fault: bool = False) -> Proof:
     """Let a model work for a day; the shop, the report and the handover are left in the folder.
+
+    Args:
+        model: the model, or its PydanticAI name.
+        folder: where the files are left.
+        screen: where the day is shown.
+        fault: whether to pay a refund past the runtime, so that a promise is broken.
 
     Raises:
         UserError, ImportError, UnknownModelError: PydanticAI cannot use the model.
@@ -63,8 +69,10 @@ def work(model: Model | str, folder: Path, screen: Screen) -> Proof:
         )
         trace = CallTrace(desk.session, desk.files, screen.called)
         desk.session.dispatcher.subscribe(ToolInvoked, trace)
-        fault = run_agent(model, desk, screen)
-        proof = prove(desk, trace, fault=fault)
+        failure = run_agent(model, desk, screen)
+        if fault:
+            pay_past_the_runtime(payments)
+        proof = prove(desk, trace, failure=failure)
     screen.closed(desk.files.read_text(REPORT) if desk.files.exists(REPORT) else "", proof)
     for stat in desk.files.list():
         (folder / stat.path).write_bytes(desk.files.read_bytes(stat.path))

@@ -12,11 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import quote
 
 from pydantic_ai import UserError
 
@@ -24,8 +26,11 @@ from day import scripted_model, work
 from handrail.errors import UnknownModelError
 from handrail.serde import dump
 from night import Stage, work_at_night
-from proof import Proof
+from night_desk import SESSION_ID, NightFolder
+from night_proof import NIGHT_PROMISES, OF_ANY_MODEL
+from proof import DAY_PROMISES, Proof
 from rich_screen import screen_on
+from screen import Act, Step, Verdict
 from termination import interrupt_on_sigterm
 
 ABOUT = """\
@@ -45,8 +50,12 @@ what the trace says of a call:
   refused      a step of the pipeline turned it away before its handler ran; the trace names the step
   rolled back  it failed, and what it had changed in files and session was undone
 
-The exit code is 0 if all that is claimed at the end holds, 1 if something does not, 2 if the model cannot be used.
+At the end each promise is PASS or FAIL. The exit code is 0 if all hold, 1 if one does not, 2 if the model cannot be
+used. --fault breaks a promise on purpose.
 """
+
+DAY, NIGHT = 1, 2
+"""The numbers of the acts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,19 @@ class Options:
     out: Path | None
     plain: bool
     json: bool
+    fault: bool
+
+    @property
+    def acts(self) -> dict[int, Act]:
+        """The acts that are performed, by their numbers."""
+        acts = {
+            DAY: Act("Act 1: a day at the desk, with a model that errs", DAY_PROMISES),
+            NIGHT: Act(
+                "Act 2: a night at the desk, which is killed twice",
+                NIGHT_PROMISES if self.model is None else OF_ANY_MODEL,
+            ),
+        }
+        return acts if self.act is None else {self.act: acts[self.act]}
 
 
 def main() -> int:
@@ -87,15 +109,49 @@ def _perform(options: Options, folder: Path) -> dict[str, Proof]:
     """Both acts, or the one that was asked for."""
     out = sys.stderr if options.json else sys.stdout
     screen = screen_on(out, plain=options.plain)
+    acts = options.acts
+    screen.promised(tuple(acts.values()))
     proofs: dict[str, Proof] = {}
-    if options.act in {None, 1}:
-        screen.headed("Act 1: a day at the desk, with a model that errs")
-        proofs["day"] = work(options.model or scripted_model(), folder, screen)
-    if options.act in {None, 2}:
-        screen.headed("Act 2: a night at the desk, which is killed twice")
-        stage = Stage(screen, out, options.plain)
-        proofs["night"] = work_at_night(options.model, folder / "night", stage, stays=options.out is not None)
+    if DAY in acts:
+        screen.headed(acts[DAY].title)
+        proofs["day"] = work(options.model or scripted_model(), folder, screen, fault=options.fault)
+    if NIGHT in acts:
+        screen.headed(acts[NIGHT].title)
+        stage = Stage(screen, out, options.plain, options.fault)
+        proofs["night"] = work_at_night(options.model, folder / "night", stage)
+    screen.judged([Verdict(act, proof.findings) for act, proof in zip(acts.values(), proofs.values(), strict=True)])
+    screen.advised(_next_steps(options))
     return proofs
+
+
+def _next_steps(options: Options) -> list[Step]:
+    """What to try next, in commands that work as they are typed."""
+    python, main = _typed(Path(sys.executable)), _typed(Path(__file__))
+    handrail = _typed(Path(sys.executable).with_name("handrail"))
+    out = Path("desk-files") if options.out is None else options.out
+    steps: list[Step] = []
+    if options.out is None or NIGHT not in options.acts:
+        command = (python, main, "--act", str(NIGHT), "--out", _typed(out))
+        steps.append(Step("leave the files of the night in a folder", command))
+    url = shlex.quote(f"sqlite:///{quote(_from_here(NightFolder(out / 'night').database))}")
+    steps += [
+        Step("look at its refunds", (handrail, "ledger", "list", "--store", url)),
+        Step("look at its session", (handrail, "sessions", "show", SESSION_ID, "--store", url)),
+        Step("see a promise broken: exit code 1", (python, main, "--act", str(DAY), "--fault")),
+        Step("make an agent of your own", (handrail, "new", "notes")),
+    ]
+    return steps
+
+
+def _typed(path: Path) -> str:
+    """A path as it is typed from the folder that the demo was started in."""
+    return shlex.quote(_from_here(path))
+
+
+def _from_here(path: Path) -> str:
+    # Not resolved: the Python of `.venv` is a link to one that has no packages.
+    absolute, here = path.absolute(), Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
 
 def _options() -> Options:
@@ -103,9 +159,10 @@ def _options() -> Options:
         prog="refund_desk", description=ABOUT, epilog=OUTCOMES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", metavar="NAME", help="a model by its PydanticAI name, e.g. openai:gpt-5.2")
-    parser.add_argument("--act", type=int, choices=(1, 2), help="one act alone")
+    parser.add_argument("--act", type=int, choices=(DAY, NIGHT), help="one act alone")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep the files there, and in DIR/night the database")
     parser.add_argument("--plain", action="store_true", help="plain lines, as without a terminal")
+    parser.add_argument("--fault", action="store_true", help="break a promise on purpose, to see it FAIL")
     parser.add_argument("--json", action="store_true", help="the counts as JSON; the trace goes to standard error")
     return Options(**vars(parser.parse_args()))
 

@@ -20,7 +20,7 @@ from handrail.runtime import Session
 from night_desk import SESSION_ID, NightFolder, night_model
 from night_proof import Found, Night, contents_of, prove_night
 from payments import Payments, running_service
-from proof import Proof
+from proof import Proof, pay_past_the_runtime
 from refunds import Rules
 from screen import PlainScreen, Screen
 from shop import Shop
@@ -37,21 +37,22 @@ class Stage:
         screen: what this process shows it on.
         out: what the desk's processes show it on, themselves.
         plain: whether they show plain lines only.
+        fault: whether to pay a refund past the runtime, so that a promise is broken.
     """
 
     screen: Screen
     out: TextIO
     plain: bool
+    fault: bool = False
 
 
-def work_at_night(model: str | None, path: Path, stage: Stage, *, stays: bool) -> Proof:
+def work_at_night(model: str | None, path: Path, stage: Stage) -> Proof:
     """Let a desk work for a night in which its process dies; the folder is left as the last process left it.
 
     Args:
         model: a model by its PydanticAI name; `None` for the scripted one.
         path: the folder of the night; what an earlier night has left there is removed.
         stage: where it is shown.
-        stays: whether the folder will be there afterwards, for the reader to look into.
 
     Raises:
         UserError, ImportError: PydanticAI cannot use the model.
@@ -62,6 +63,8 @@ def work_at_night(model: str | None, path: Path, stage: Stage, *, stays: bool) -
     with running_service() as payments:
         found = tuple(_killed(folder, payments, death, model, stage) for death in Death)
         returncode = _live(folder, payments, None, model, stage)
+        if stage.fault:
+            pay_past_the_runtime(payments)
         with store.open(folder.store_url) as kept, Session.open(kept, SESSION_ID) as session:
             proof = prove_night(
                 Night(
@@ -75,11 +78,6 @@ def work_at_night(model: str | None, path: Path, stage: Stage, *, stays: bool) -
                 )
             )
     stage.screen.closed("", proof)
-    if stays:
-        stage.screen.noted("look for yourself:")
-        handrail = Path(sys.executable).with_name("handrail")
-        for command in ("ledger list", f"sessions show {SESSION_ID}"):
-            stage.screen.noted(f"  {handrail} {command} --store {folder.store_url}")
     return proof
 
 

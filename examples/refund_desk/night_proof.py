@@ -13,9 +13,21 @@ from call_trace import Outcome, outcome_of
 from deaths import Death
 from handrail.runtime import Session, ToolInvoked
 from handrail.store import EffectRow
-from proof import Finding, Proof, charged_once, recorded
+from proof import ANSWERED, CHARGED_ONCE, RECORDED, Finding, Proof, charged_once, recorded
 from refunds import Refund
 from report import REFUNDS, REPORT, ReportFiled
+
+KILLED = {death: f"the process is killed {death.value.replace('-', ' ')}" for death in Death}
+CERTAIN = "the ledger is in no doubt about any refund"
+FOUND_OUT = "what was in doubt is found out, and not done again"
+FILED_WHOLE = "the report is filed, whole"
+SAME_FILES = "all files are, to the byte, those of a night without a death"
+
+NIGHT_PROMISES = (*KILLED.values(), ANSWERED, CHARGED_ONCE, RECORDED, CERTAIN, FOUND_OUT, FILED_WHOLE, SAME_FILES)
+"""What must be true at the end of the night."""
+
+OF_ANY_MODEL = NIGHT_PROMISES[:-1]
+"""The same for a model that may say something else in another night."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,7 @@ def prove_night(night: Night) -> Proof:
         outcomes={outcome.value: outcomes[outcome] for outcome in Outcome},
         findings=(
             *(_died(found) for found in night.found),
-            Finding("the agent has come to its end", night.ended_well, told),
+            Finding(ANSWERED, night.ended_well, told),
             charged_once(night.charges),
             recorded(night.charges, night.session[Refund].all()),
             _all_done(night.effects),
@@ -113,18 +125,17 @@ def prove_night(night: Night) -> Proof:
 
 
 def _died(found: Found) -> Finding:
-    moment = found.death.value.replace("-", " ")
     state = f"{found.paid} paid, {found.recorded} recorded"
     if found.death is Death.BETWEEN_TWO_FILES:
         state = f"on disk: {', '.join(found.files)}"
-    return Finding(f"the desk was killed {moment}", found.as_meant, f"return code {found.returncode}; {state}")
+    return Finding(KILLED[found.death], found.as_meant, f"return code {found.returncode}; {state}")
 
 
 def _all_done(effects: Sequence[EffectRow]) -> Finding:
     counts = Counter(effect.status for effect in effects)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     certain = bool(effects) and counts.keys() <= {"done", "failed"}
-    return Finding("the ledger is in no doubt about any refund", certain, told or "no refunds")
+    return Finding(CERTAIN, certain, told or "no refunds")
 
 
 def _found_out(found: Sequence[Found], calls: Sequence[ToolInvoked]) -> Finding:
@@ -133,7 +144,7 @@ def _found_out(found: Sequence[Found], calls: Sequence[ToolInvoked]) -> Finding:
     answers = [call for call in calls if call.effect_key in in_doubt and call.success]
     again = [call.call_id for call in answers if not call.replayed]
     return Finding(
-        "what was in doubt was found out, and not done again",
+        FOUND_OUT,
         bool(answers) and not again,
         f"done again: {', '.join(again)}" if again else f"{len(in_doubt)} in doubt, then answered without a handler",
     )
@@ -143,7 +154,7 @@ def _filed(night: Night) -> Finding:
     filed = len(night.session[ReportFiled])
     there = [name for name in (REPORT, REFUNDS) if name in night.files]
     return Finding(
-        "the report is filed, whole",
+        FILED_WHOLE,
         filed > 0 and there == [REPORT, REFUNDS],
         f"{filed} in the session, on disk {' and '.join(there) or 'nothing'}",
     )
@@ -152,7 +163,7 @@ def _filed(night: Night) -> Finding:
 def _same_files(files: Mapping[str, bytes], undisturbed: Mapping[str, bytes]) -> Finding:
     differ = sorted(name for name in files.keys() | undisturbed.keys() if files.get(name) != undisturbed.get(name))
     return Finding(
-        "all files are, to the byte, those of the same night without a death",
+        SAME_FILES,
         not differ,
         f"{', '.join(differ)} differ" if differ else f"{len(files)} files",
     )

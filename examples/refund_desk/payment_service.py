@@ -116,11 +116,11 @@ def main() -> None:
     parser.add_argument("--lose-answer-for", action="append", default=[], metavar="ORDER", help="lose one answer")
     lost: list[str] = parser.parse_args().lose_answer_for
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the desk, which then closes our standard input
-    service = Service(Book(set(lost)))
-    threading.Thread(target=service.serve_forever, daemon=True).start()
-    print(service.server_port, flush=True)
-    sys.stdin.read()
-    service.shutdown()
+    with Service(Book(set(lost))) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        print(service.server_port, flush=True)
+        sys.stdin.read()
+        service.shutdown()
 
 
 if __name__ == "__main__":

@@ -3,23 +3,63 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from call_trace import Outcome, TracedCall
 from desk import DeskSummary
+from handrail.cli.cells import cut, wrap
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime import ToolCall
-from proof import Proof
+from proof import Finding, Proof
 from shop import euros
 
 LONGEST_LINE = 200
 """Characters of arguments that are shown."""
 
+COMMAND_WIDTH = 80
+"""The width of commands in a file."""
+
+ABOUT = "Handrail makes each tool call of an agent a transaction. This demo shows what that means at a refund desk."
+"""The first line of the demo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A part of the demo.
+
+    Attributes:
+        title: what happens in it.
+        promises: what must be true at its end.
+    """
+
+    title: str
+    promises: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of the promises of an act."""
+
+    act: Act
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to try next: what for, and the words of the command."""
+
+    purpose: str
+    command: tuple[str, ...]
+
 
 class Screen(Protocol):
     """Where a day at the desk is shown."""
+
+    def promised(self, acts: Sequence[Act]) -> None:
+        """The demo begins: what it will show."""
+        ...
 
     def headed(self, text: str) -> None:
         """An act begins."""
@@ -51,6 +91,14 @@ class Screen(Protocol):
 
     def closed(self, report: str, proof: Proof) -> None:
         """The day is over; the report is empty if none was filed."""
+        ...
+
+    def judged(self, verdicts: Sequence[Verdict]) -> None:
+        """All acts are over: which promises hold."""
+        ...
+
+    def advised(self, steps: Sequence[Step]) -> None:
+        """The demo ends: what to try next."""
         ...
 
 
@@ -101,17 +149,52 @@ def told_summary(summary: DeskSummary) -> str:
     )
 
 
-def told_counts(counts: Mapping[str, int]) -> str:
-    """Counts on one line."""
-    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
+def told_total(verdicts: Sequence[Verdict]) -> str:
+    """How many promises hold."""
+    findings = [finding for verdict in verdicts for finding in verdict.findings]
+    broken = sum(not finding.holds for finding in findings)
+    if broken:
+        return f"FAIL: {broken} of {len(findings)} promises {'is' if broken == 1 else 'are'} broken."
+    return f"PASS: all {len(findings)} promises hold."
+
+
+def told_command(command: Sequence[str], width: int) -> list[str]:
+    """A command in lines of that width, each but the last with a backslash at its end, so that it works as typed."""
+    lines = [command[0]]
+    for word in command[1:]:
+        if len(f"{lines[-1]} {word} \\") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
+
+
+def told_counts(counts: Mapping[str, int], between: str = " ") -> str:
+    """Counts on one line; `between` stands between a name and its count."""
+    return ", ".join(f"{name}{between}{count}" for name, count in counts.items()) or "none"
 
 
 @dataclass(frozen=True, slots=True)
 class PlainScreen:
-    """Plain lines, as they are read in a log; with `compact`, one for each call."""
+    """Plain lines, as they are read in a log.
+
+    Attributes:
+        out: where they are written.
+        compact: whether there is one line for each call.
+        width: the width of a terminal that they are read on; `None` for a file, where no line is wrapped.
+    """
 
     out: TextIO
     compact: bool = False
+    width: int | None = None
+
+    def promised(self, acts: Sequence[Act]) -> None:
+        """The demo begins."""
+        self._line(ABOUT)
+        for act in acts:
+            self._line(f"\n{act.title}. At the end:")
+            for promise in act.promises:
+                self._line(f"  - {promise}")
 
     def headed(self, text: str) -> None:
         """An act begins."""
@@ -157,11 +240,26 @@ class PlainScreen:
         self._line(f"report sha256: {proof.report_sha256 or 'no report'}")
         self._line(f"slices: {told_counts(proof.slices)}")
         self._line(f"calls: {told_counts(proof.outcomes)}")
-        for finding in proof.findings:
-            self._line(f"{'holds' if finding.holds else 'FAILS'}: {finding.text} ({finding.found})")
+
+    def judged(self, verdicts: Sequence[Verdict]) -> None:
+        """All acts are over."""
+        for verdict in verdicts:
+            self._line(f"\n{verdict.act.title}")
+            for finding in verdict.findings:
+                self._line(f"{'PASS' if finding.holds else 'FAIL'}: {finding.text} ({finding.found})")
+        self._line(f"\n{told_total(verdicts)}")
+
+    def advised(self, steps: Sequence[Step]) -> None:
+        """The demo ends."""
+        self._line("\nTry next:")
+        for step in steps:
+            self._line(f"  # {step.purpose}")
+            for line in told_command(step.command, (self.width or COMMAND_WIDTH) - 2):
+                self._line(f"  {line}")
 
     def _line(self, text: str) -> None:
-        print(text, file=self.out, flush=True)
+        lines = [text] if self.width is None else _wrapped(text, self.width)
+        print("\n".join(lines), file=self.out, flush=True)
 
 
 def _outcome(call: TracedCall) -> str:
@@ -195,8 +293,17 @@ def _arguments(call: ToolCall) -> str:
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."
+    return cut(" ".join(text.split()), LONGEST_LINE)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines for a terminal; those that go on are indented further than the first one."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        first, *others = wrap(line, max(width - len(indent), 2), first=width)
+        lines += [first, *(indent + other for other in others)]
+    return lines
 
 
 def _first_line(text: str) -> str:

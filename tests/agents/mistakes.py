@@ -517,7 +517,7 @@ SLIPS: tuple[Slip, ...] = (
         told=(
             "desk: started on scripted\n"
             'desk: note(text="milk")\n'
-            "desk: note failed: OSError: no ink [tools.py:8]\n"
+            'desk: note(text="milk") failed, rolled back, N s: OSError: no ink [tools.py:8]\n'
             "desk: done, 100 tokens in, 6 out\n"
         ),
     ),

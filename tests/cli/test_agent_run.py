@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -104,10 +105,12 @@ def test_without_a_terminal_what_needs_approval_is_denied(run: Run, folder: Path
     ran = run("note it", "--model", noting(folder, "milk", "bread"))
     assert (ran.code, ran.out) == (0, "Done.\n")
     assert ran.err.count("Without a terminal to ask on") == 1
-    assert ran.err.count("note failed") == 2
+    assert len(re.findall(r"^desk: note\(text=.*\) refused, ", ran.err, re.MULTILINE)) == 2
 
 
-@pytest.mark.parametrize("mode, line", [("approve-all", "note ok"), ("deny-all", "note failed")])
+@pytest.mark.parametrize(
+    "mode, line", [("approve-all", 'note(text="milk") ok'), ("deny-all", 'note(text="milk") refused')]
+)
 def test_a_mode_answers_every_question(run: Run, folder: Path, mode: str, line: str) -> None:
     """Nobody is asked."""
     assert line in run("note it", "--model", noting(folder, "milk"), "--approve", mode).err
@@ -116,7 +119,7 @@ def test_a_mode_answers_every_question(run: Run, folder: Path, mode: str, line: 
 def test_rules_may_be_given(run: Run, folder: Path) -> None:
     """Instead of those of the project."""
     (folder / "rules.yaml").write_text("allow: [note]")
-    assert "note ok" in run("note it", "--model", noting(folder, "milk"), "--rules", "rules.yaml").err
+    assert 'note(text="milk") ok' in run("note it", "--model", noting(folder, "milk"), "--rules", "rules.yaml").err
 
 
 @pytest.mark.parametrize("typed", [True, False])
@@ -218,7 +221,7 @@ def test_a_call_that_fails_is_told_and_the_run_goes_on(run: Run, folder: Path, w
     """The model reads why."""
     ran = run("note it", "--model", noting(folder, "boom"), "--approve", "approve-all")
     assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "note failed: " in ran.err
+    assert 'note(text="boom") failed, rolled back, ' in ran.err
     assert ran.err == wording
 
 

@@ -31,14 +31,16 @@ def test_a_person_is_asked_before_a_terminal(folder: Path, monkeypatch: pytest.M
     assert codes == [0]
     assert dialogue.lines.count("approve?   desk wants to call note") == 2
     assert 'arguments  text = "milk"' in dialogue.lines
-    assert "desk: note ok, " in dialogue.screen
+    assert 'desk: note(text="milk") ok, ' in dialogue.screen
     assert "no bread" in dialogue.screen
     assert dialogue.lines.count("Done.") == 1
     assert dialogue.lines.count("I note") == 1
 
 
 @pytest.mark.usefixtures("ctrl_c")
-@pytest.mark.parametrize("typed, code, told", [(ENDS_INPUT, 0, "note failed"), (INTERRUPTS, 130, "May it run?")])
+@pytest.mark.parametrize(
+    "typed, code, told", [(ENDS_INPUT, 0, 'note(text="milk") refused'), (INTERRUPTS, 130, "May it run?")]
+)
 def test_a_person_may_go_away_instead(
     folder: Path, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, told: str
 ) -> None:
@@ -77,7 +79,7 @@ def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path, wording
     assert ran.code == 3
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "approve-all", *kept)
     assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "note ok" in ran.err
+    assert 'note(text="milk") ok' in ran.err
     ran = run("--model", script(folder, {"text": "Done."}), *kept)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == wording
@@ -102,7 +104,7 @@ def test_a_script_is_played_again_on_one_session(run: Run, folder: Path) -> None
             "Note milk.", "--model", script(folder, {"calls": calls}, {"text": "Done.", "expect": expect}), *words
         )
         assert (ran.code, ran.out) == (0, "Done.\n"), ran.err
-        assert ran.err.count("note ok") == 1
+        assert ran.err.count('note(text="milk") ok') == 1
         assert "replayed" not in ran.err
 
 

@@ -217,6 +217,18 @@ def test_every_readme_says_what_its_agent_answers(organised: Played, reported: P
         assert played.answer.split() == said(name).split()
 
 
+def test_nothing_is_written_to_standard_error_unasked(
+    organised: Played, reported: Played, refunded: Played, tmp_path: Path
+) -> None:
+    """No warning of Python and no line of a log: with `--format json` all that is asked for is on standard output."""
+    assert [played.ended.told for played in (organised, reported, refunded)] == ["", "", ""]
+    made = handrail("new", "notes", folder=tmp_path)
+    model = f"script:{tmp_path}/notes/script.yaml"
+    words = ("run", "notes/notes.agent", "Remember that I want to buy milk.", "--model", model)
+    ran = handrail(*words, "--approve", "approve-all", "--format", "json", folder=tmp_path)
+    assert [(ended.code, ended.told) for ended in (made, ran)] == [(0, ""), (0, "")]
+
+
 def test_making_a_mess_takes_one_new_folder(tmp_path: Path) -> None:
     """The program refuses a folder that is there, and says how it is called."""
     program = str(EXAMPLES / "organiser" / "make_mess.py")

@@ -21,8 +21,9 @@ CALL = re.compile(r"^  call \d+: (\w+): ([a-z ]+(?:\d+, [a-z ]+)?) \(", re.MULTI
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the desk without a terminal, and without the keys of any provider."""
+    """Run the desk without a terminal, and without the keys of any provider; warnings are shown."""
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    env["PYTHONWARNINGS"] = "default"
     return subprocess.run(
         [sys.executable, str(MAIN), *arguments],
         capture_output=True,
@@ -48,8 +49,27 @@ def test_all_that_is_claimed_at_the_end_holds(day: subprocess.CompletedProcess[s
     """The scripted model plays its script to the end, and the counts prove what the runtime promises."""
     assert day.returncode == 0, day.stdout + day.stderr
     assert day.stderr == ""
-    assert day.stdout.count("\nholds: ") == 6
-    assert "FAILS" not in day.stdout
+    assert day.stdout.count("\nPASS: ") == 7  # six promises, and the total
+    assert "FAIL" not in day.stdout
+
+
+def test_the_desk_says_first_what_it_will_show(day: subprocess.CompletedProcess[str]) -> None:
+    """The promises at the beginning are those that are judged at the end, in their order."""
+    opening, _, rest = day.stdout.partition("\n=== ")
+    promised = re.findall(r"^  - (.+)$", opening, re.MULTILINE)
+    judged = re.findall(r"^PASS: (.+) \(.*\)$", rest, re.MULTILINE)
+    assert promised == judged
+    assert len(promised) == 6
+
+
+def test_a_broken_promise_ends_in_fail_and_exit_code_1() -> None:
+    """A refund that was paid past the runtime is found, and nothing else is."""
+    broken = run("--act", "1", "--fault")
+    assert (broken.returncode, broken.stderr) == (1, "")
+    assert re.findall(r"^FAIL.*$", broken.stdout, re.MULTILINE) == [
+        "FAIL: no order is refunded twice (A-1001 2 times)",
+        "FAIL: 1 of 6 promises is broken.",
+    ]
 
 
 def test_without_a_terminal_the_lines_are_plain(day: subprocess.CompletedProcess[str]) -> None:

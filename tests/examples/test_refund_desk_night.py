@@ -27,7 +27,7 @@ from handrail.runtime import Session, ToolInvoked
 from handrail.store import ClaimOwner, EffectRow
 from night import prepare
 from night_desk import SESSION_ID, Life, NightFolder, live
-from night_proof import Found, Night, contents_of, prove_night
+from night_proof import NIGHT_PROMISES, Found, Night, contents_of, prove_night
 from payments import Payments, running_service
 from refunds import Refund
 from report import REPORT
@@ -36,7 +36,6 @@ from screen import PlainScreen
 
 MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
 ORDERS = ("A-1001", "A-1002", "A-1003", "A-1004", "A-1009", "A-1010")
-COMMAND = re.compile(r"^\*   (\S*handrail) (.+)$", re.MULTILINE)
 
 AFTER_CHARGE = Found(
     death=Death.BETWEEN_CHARGE_AND_RECORD,
@@ -68,6 +67,7 @@ def night(out: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         encoding="utf-8",
         env={name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
+        cwd=out,
         check=False,
     )
 
@@ -129,21 +129,35 @@ def test_the_trace_tells_of_each_death_and_of_what_was_found(night: subprocess.C
 def test_what_is_left_on_disk_can_be_looked_at(
     night: subprocess.CompletedProcess[str], proof: dict[str, Any], out: Path
 ) -> None:
-    """`--out` keeps database, files and journal, and the commands that are printed at the end read them."""
+    """`--out` keeps database, files and journal."""
     folder = NightFolder(out / "night")
     assert hashlib.sha256((folder.files / REPORT).read_bytes()).hexdigest() == proof["report_sha256"]
     assert (folder.files / "requests.csv").read_bytes() == (INBOX / "requests.csv").read_bytes()
     assert folder.journal.is_dir()
-    told: dict[str, str] = {}
-    for program, arguments in COMMAND.findall(night.stderr):
-        ran = subprocess.run(
-            [program, *arguments.split(), "--format", "json"], capture_output=True, encoding="utf-8", check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        told[arguments.split()[0]] = ran.stdout
-    effects = [json.loads(line) for line in told["ledger"].splitlines()]
-    assert sorted(effect["fence"] for effect in effects) == [1, 1, 1, 1, 1, 2]
-    assert json.loads(told["sessions"])["session_id"] == SESSION_ID
+
+
+def test_what_is_proposed_at_the_end_works_as_it_is_typed(night: subprocess.CompletedProcess[str], out: Path) -> None:
+    """From the folder in which the demo was started; the lines of a command that goes on belong to it."""
+    proposed = night.stderr.partition("\nTry next:\n")[2]
+    commands = [line for line in proposed.replace("\\\n", " ").splitlines() if not line.startswith("  #")]
+    codes: list[int] = []
+    told: list[str] = []
+    for command in commands:
+        ran = subprocess.run(["sh", "-c", command], capture_output=True, encoding="utf-8", cwd=out, check=False)
+        codes.append(ran.returncode)
+        told.append(ran.stdout)
+        assert "Traceback" not in ran.stderr
+    assert codes == [0, 0, 1, 0]
+    assert told[0].count("shop:issue_refund:") == len(ORDERS)
+    assert told[1].startswith(f"session  {SESSION_ID}\n")
+    assert "FAIL: 1 of 6 promises is broken." in told[2]
+    assert (out / "notes" / "notes.agent").is_file()
+
+
+def test_the_promises_of_the_night_are_those_that_are_judged(night: subprocess.CompletedProcess[str]) -> None:
+    """In their order."""
+    assert re.findall(r"^  - (.+)$", night.stderr, re.MULTILINE) == list(NIGHT_PROMISES)
+    assert re.findall(r"^PASS: (.+) \(.*\)$", night.stderr, re.MULTILINE) == list(NIGHT_PROMISES)
 
 
 def test_a_night_begins_anew_where_another_was(tmp_path: Path) -> None:
@@ -253,4 +267,6 @@ def test_plain_lines_are_for_what_is_no_terminal() -> None:
             return True
 
     assert isinstance(screen_on(Terminal(), plain=False), RichScreen)
-    assert isinstance(screen_on(Terminal(), plain=True), PlainScreen)
+    wrapped = screen_on(Terminal(), plain=True)
+    assert isinstance(wrapped, PlainScreen)
+    assert wrapped.width is not None

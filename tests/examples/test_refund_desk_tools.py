@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date
-from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+import screen as screens
 from call_trace import CallTrace, Outcome, outcome_of, state_digest
 from day import scripted_model, work
 from desk import Desk, desk_prompt, inbox_files
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, Step, ToolCall, ToolInvoked, ToolMessage
 from payments import PROGRAM, Payments, running_service
-from proof import prove
+from proof import DAY_PROMISES, prove
 from refunds import Refund, Rules, Supervisor
 from report import REFUNDS, REPORT
 from rich_screen import RichScreen
+from screen import Act, PlainScreen, Screen, Verdict
 from shop import Shop, euros
 
 
@@ -172,7 +176,7 @@ def test_a_refund_paid_twice_breaks_the_proof(at_work: DeskAtWork) -> None:
     """The service honours no key: whoever goes past the runtime is counted, and the proof says so."""
     at_work.refund("A-1001", 4_990)
     at_work.desk.payments.pay("A-1001", 4_990, key="past the runtime")
-    proof = prove(at_work.desk, at_work.trace, fault="")
+    proof = prove(at_work.desk, at_work.trace, failure="")
     assert not proof.holds
     assert "A-1001 2 times" in [finding.found for finding in proof.findings if not finding.holds]
 
@@ -180,7 +184,7 @@ def test_a_refund_paid_twice_breaks_the_proof(at_work: DeskAtWork) -> None:
 def test_a_refund_that_only_the_service_knows_breaks_the_proof(at_work: DeskAtWork) -> None:
     """What was paid and what the session holds must be the same orders."""
     at_work.desk.payments.pay("A-1002", 1, key="past the runtime")
-    proof = prove(at_work.desk, at_work.trace, fault="")
+    proof = prove(at_work.desk, at_work.trace, failure="")
     assert "0 in the session, 1 paid" in [finding.found for finding in proof.findings if not finding.holds]
 
 
@@ -206,16 +210,72 @@ def test_the_service_ends_when_its_caller_dies() -> None:
     assert ended.returncode == 7
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_on_a_terminal_every_line_fits(tmp_path: Path, width: int) -> None:
-    """The trace in colours is made for 80 columns and uses more if there are more."""
-    shown = io.StringIO()
-    proof = work(scripted_model(), tmp_path, RichScreen(Console(file=shown, width=width)))
-    lines = shown.getvalue().splitlines()
+class Recording:
+    """What is told to a screen, to be told to others."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *told: self.told.append((name, told))
+
+    def on(self, screen: Screen) -> None:
+        """Tell it to a screen."""
+        for name, told in self.told:
+            getattr(screen, name)(*told)
+
+    def lines(self, width: int, *, compact: bool = False) -> list[str]:
+        """What a terminal of that width shows."""
+        shown = io.StringIO()
+        self.on(RichScreen(Console(file=shown, width=width, highlight=False), compact=compact))
+        return shown.getvalue().splitlines()
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """A day at the desk, with its beginning and its end."""
+    recording = Recording()
+    act = Act("Act 1: a day at the desk", DAY_PROMISES)
+    recording.promised([act])
+    recording.headed(act.title)
+    proof = work(scripted_model(), tmp_path_factory.mktemp("day"), cast("Screen", recording))
     assert proof.holds
-    assert max(map(cell_len, lines)) <= width
-    for outcome in Outcome:
-        assert any(outcome.value in line for line in lines)
+    recording.noted("the desk is closed at 18:00:00, after 1,249.00 EUR")
+    recording.judged([Verdict(act, (*proof.findings, replace(proof.findings[1], holds=False, found="A-1001 2 times")))])
+    recording.advised(
+        [screens.Step("look at all 6 refunds", ("handrail", "ledger", "list", "--store", "sqlite:///desk.db"))]
+    )
+    return recording
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("width", range(20, 201, 5))
+def test_on_a_terminal_every_line_fits_and_every_figure_is_whole(told: Recording, width: int, compact: bool) -> None:
+    """At every width; only a command has words that may be wider, because it has to work as it is typed."""
+    plain = io.StringIO()
+    told.on(PlainScreen(plain))
+    lines = told.lines(width, compact=compact)
+    assert [line for line in lines if cell_len(line) > width and "desk.db" not in line] == []
+    known = set(re.findall(r"\d+", plain.getvalue())) | {str(len(DAY_PROMISES) + 1)}
+    assert set(re.findall(r"\d+", "\n".join(lines))) <= known
+    assert [outcome for outcome in Outcome if not any(outcome.value in " ".join(lines) for _ in lines)] == []
+
+
+def test_plain_lines_on_a_terminal_are_wrapped(told: Recording) -> None:
+    """In a file they are whole."""
+    wide, narrow = io.StringIO(), io.StringIO()
+    told.on(PlainScreen(wide))
+    told.on(PlainScreen(narrow, width=80))
+    assert max(map(cell_len, narrow.getvalue().splitlines())) <= 80 < max(map(cell_len, wide.getvalue().splitlines()))
+    assert "".join(narrow.getvalue().split()) == "".join(wide.getvalue().split())
+
+
+def test_a_broken_promise_is_a_fail(told: Recording) -> None:
+    """Each promise is PASS or FAIL, and the last line says how many are broken."""
+    lines = told.lines(200)
+    assert sum(line.startswith("PASS  ") for line in lines) == len(DAY_PROMISES)
+    assert "FAIL  no order is refunded twice (A-1001 2 times)" in lines
+    assert "FAIL: 1 of 7 promises is broken." in lines
 
 
 def test_amounts_read_as_people_write_them() -> None:

@@ -1,7 +1,8 @@
 """The output of commands: tables and JSON on standard output, remarks and questions on standard error.
 
-On a terminal a table fits the width: it leaves columns out if necessary, and reports which. In a pipe it is plain text,
-aligned, without colours, and nothing is cut.
+On a terminal, tables, remarks and questions fit its width: `handrail.cli.cells` cuts and wraps, never within a figure.
+A table leaves columns out if necessary, and reports which. In a pipe it is plain text, aligned, without colours, and
+nothing is cut. An error is one line also on a terminal, which wraps it itself, so that a command in it can be copied.
 
 Errors of writing to a stream have a type of their own. Text for a terminal contains no control characters.
 
@@ -22,21 +23,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import chain, takewhile
+from itertools import chain, repeat, takewhile
 from typing import IO, Annotated, Any, cast
 
 from cyclopts import Parameter
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-_GAP = 2
+from handrail.cli.cells import WordWrap, cut, pad, widest_figure, width_of, wrap
+from handrail.cli.table import GAP, Column, Layout, Row, lay_out, natural_widths, row_lines
 
-_LEAST_OF_CUT = 16
-
-Row = Sequence[str]
-"""The cells of a row, in the order of the columns; they may contain control characters, which are escaped here."""
+_LEAST_OF_VALUE = 12
+_INDENT = "  "
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -122,25 +120,6 @@ def _output_error(error: OSError) -> OutputError:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table.
-
-    Attributes:
-        name: its heading.
-        right: whether it is right-aligned, as for numbers.
-        cut: whether its cells may be cut to the width of the terminal; else a long cell continues on the next line.
-        spare: the columns with the highest number are left out first if a terminal is too narrow; 0 is never left out.
-        styles: the styles of cells on a terminal, by their text.
-    """
-
-    name: str
-    right: bool = False
-    cut: bool = False
-    spare: int = 0
-    styles: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-@dataclass(frozen=True, slots=True)
 class Screen:
     """The standard streams of the process, for the output of a command.
 
@@ -153,56 +132,67 @@ class Screen:
     # ------------------------------------------------------------------------------------------------------ for people
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
-        """Print rows with a heading."""
+        """Print rows with a heading; their cells may contain control characters, which are escaped."""
         # Cleaned before measuring, because an escape is longer than the character that it replaces.
         cells = [[clean(cell) for cell in row] for row in rows]
-        widths = [
-            max(cell_len(column.name), *(cell_len(row[place]) for row in cells), 0)
-            for place, column in enumerate(columns)
-        ]
         if self.out.is_terminal:
-            self._fitted(columns, cells, widths)
+            self._fitted(columns, cells)
         else:
-            self._aligned(columns, cells, widths)
+            self._aligned(columns, cells)
 
     def record(self, fields: Iterable[tuple[str, str]], *, aside: bool = False) -> None:
         """Print names and values, a pair a line; with `aside` on standard error, before a question."""
         console = self.err if aside else self.out
         pairs = [(name, clean_lines(value)) for name, value in fields]
         if console.is_terminal:
-            grid = Table.grid(padding=(0, _GAP, 0, 0))
-            grid.add_column(style="bold", no_wrap=True)
-            grid.add_column(overflow="fold")
-            for name, value in pairs:
-                grid.add_row(name, Text(value))
-            console.print(grid)
+            self._pairs(console, pairs)
             return
-        width = max(len(name) for name, _ in pairs) + _GAP
+        width = max(len(name) for name, _ in pairs) + GAP
         for name, value in pairs:
             self._write(console, f"{name:{width}}" + value.replace("\n", "\n" + " " * width))
 
     def say(self, text: str) -> None:
         """Print what has been done, on standard output."""
-        self._write(self.out, clean(text))
+        for line in self._lines(self.out, clean(text)):
+            self._write(self.out, line)
+
+    def command(self, words: Sequence[str], *, aside: bool = False) -> None:
+        """Print a command to type, indented; with `aside` on standard error.
+
+        On a terminal that is too narrow it is continued with a backslash, so that it works as it is typed or copied.
+
+        Args:
+            words: its words, quoted for a shell.
+            aside: whether to print it on standard error.
+        """
+        console = self.err if aside else self.out
+        quoted = [clean(word) for word in words]
+        lines = [_INDENT + " ".join(quoted)]
+        if console.is_terminal and width_of(lines[0]) > console.width:
+            lines = _continued(quoted, console.width)
+        for line in lines:
+            console.print(Text(line, style="dim" if aside else ""), soft_wrap=True)
 
     def raw(self, text: str) -> None:
         """Print text on standard output unchanged, for a program that reads the pipe."""
         self._write(self.out, text)
 
-    def stream(self, text: str) -> None:
-        """Print a piece of text on standard output at once, with control characters except tab and LF escaped."""
-        # Written past rich, which would wrap the text and hold back an incomplete line.
-        self.out.file.write("\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n")))
-        self.out.file.flush()
+    def streamed(self) -> StreamedText:
+        """A text that is printed on standard output piece by piece."""
+        return StreamedText(self.out)
 
     def block(self, heading: str, text: str) -> None:
         """Print a heading, and text under it, indented."""
         self.out.print(Text(clean(heading), style="bold"), soft_wrap=True)
-        self._write(self.out, "  " + clean_lines(text).replace("\n", "\n  "))
+        cleaned = clean_lines(text)
+        lines = wrap(cleaned, self.out.width - len(_INDENT)) if self.out.is_terminal else cleaned.split("\n")
+        for line in lines:
+            self._write(self.out, (_INDENT + line).rstrip())
 
     def remark(self, text: str) -> None:
         """Print a remark on standard error: what was left out, or how to see more."""
-        self.err.print(Text(clean(text), style="dim"), soft_wrap=True)
+        for line in self._lines(self.err, clean(text)):
+            self.err.print(Text(line, style="dim"), soft_wrap=True)
 
     def fault(self, text: str) -> None:
         """Print in one line why a command failed; passwords are masked."""
@@ -244,7 +234,10 @@ class Screen:
 
     def prompt(self, question: str) -> None:
         """Print a question; the answer is typed after it."""
-        self.err.print(Text(clean(question)), end=" ", soft_wrap=True)
+        *lines, last = self._lines(self.err, clean(question))
+        for line in lines:
+            self.err.print(Text(line), soft_wrap=True)
+        self.err.print(Text(last), end=" ", soft_wrap=True)
 
     def end_prompt(self) -> None:
         """End the line of a question without an answer."""
@@ -252,43 +245,101 @@ class Screen:
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    def _fitted(self, columns: Sequence[Column], cells: Sequence[Row], widths: Sequence[int]) -> None:
-        kept = _kept(columns, widths, self.out.width)
-        left = self.out.width - sum(widths[place] + _GAP for place in kept if not columns[place].cut)
-        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-        for place in kept:
-            column = columns[place]
-            table.add_column(
-                column.name,
-                justify="right" if column.right else "left",
-                no_wrap=column.cut,
-                overflow="ellipsis" if column.cut else "fold",
-                width=min(widths[place], max(left, _LEAST_OF_CUT)) if column.cut else None,
-            )
-        for row in cells:
-            table.add_row(*(Text(row[place], style=columns[place].styles.get(row[place], "")) for place in kept))
-        self.out.print(table)
-        missing = [column.name for place, column in enumerate(columns) if place not in kept]
+    @staticmethod
+    def _lines(console: Console, text: str) -> list[str]:
+        """A text as lines that fit the terminal, those after the first indented; in a pipe it is one line."""
+        if not console.is_terminal:
+            return [text]
+        if width_of(text) <= console.width:
+            return wrap(text, console.width)
+        room = max(console.width - len(_INDENT), _LEAST_OF_VALUE)
+        first, *others = wrap(text, room, first=console.width)
+        return [first, *(_INDENT + line for line in others)]
+
+    def _fitted(self, columns: Sequence[Column], cells: Sequence[Row]) -> None:
+        layout = lay_out(columns, cells, self.out.width)
+        if layout.widths is None:
+            self._listed(columns, cells, layout)
+        else:
+            shown = [columns[place] for place in layout.kept]
+            headings = row_lines(shown, [column.name for column in shown], layout.widths)
+            self._print_row(headings, ["bold"] * len(shown))
+            for row in cells:
+                styles = [columns[place].styles.get(row[place], "") for place in layout.kept]
+                self._print_row(row_lines(shown, [row[place] for place in layout.kept], layout.widths), styles)
+        missing = [column.name for place, column in enumerate(columns) if place not in layout.kept]
         if missing:
             self.remark(
                 f"Left out at this width: {', '.join(missing)}. A wider terminal shows them, and --format json."
             )
 
-    def _aligned(self, columns: Sequence[Column], cells: Sequence[Row], widths: Sequence[int]) -> None:
+    def _print_row(self, lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
+        for cells in lines:
+            line = Text()
+            for place, (cell, style) in enumerate(zip(cells, styles, strict=True)):
+                line.append(" " * GAP if place else "")
+                line.append(cell, style=style)
+            self.out.print(_stripped(line), soft_wrap=True)
+
+    def _listed(self, columns: Sequence[Column], cells: Sequence[Row], layout: Layout) -> None:
+        """Rows that do not fit beside each other: each as names and values, with an empty line between two rows."""
+        for number, row in enumerate(cells):
+            if number:
+                self.out.print()
+            pairs = [(columns[place].name, row[place]) for place in layout.kept]
+            self._pairs(self.out, pairs, [columns[place].styles.get(row[place], "") for place in layout.kept])
+
+    @staticmethod
+    def _pairs(console: Console, pairs: Sequence[tuple[str, str]], styles: Sequence[str] = ()) -> None:
+        names = max(width_of(name) for name, _ in pairs) + GAP
+        beside = console.width - names >= max(_LEAST_OF_VALUE, widest_figure(value for _, value in pairs))
+        # Where a terminal is too narrow for names and values, each value stands below its name.
+        indent = names if beside else len(_INDENT)
+        for (name, value), style in zip(pairs, chain(styles, repeat("")), strict=False):
+            lines = wrap(value, max(console.width - indent, 2))
+            head = Text(pad(name, names) if beside else cut(name, console.width), style="bold")
+            if not beside:
+                console.print(head, soft_wrap=True)
+                head = Text(" " * indent)
+            for line in lines:
+                console.print(_stripped(Text.assemble(head, (line, style))), soft_wrap=True)
+                head = Text(" " * indent)
+
+    def _aligned(self, columns: Sequence[Column], cells: Sequence[Row]) -> None:
+        widths = natural_widths(columns, cells)
         for row in chain([[column.name for column in columns]], cells):
             padded = [
-                " " * (width - cell_len(cell)) + cell if column.right else cell + " " * (width - cell_len(cell))
-                for column, cell, width in zip(columns, row, widths, strict=True)
+                pad(cell, width, right=column.right) for column, cell, width in zip(columns, row, widths, strict=True)
             ]
             # Spaces at the end of a line would make a difference between two otherwise equal outputs.
             if not columns[-1].right:
                 padded[-1] = row[-1]
-            self._write(self.out, (" " * _GAP).join(padded).rstrip())
+            self._write(self.out, (" " * GAP).join(padded).rstrip())
 
     @staticmethod
     def _write(console: Console, text: str) -> None:
         """Print text unchanged: neither wrapped nor cut at any width."""
         console.file.write(text + "\n")
+
+
+class StreamedText:
+    """A text that is printed on standard output piece by piece; on a terminal its lines end between two words.
+
+    Control characters except tab and LF are escaped.
+    """
+
+    __slots__ = ("_out", "_words")
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._words = WordWrap()
+
+    def write(self, text: str) -> None:
+        """Print a piece at once. On a terminal the last word of it is held back until it is complete."""
+        cleaned = "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))
+        # Written past rich, which would wrap each piece by itself.
+        self._out.file.write(self._words.feed(cleaned, self._out.width) if self._out.is_terminal else cleaned)
+        self._out.file.flush()
 
 
 def _console(stream: IO[str] | None) -> Console:
@@ -301,18 +352,21 @@ def _asked_on() -> tuple[IO[str] | None, ...]:
     return (sys.stdin, sys.stderr)
 
 
-def _kept(columns: Sequence[Column], widths: Sequence[int], available: int) -> list[int]:
-    """The indexes of the columns that fit; those that must not be left out are always included."""
-    kept = list(range(len(columns)))
-    while True:
-        needed = sum(
-            (min(widths[place], _LEAST_OF_CUT) if columns[place].cut else widths[place]) + _GAP for place in kept
-        )
-        spare = max(kept, key=lambda place: columns[place].spare)
-        # Columns with `spare` 0 are kept even if they do not fit; then rich folds them.
-        if needed - _GAP <= available or not columns[spare].spare:
-            return kept
-        kept.remove(spare)
+def _stripped(line: Text) -> Text:
+    """A line without the spaces at its end."""
+    line.rstrip()
+    return line
+
+
+def _continued(words: Sequence[str], width: int) -> list[str]:
+    """A command on several lines, each but the last with a backslash at its end."""
+    lines = [_INDENT + words[0]]
+    for word in words[1:]:
+        if width_of(f"{lines[-1]} {word} \\") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(_INDENT * 2 + word)
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def clean(text: str) -> str:

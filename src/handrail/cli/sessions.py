@@ -14,7 +14,8 @@ from cyclopts import CycloptsError, Parameter
 from handrail.cli.ledger import show
 from handrail.cli.ledger.show import call_of
 from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
-from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_time
+from handrail.cli.screen import NO_VALUE_CELL, Screen, format_time
+from handrail.cli.table import Column
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session.call_ref import CallRef, storable_id

@@ -121,7 +121,7 @@ def _rendered(value: object) -> str | None:
     render = getattr(value, "render", None)
     if not callable(render):
         if hasattr(value, "__dataclass_fields__"):
-            _warn_that_json_is_shown(type(value).__module__, type(value).__qualname__)
+            _note_that_json_is_shown(type(value).__module__, type(value).__qualname__)
         return None
     try:
         text = render()
@@ -148,6 +148,9 @@ def _as_json(value: object) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _warn_that_json_is_shown(module: str, name: str) -> None:
-    """Log once for each type that the model is shown JSON; the cache prevents repeats."""
-    _log.warning("%s.%s has no method render() -> str, so the model is shown its JSON", module, name)
+def _note_that_json_is_shown(module: str, name: str) -> None:
+    """Log once for each type that the model is shown JSON; the cache prevents repeats.
+
+    For debugging only: JSON is what such a value is meant to be shown as, so there is nothing to warn of.
+    """
+    _log.debug("%s.%s has no method render() -> str, so the model is shown its JSON", module, name)

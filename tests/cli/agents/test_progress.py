@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Literal
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from handrail.agents.approval.decisions import Decision
@@ -40,12 +43,12 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 class Streams:
     """A screen whose streams are kept, each of them a terminal or not."""
 
-    def __init__(self, *, terminal: bool) -> None:
+    def __init__(self, *, terminal: bool, width: int | None = None) -> None:
         self._out, self._err = io.StringIO(), io.StringIO()
-        options = {"highlight": False, "markup": False, "emoji": False, "color_system": None, "width": 200}
+        options = {"highlight": False, "markup": False, "emoji": False, "color_system": None, "width": width or 200}
         self.screen = Screen(
             Console(file=self._out, force_terminal=terminal, **options),  # type: ignore[arg-type]
-            Console(file=self._err, force_terminal=False, **options),  # type: ignore[arg-type]
+            Console(file=self._err, force_terminal=width is not None, **options),  # type: ignore[arg-type]
         )
 
     @property
@@ -99,7 +102,7 @@ def test_in_a_pipe_there_is_the_answer_and_nothing_else(wording: Wording) -> Non
         wording,
         wording,
         wording,
-        "desk: look ok, 0.2 s",
+        'desk: look(path="a.md", depth=2) ok, 0.2 s',
         wording,
     ]
 
@@ -131,6 +134,79 @@ def test_an_answer_that_was_not_streamed_is_printed(answer: str, printed: str) -
     assert streams.out == f"Well\n{printed}"
 
 
+def lines_of(*events: RunEvent, width: int | None = None) -> list[str]:
+    """What stands on standard error: a terminal of that width, or a pipe."""
+    streams = Streams(terminal=False) if width is None else Streams(terminal=True, width=width)
+    tell = TextProgress(streams.screen)
+    for event in events:
+        tell(event)
+    return streams.err
+
+
+def moves(*paths: tuple[str, str]) -> list[RunEvent]:
+    """Calls of one reply that run concurrently; the last one fails."""
+    begun = [
+        CallStarted(DESK, f"c{place}", "move_file", {"path": old, "new_path": new, "replace": False}, "r")
+        for place, (old, new) in enumerate(paths)
+    ]
+    over = [CallEnded(DESK, call.call_id, call.tool, True, "", 0.25, False, "r") for call in begun]
+    return [*begun, *over[:-1], replace(over[-1], success=False, content="there is one")]
+
+
+@pytest.mark.parametrize("width", [None, 120, 80, 40])
+def test_calls_of_one_reply_are_told_apart(width: int | None, wording: Wording) -> None:
+    """Each line has the arguments that differ, whole if two lines are enough for them, with outcome and duration."""
+    events = moves(
+        ("a.txt", "done/a.txt"), ("京都.md", "travel/京都.md"), ("Invoice 2026-014.txt", "invoices/Invoice 14.txt")
+    )
+    lines = lines_of(*events, width=width)
+    assert all(cell_len(line) <= (width or 200) for line in lines)
+    assert lines == wording
+
+
+def test_calls_that_look_alike_are_numbered() -> None:
+    """Because they are the same, or because what differs is cut."""
+    same = moves(("a.txt", "b.txt"), ("a.txt", "b.txt"))[2:3]
+    begun = moves(("a.txt", "b.txt"), ("a.txt", "b.txt"))[:2]
+    assert lines_of(*begun, *same)[2:] == [
+        'desk: move_file(path="a.txt", new_path="b.txt", replace=false) #1 ok, 0.2 s'
+    ]
+    long = [("x" * 50 + name + "y" * 50, "b.txt") for name in "ab"]
+    first, second = lines_of(*moves(*long))[2:]
+    assert ("#1 ok" in first, "#2 failed" in second) == (True, True)
+
+
+def test_a_call_of_another_reply_is_not_compared_with() -> None:
+    """The arguments that it has differ from nothing, so as many are shown as there is room for."""
+    before = moves(("a.txt", "b.txt"))
+    now = CallStarted(DESK, "c9", "move_file", {"path": "c.txt", "new_path": "d.txt"}, "r2")
+    over = CallEnded(DESK, "c9", "move_file", True, "", 0.25, True, "r2")
+    assert lines_of(*before, now, over)[-1] == 'desk: move_file(path="c.txt", new_path="d.txt") ok, replayed, 0.2 s'
+    assert lines_of(now, over, width=50)[-2:] == ['desk: move_file(path="c.txt", …)', "  ok, replayed, 0.2 s"]
+
+
+def test_an_agent_that_has_ended_leaves_no_calls() -> None:
+    """The same agent may be called again, and begins with other calls."""
+    assert lines_of(*moves(("a", "b")), DONE, ended())[-1] == "desk: look(…) ok, 0.2 s"
+
+
+@pytest.mark.parametrize(
+    "verdict, by, line",
+    [
+        ("allow", "remembered", 'desk/research: write_file(path="notes.md") allowed, as answered before'),
+        ("deny", "remembered", 'desk/research: write_file(path="notes.md") denied, as answered before'),
+        ("later", "person", 'desk/research: write_file(path="notes.md") waits for approval'),
+    ],
+)
+def test_what_is_decided_about_a_call_names_its_arguments(
+    verdict: Literal["allow", "deny", "later"], by: Literal["person", "remembered"], line: str
+) -> None:
+    """Also of one that waits."""
+    call = call_of()
+    begun = CallStarted(call.path, call.call_id, call.tool, call.arguments)
+    assert lines_of(begun, QuestionDecided(call, Decision(verdict, "d", by=by)))[1:] == [line]
+
+
 def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> None:
     """Their answer is the result of a call, so it is not told twice."""
     streams = told(
@@ -153,14 +229,10 @@ def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> 
     [
         (RunStarted(DESK, "m", "s", resumed=True), "desk: resumed on m"),
         (RunWarned(DESK, "a rule\nfits nothing"), "desk: warning: a rule\\nfits nothing"),
-        (ended(replayed=True), "desk: look ok, 0.2 s (replayed: it has happened before)"),
-        (ended("no\nsuch \x1b file", success=False), "desk: look failed: no such \\x1b file"),
-        (ended("x" * 300, success=False), f"desk: look failed: {'x' * 200}..."),
-        (started(text="x" * 100), f'desk: look(text="{"x" * 59}... (102 characters in all))'),
-        (
-            QuestionDecided(call_of(), Decision("allow", "d", by="remembered")),
-            "desk/research: write_file allow, as answered before",
-        ),
+        (ended("no\nsuch \x1b file", success=False), "desk: look(…) failed, rolled back, 0.2 s: no such \\x1b file"),
+        (ended("x" * 300, success=False), f"desk: look(…) failed, rolled back, 0.2 s: {'x' * 199}…"),
+        (replace(ended("no", success=False), refused=True), "desk: look(…) refused, 0.2 s: no"),
+        (started(text="x" * 100), f'desk: look(text="{"x" * 58}… (102 characters in all))'),
         (RunEnded(DESK, "waiting", "", TokenUsage(1, 1)), "desk: waiting, 1 token in, 1 out"),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_question_is_put_once_for_the_whole_of_long_arguments(ask: Ask) -> Non
     text = "x" * 1000 + "END"
     _, dialogue = ask(["w\n", "y\n"], call_of({"text": text}))
     shown = "".join(dialogue.screen.split())  # a long line is folded
-    assert "...(1,005charactersinall)" in shown
+    assert "…(1,005charactersinall)" in shown
     assert "w = show the whole arguments" in dialogue.screen
     assert shown.count("END") == 1
 

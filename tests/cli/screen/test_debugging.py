@@ -73,7 +73,8 @@ def test_a_tool_that_raises_shows_its_traceback_and_the_run_goes_on(
     ran = run("note it", "--model", noting(folder, "boom"), "--approve", "approve-all")
     assert (ran.code, ran.out) == (0, "Done.\n")
     assert f'File "{folder}/tools.py", line 12, in note' in ran.err
-    assert ran.err.index(TRACEBACK) < ran.err.index("desk: note failed: RuntimeError: the pen is broken [tools.py:12]")
+    assert ran.err.index(TRACEBACK) < ran.err.index('desk: note(text="boom") failed, rolled back, ')
+    assert " s: RuntimeError: the pen is broken [tools.py:12]\n" in ran.err
 
 
 def test_a_run_that_fails_shows_its_traceback(run: Run, folder: Path) -> None:

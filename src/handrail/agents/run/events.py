@@ -95,6 +95,7 @@ class CallEnded:
         reply: the reply of the model that asked for it, as for `CallStarted`.
         raised_at: file and line of the user's code at which the tool raised what ended the call, such as `tools.py:12`,
             from the folder of the project; empty if it raised nothing, or only a library did. Not for the model.
+        refused: whether it failed before its handler was started, so that nothing had to be rolled back.
     """
 
     path: tuple[str, ...]
@@ -106,6 +107,7 @@ class CallEnded:
     replayed: bool
     reply: str | None = None
     raised_at: str = ""
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,7 +409,8 @@ class AgentRun:
         text, seconds = event.result.render(), event.total_seconds
         path, call_id, reply, place = self.path, event.call_id, event.reply, self._raised_at.pop(event.ref, "")
         ended = CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply, place)
-        self.tree.notify(ended)
+        refused = not event.success and event.handler_seconds is None
+        self.tree.notify(replace(ended, refused=refused))
 
     async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:

@@ -34,7 +34,8 @@ from handrail.cli.agents.models import NamedModel, check_name, chosen_model
 from handrail.cli.agents.problems import fold_lines, format_problem, once, print_problems, problems_of, within_a_screen
 from handrail.cli.agents.store import check_url, chosen_store
 from handrail.cli.process_exit import DONE, FAILED
-from handrail.cli.screen import Column, Screen
+from handrail.cli.screen import Screen
+from handrail.cli.table import Column
 from handrail.errors import (
     AgentError,
     ApprovalRulesError,

@@ -164,12 +164,11 @@ def create_agent(name: str, parent: Path) -> int:
     screen = Screen()
     screen.say(f"Made {folder}. It runs as it is, with a scripted model:")
     file, script = shlex.quote(str(folder / f"{name}.agent")), shlex.quote(str(folder / "script.yaml"))
-    screen.say(
-        f'  handrail run {file} "Remember that I want to buy milk." --model script:{script} --approve approve-all'
-    )
+    said = '"Remember that I want to buy milk."'
+    screen.command(["handrail", "run", file, said, "--model", f"script:{script}", "--approve", "approve-all"])
     screen.say("And it has a test:")
-    screen.say("  pip install pytest")
-    screen.say(f"  pytest {shlex.quote(str(folder))}")
+    screen.command(["pip", "install", "pytest"])
+    screen.command(["pytest", shlex.quote(str(folder))])
     return DONE
 
 

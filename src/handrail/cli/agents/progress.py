@@ -26,13 +26,18 @@ from handrail.agents.run.events import (
     RunWarned,
     TextDelta,
 )
+from handrail.cli.agents.call_labels import CallLabels
 from handrail.cli.agents.questions import shown_value
+from handrail.cli.cells import NO_BREAK, cut, width_of
 from handrail.cli.screen import Screen, format_time
 from handrail.clock import Clock
 from handrail.serde.formatting import count_noun
 
 _MOST_OF_VALUE = 60
 _MOST_OF_CONTENT = 200
+_ROOM_IN_PIPE = 120
+_LEAST_ROOM = 20
+_INDENT = 2
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 CANNOT_ASK = (
@@ -45,11 +50,13 @@ CANNOT_ASK = (
 class TextProgress:
     """Reports a run to a person. One for each run; it remembers which text has been printed."""
 
-    __slots__ = ("_has_explained", "_screen", "_spoken", "_streams", "_texts")
+    __slots__ = ("_answer", "_has_explained", "_labels", "_screen", "_spoken", "_streams", "_texts")
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._streams = screen.out.is_terminal
+        self._answer = screen.streamed()
+        self._labels = CallLabels()
         self._texts: dict[tuple[str, ...], str] = {}
         self._spoken = ""
         self._has_explained = False
@@ -65,18 +72,20 @@ class TextProgress:
             case TextDelta():
                 self._text(event)
             case CallStarted():
+                self._labels.start(event)
                 self._shown_so_far(event.path)
                 self._remark(f"{_path(event.path)}: {event.tool}({_arguments(event.arguments)})")
             case CallWaits():
-                self._remark(f"{_path(event.path)}: {_wait(event)}")
+                self._call(event.path, event.call_id, event.tool, "waits", _wait(event))
             case CallEnded():
-                self._remark(f"{_path(event.path)}: {event.tool} {_outcome(event)}")
+                self._call(event.path, event.call_id, event.tool, _outcome(event), _details(event))
             case QuestionAsked():
                 self._end_line()  # the approver prints the question
             case QuestionDecided():
                 self._decided(event)
             case RunEnded():  # pragma: no branch - these are all
                 self._texts.pop(event.path, None)
+                self._labels.end(event.path)
                 self._remark(f"{_path(event.path)}: {event.status}, {_usage(event)}")
 
     def answer(self, output: str) -> None:
@@ -87,15 +96,15 @@ class TextProgress:
             self._screen.raw(output)
         # Without a streamed text, or with a structured answer, the output has not been printed yet.
         elif self._spoken.strip() != output.strip():
-            self._screen.stream(output)
-            self._screen.stream("\n")
+            self._answer.write(output)
+            self._answer.write("\n")
 
     def _text(self, event: TextDelta) -> None:
         # Texts of called agents would mix with that of the caller, so they are collected, and shown before their next
         # call.
         if self._streams and len(event.path) == 1:
             self._spoken += event.text
-            self._screen.stream(event.text)
+            self._answer.write(event.text)
         else:
             self._texts[event.path] = self._texts.get(event.path, "") + event.text
 
@@ -108,13 +117,29 @@ class TextProgress:
             # What was said before a call is not part of the answer, so `answer` does not compare with it.
             self._spoken = ""
 
+    def _call(self, path: tuple[str, ...], call_id: str, tool: str, outcome: str, details: str = "") -> None:
+        """Report on a call in a line: which one it is, its outcome, and then the details, if there are any."""
+        begin, end = f"{_path(path)}: ", f" {outcome}"
+        width = _ROOM_IN_PIPE
+        if self._screen.err.is_terminal:
+            # The outcome is not divided between two lines.
+            width, end = self._screen.err.width, f" {outcome.replace(' ', NO_BREAK)}"
+        more = width - _INDENT
+        room = max(width - width_of(begin) - width_of(end), _LEAST_ROOM)
+        # With details there is a second line in any case.
+        label = self._labels.label(path, call_id, tool, room=room + more if details else room, more=more)
+        self._remark(f"{begin}{label}{end}{details}")
+
     def _decided(self, event: QuestionDecided) -> None:
-        decision = event.decision
+        call, decision = event.call, event.decision
         if decision.by == "nobody" and not self._has_explained:
             self._has_explained = True
             self._remark(CANNOT_ASK)
+        elif decision.verdict == "later":
+            self._call(call.path, call.call_id, call.tool, "waits for approval")
         elif decision.by == "remembered":
-            self._remark(f"{_path(event.call.path)}: {event.call.tool} {decision.verdict}, as answered before")
+            verdict = "denied" if decision.verdict == "deny" else "allowed"
+            self._call(call.path, call.call_id, call.tool, f"{verdict}, as answered before")
 
     def _remark(self, text: str) -> None:
         self._end_line()
@@ -123,7 +148,7 @@ class TextProgress:
     def _end_line(self) -> None:
         if self._spoken and not self._spoken.endswith("\n"):
             self._spoken += "\n"
-            self._screen.stream("\n")
+            self._answer.write("\n")
 
 
 class JsonProgress:
@@ -176,19 +201,24 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
 def _wait(event: CallWaits) -> str:
     until = format_time(datetime.fromisoformat(event.until))
     return (
-        f"{event.tool} waits for {event.owner or 'another call'}, which has claimed {event.key}; at most until {until} "
-        "UTC, unless the lease is renewed"
+        f" for {event.owner or 'another call'}, which has claimed {event.key}; at most until {until} UTC, unless "
+        "the lease is renewed"
     )
 
 
 def _outcome(event: CallEnded) -> str:
+    seconds = f"{event.seconds:.1f} s"
     if event.success:
-        replayed = " (replayed: it has happened before)" if event.replayed else ""
-        return f"ok, {event.seconds:.1f} s{replayed}"
+        return f"ok, replayed, {seconds}" if event.replayed else f"ok, {seconds}"
+    return f"refused, {seconds}" if event.refused else f"failed, rolled back, {seconds}"
+
+
+def _details(event: CallEnded) -> str:
+    if event.success:
+        return ""
     # The tool is named at the start of the line already.
     content = " ".join(event.content.removeprefix(f"{event.tool} failed: ").split())
-    place = f" [{event.raised_at}]" if event.raised_at else ""
-    return f"failed: {content[:_MOST_OF_CONTENT]}{'...' if len(content) > _MOST_OF_CONTENT else ''}{place}"
+    return f": {cut(content, _MOST_OF_CONTENT)}{f' [{event.raised_at}]' if event.raised_at else ''}"
 
 
 def _usage(event: RunEnded) -> str:

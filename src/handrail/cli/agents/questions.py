@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from handrail.agents.approval.decisions import Answer, GatedCall
+from handrail.cli.cells import cut
 from handrail.cli.screen import Screen, clean
 
 MOST_SHOWN = 300
@@ -109,7 +110,7 @@ def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -
     text = json.dumps(value, ensure_ascii=False, default=repr)
     if whole or len(text) <= most:
         return clean(text)
-    return f"{clean(text[:most])}... ({len(text):,} characters in all)"
+    return f"{cut(clean(text), most)} ({len(text):,} characters in all)"
 
 
 def _choices(call: GatedCall, *, can_wait: bool) -> str:

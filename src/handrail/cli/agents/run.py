@@ -27,6 +27,7 @@ from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.run.events import RunEvent
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
+from handrail.cli.agents.call_labels import format_call
 from handrail.cli.agents.models import check_played, chosen_model, opened_model
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.agents.problems import format_problem, print_problem
@@ -40,6 +41,7 @@ from handrail.errors import AgentError, ApprovalRulesError, DocumentError, Handr
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 
+_ROOM = 80
 _WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. Ctrl-C twice more ends it at once."
 
 
@@ -65,11 +67,12 @@ class PreparedRun:
     store: str | None
     choices: RunChoices
 
-    def resuming(self, session: Session) -> str:
-        """The command that resumes the run."""
+    def resuming(self, session: Session) -> list[str]:
+        """The command that resumes the run, as words of a shell."""
         typed = self.choices.store
         kept = [] if typed is None else ["--store", without_passwords(typed)]
-        return shlex.join(["handrail", "run", str(self.agent_file), *kept, "--session", session.session_id])
+        words = ["handrail", "run", str(self.agent_file), *kept, "--session", session.session_id]
+        return [shlex.quote(word) for word in words]
 
 
 def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int:
@@ -144,8 +147,10 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
         calls = count_noun(len(result.waiting), "call")
         screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
         for call in result.waiting:
-            screen.remark(f"  {'/'.join(call.path)}: {call.tool}")
-        screen.remark(f"Decide and resume with: {run.resuming(session)}")
+            begin = f"  {'/'.join(call.path)}: "
+            screen.remark(begin + format_call(call.tool, call.arguments, room=_ROOM - len(begin)))
+        screen.remark("Decide and resume with:")
+        screen.command(run.resuming(session), aside=True)
         return WAITING
     teller.answer(result.output)
     # After the answer, because a script that was not played to its end does not make the answer wrong.

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 from cyclopts import Parameter
 
 from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
-from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_duration, format_time, format_when
+from handrail.cli.screen import NO_VALUE_CELL, Screen, format_duration, format_time, format_when
+from handrail.cli.table import Column
 from handrail.errors import LedgerError
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
