@@ -26,6 +26,7 @@ from handrail.errors.developer import check_argument
 from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, entry_ranges, index_of, load_indexes
 from handrail.session.persistence.protocol import (
+    EntryPosition,
     SessionContents,
     SessionEntry,
     SessionLock,
@@ -33,6 +34,7 @@ from handrail.session.persistence.protocol import (
     SessionStore,
 )
 from handrail.session.persistence.recorder import SessionRecorder
+from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
 from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
 
@@ -203,7 +205,7 @@ class RecordsInStore:
             StoreCorruptError: it cannot be read.
         """
         kept, session_id = self._kept, self._kept.session_lock.session_id
-        (entry,) = kept.store.entries(session_id, after=number - 1, until=number)
+        (entry,) = read_entries(kept.store, session_id, after=number - 1, until=number)
         return _items(stored_type(kept.kinds[entry.type_name]), entry, session_id, kept.store)[0]
 
 
@@ -254,7 +256,7 @@ def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # 
     Raises:
         StoreCorruptError: it cannot be read.
     """
-    (entry,) = store.entries(session_id, after=number - 1, until=number)
+    (entry,) = read_entries(store, session_id, after=number - 1, until=number)
     kind = find_type(entry.type_name)
     return None if kind is None else _items(stored_type(kind), entry, session_id, store)[0]
 
@@ -275,7 +277,7 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
                 store=store.url,
             ) from error
     number = covered
-    for entry in contents.entries:
+    for entry in contents.positions:
         # The numbers have no gaps, so a gap is a lost entry, which is reported below with its number.
         if entry.number != number + 1:
             break
@@ -292,7 +294,7 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
     return layouts, covered
 
 
-def _following(layout: EntryIndex, entry: SessionEntry, row: SessionRow, store: SessionStore) -> EntryIndex:
+def _following(layout: EntryIndex, entry: EntryPosition, row: SessionRow, store: SessionStore) -> EntryIndex:
     if layout.role != entry.role or entry.start + entry.removed > layout.length:
         raise StoreCorruptError(
             f"entry {entry.number} of session {row.session_id!r} in {store.url} does not fit the slice "
@@ -318,7 +320,7 @@ def _load(store: SessionStore, session_id: str, layout: EntryIndex, stored: Stor
     """The items of a slice, from the entries in which they stand."""
     entries: list[SessionEntry] = []
     for first, last in entry_ranges(layout.runs, most=_MOST_QUERIES):
-        read_of_type = store.entries(session_id, after=first - 1, until=last, type_name=stored.name)
+        read_of_type = read_entries(store, session_id, after=first - 1, until=last, type_name=stored.name)
         entries.extend(entry for entry in read_of_type if entry.role != "event")
     numbers = [entry.number for entry in entries]
     read: dict[int, list[Any]] = {}

@@ -41,6 +41,7 @@ from handrail.session.persistence.protocol import (
     SessionLock,
     SessionStore,
 )
+from handrail.session.persistence.shared_texts import SMALLEST_TEXT, SharedTexts, UnitTexts
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
@@ -81,6 +82,7 @@ class EntryBatch(NamedTuple):
     checkpoint: Checkpoint | None
     layouts: dict[str, EntryIndex]
     noted: int
+    texts: UnitTexts | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -104,6 +106,7 @@ class SessionRecorder:
         records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
             were read then.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
+        texts: the large texts of entries that are committed.
     """
 
     store: SessionStore
@@ -120,6 +123,7 @@ class SessionRecorder:
     parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     unsure: bool = False
     records: list[tuple[CallRef, int]] | None = None
+    texts: SharedTexts = field(default_factory=SharedTexts)
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
@@ -228,12 +232,14 @@ class SessionRecorder:
         checkpoint = None
         if draft.number - self.covered >= self.checkpoint_every:
             checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
-        return EntryBatch(entries, checkpoint, draft.layouts, noted)
+        return EntryBatch(entries, checkpoint, draft.layouts, noted, draft.texts)
 
     def advance(self, plan: EntryBatch) -> None:
         """Take note of what has been committed."""
         self.head += len(plan.entries)
         self.layouts = plan.layouts
+        if plan.texts is not None:
+            self.texts.add(plan.texts)
         if plan.checkpoint is not None:
             self.covered = plan.checkpoint.number
         # Only the planned items: LOGs may have got others since, which go with the next unit.
@@ -356,6 +362,7 @@ class _Draft:
         self.number = kept.head
         self.layouts = dict(kept.layouts)
         self.entries: list[SessionEntry] = []
+        self.texts: UnitTexts | None = None
 
     def add_log(self, kind: type[Any], ref: CallRef | None, data: bytes) -> None:
         stored = self._kept.named(kind)
@@ -385,6 +392,9 @@ class _Draft:
         self, role: Role, stored: StoredType, ref: CallRef | None, start: int, removed: int, count: int, data: bytes
     ) -> None:
         self.number += 1
+        if len(data) >= SMALLEST_TEXT:
+            self.texts = self.texts or UnitTexts(self._kept.texts)
+            data = self.texts.share(self.number, data)
         reply, call_id = ("", "") if ref is None else (ref.reply or "", ref.call_id)
         entry = SessionEntry(
             self.number, reply, call_id, role, stored.name, stored.version, start, removed, count, data

@@ -8,7 +8,14 @@
 from __future__ import annotations
 
 from handrail.store.protocol import Testimony
-from handrail.store.sql.rows import EFFECT_COLUMNS, EFFECT_FIELDS, ENTRY_COLUMNS, SESSION_COLUMNS, TESTIMONY_COLUMNS
+from handrail.store.sql.rows import (
+    EFFECT_COLUMNS,
+    EFFECT_FIELDS,
+    ENTRY_COLUMNS,
+    POSITION_COLUMNS,
+    SESSION_COLUMNS,
+    TESTIMONY_COLUMNS,
+)
 
 _MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
 _SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
@@ -145,6 +152,16 @@ ENTRIES_OF_TYPE = (
 )
 """Entries of a session that hold one type, in order."""
 
+ENTRIES_AT = f"SELECT {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number IN ({{}}) ORDER BY number"
+"""Entries of a session with certain numbers, in order; takes a `?` for each."""
+
+# Neither `items` nor `reply`: SQLite stores `reply` behind `items`, and reads all of these to get there.
+POSITIONS = (
+    f"SELECT {POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
+    f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
+)
+"""What opening a session reads of its entries, in order."""
+
 # In the words of the partial index, so that the database uses it.
 _RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
 
@@ -158,20 +175,22 @@ NEWEST_RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC 
 """The newest record of a call."""
 
 _COVERED = "SELECT max(number) FROM handrail_checkpoints WHERE session_id = ? AND number <= ?"
-_NO_TEXT = "'' AS role, '' AS type_name, 0 AS type_version, 0 AS start, 0 AS removed, 0 AS added"
+_NO_POSITION = "'' AS role, '' AS type_name, 0 AS start, 0 AS removed, 0 AS added"
+_NO_CALL = "'' AS reply, '' AS call_id"
 CONTENTS = (
     "SELECT * FROM ("
-    f"SELECT 0 AS part, number, '' AS reply, '' AS call_id, {_NO_TEXT}, data FROM handrail_checkpoints "
+    f"SELECT 0 AS part, number, {_NO_POSITION}, {_NO_CALL}, data FROM handrail_checkpoints "
     f"WHERE session_id = ? AND number = ({_COVERED}) UNION ALL "
-    f"SELECT * FROM (SELECT 1 AS part, {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? "
+    f"SELECT 1 AS part, {POSITION_COLUMNS}, {_NO_CALL}, NULL AS data FROM ("
+    f"SELECT {POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? "
     f"AND number > coalesce(({_COVERED}), 0) AND number <= ? ORDER BY number LIMIT {ENTRIES_PER_PAGE}) AS uncovered "
     "UNION ALL "
-    f"SELECT 2 AS part, number, reply, call_id, {_NO_TEXT}, NULL AS data FROM ("
+    f"SELECT 2 AS part, number, {_NO_POSITION}, reply, call_id, NULL AS data FROM ("
     "SELECT number, reply, call_id FROM handrail_entries "
     "WHERE session_id = ? AND role = 'log' AND call_id <> '' AND number <= ? ORDER BY number DESC LIMIT ?) AS records"
     ") AS contents ORDER BY part, number"
 )
-"""The newest checkpoint of a session (part 0), the entries after it (1), and the newest records of calls (2)."""
+"""The newest checkpoint of a session (part 0), the positions of the entries after it (1), the newest records (2)."""
 
 INSERT_CHECKPOINT = (
     "INSERT INTO handrail_checkpoints (session_id, number, data) VALUES (?, ?, ?) "

@@ -1,0 +1,253 @@
+"""Large texts that a session holds more than once: what is written for them, and what is read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.errors import CommitInDoubtError, StoreCorruptError
+from handrail.session import Session, SlicePolicy
+from handrail.session.persistence.protocol import SessionEntry
+from handrail.session.persistence.shared_texts import (
+    MOST_HEADS,
+    SMALLEST_TEXT,
+    SharedTexts,
+    UnitTexts,
+    read_entries,
+)
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+from tests.session.faulty_stores import FaultyStore
+from tests.store.session_rows import NOW
+from tests.wording import Wording
+
+TEXT = "a line of 'text' with \"quotes\", a \\ and an é\n" * 40
+OTHER = "x" * 5000
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a model was shown."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    text: str
+
+
+class Entries:
+    """The data of entries, as a store has them.
+
+    Args:
+        data: of each entry, from the first on; `None` where one is missing.
+    """
+
+    url = "memory:"
+
+    def __init__(self, data: Sequence[bytes | None]) -> None:
+        self._entries = [
+            SessionEntry(number, "", "", "log", "t", 1, 0, 0, 1, items)
+            for number, items in enumerate(data, 1)
+            if items is not None
+        ]
+
+    def entries(
+        self, _session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
+    ) -> Iterator[SessionEntry]:
+        """Those of a range."""
+        assert type_name is None
+        return (entry for entry in self._entries if after < entry.number and (until is None or entry.number <= until))
+
+    def entries_at(self, _session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
+        """Those of some numbers."""
+        return (entry for entry in self._entries if entry.number in numbers)
+
+
+def stored(units: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """What is stored of the data of entries, unit by unit."""
+    known = SharedTexts()
+    written: list[bytes] = []
+    for unit in units:
+        texts = UnitTexts(known)
+        for data in unit:
+            written.append(texts.share(len(written) + 1, data))
+        known.add(texts)
+    return written
+
+
+def read(data: Sequence[bytes | None], *, after: int = 0) -> list[bytes]:
+    """The data of stored entries, whole."""
+    return [entry.items for entry in read_entries(Entries(data), "s", after=after)]
+
+
+_texts = st.builds(
+    lambda part, times, before, after: before + part * times + after,
+    st.sampled_from(["a", '"', "\\", 'x\\"', "\n", "\\n", "line\n", "\ud800", "é\n", '{"a": "b\\n"}', "\x01\x02\x03"]),
+    st.integers(300, 2500),
+    st.sampled_from(["", "", "head\n", "one\ntwo\n", "\\", '"']),
+    st.sampled_from(["", "", "tail", "\\", '"']),
+)
+_values = st.recursive(
+    _texts | st.text(max_size=20) | st.integers() | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_texts | st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(values=st.lists(st.lists(_values, min_size=1, max_size=3), min_size=1, max_size=3), escaped=st.booleans())
+def test_what_is_read_is_what_was_written(values: list[list[Any]], escaped: bool) -> None:  # noqa: FBT001 - hypothesis
+    """Byte for byte, whatever the texts are, where they stand, and how often they come again."""
+    again = [*values, *values]
+    units = [
+        [json.dumps(each, ensure_ascii=escaped).encode(errors="surrogatepass") for each in unit] for unit in again
+    ]
+    data = stored(units)
+    assert read(data) == [entry for unit in units for entry in unit]
+    large = SMALLEST_TEXT + 64
+    for first, second in zip(data[: len(data) // 2], data[len(data) // 2 :], strict=True):
+        assert len(second) <= len(first) or len(second) < large * (second.count(b"\x02") + 1)
+
+
+@pytest.mark.parametrize(
+    ("again", "more"),
+    [
+        (TEXT, 60),
+        (f"notes.md: all of it.\n{TEXT}", 90),
+        (f"one\ntwo\nthree\n{TEXT}\n[exit code 0]", 90),
+        (TEXT + "y" * (SMALLEST_TEXT - 1), SMALLEST_TEXT + 60),
+    ],
+)
+def test_a_text_that_comes_again_is_a_reference(again: str, more: int) -> None:
+    """Also with some words around it, as a model is shown a result."""
+    first, second = stored([[json.dumps([TEXT]).encode()], [json.dumps([{"said": again}]).encode()]])
+    assert first == json.dumps([TEXT]).encode()
+    assert second[:1] == b"\x01"
+    assert len(second) < more
+    assert json.loads(read([first, second])[1]) == [{"said": again}]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TEXT[: SMALLEST_TEXT // 2],
+        TEXT + "y" * SMALLEST_TEXT,
+        f"{'y' * SMALLEST_TEXT}\n{TEXT}",
+        TEXT[:-1] + "y",
+        f"in one line: {TEXT}",
+    ],
+)
+def test_another_text_is_stored_as_it_is(other: str) -> None:
+    """One that is smaller, one with much around the earlier one, and one that only begins like it."""
+    data = json.dumps([other]).encode()
+    assert stored([[json.dumps([TEXT]).encode()], [data]])[1] == data
+
+
+def test_a_text_is_stored_once_within_an_entry_and_within_a_unit() -> None:
+    """The record of a call has its message and its value."""
+    unit = [json.dumps([{"message": TEXT, "value": TEXT, TEXT: 1}]).encode(), json.dumps([TEXT]).encode()]
+    data = stored([unit])
+    assert sum(map(len, data)) < len(json.dumps(TEXT)) + 250
+    assert read(data) == unit
+    assert read(data, after=1) == unit[1:]
+
+
+def test_a_unit_that_was_not_committed_is_not_referred_to() -> None:
+    """Its texts are forgotten with it."""
+    known = SharedTexts()
+    data = json.dumps([TEXT]).encode()
+    assert UnitTexts(known).share(1, data) == data
+    assert UnitTexts(known).share(1, data) == data
+
+
+def test_data_that_is_not_json_is_stored_as_it_is() -> None:
+    """It could be read as a reference."""
+    data = b'["' + b"x" * 2000 + b'\x02"]'
+    assert stored([[data], [data]]) == [data, data]
+
+
+def test_old_texts_are_forgotten() -> None:
+    """So that a long session takes no more memory than a short one."""
+    units = [[json.dumps([f"{number:04}" * 300]).encode()] for number in range(MOST_HEADS + 1)]
+    data = stored([*units, units[0], units[2]])
+    assert data[-2] == units[0][0]
+    assert data[-1] != units[2][0]
+
+
+def test_texts_of_one_beginning_are_distinguished() -> None:
+    """The newest of them are known."""
+    units = [[json.dumps([OTHER + str(number)]).encode()] for number in range(20)]
+    data = stored([*units, *units])
+    assert data[:20] == [unit[0] for unit in units]
+    assert read(data)[20:] == [unit[0] for unit in units]
+    assert stored([*units, units[-1]])[-1][:1] == b"\x01"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        [None, b'\x01["\x021:2:2:00000000\x03"]'],
+        [b'["%s"]' % (b"y" * 2000), b'\x01["\x021:2:2000:00000000\x03"]'],
+        [b"[]", b'\x01["\x022:0:2:00000000\x03"]'],
+        [b"[]", b'\x01["\x023:0:2:00000000\x03"]', b"[]"],
+        [b"[]", b'\x01["\x02of another version\x03"]'],
+    ],
+    ids=["missing", "changed", "itself", "later", "unknown"],
+)
+def test_a_reference_to_what_is_missing_or_damaged_is_damage(fault: list[bytes | None], wording: Wording) -> None:
+    """The error names session and entries, and says what to do."""
+    with pytest.raises(StoreCorruptError) as caught:
+        read(fault, after=1)
+    assert str(caught.value) == wording
+    assert caught.value.store == "memory:"
+
+
+# ---------------------------------------------------------------------------------------------------------- in sessions
+
+
+def size_of(store: FaultyStore, session_id: str = "s") -> int:
+    """How many bytes the entries of a session have."""
+    return sum(len(entry.items) for entry in store.entries(session_id))
+
+
+def test_a_session_stores_a_text_once(store: FaultyStore) -> None:
+    """In any store; it is read as it was, also after the session was opened again."""
+    with Session.open(store, "s") as session:
+        for _ in range(5):
+            session[Shown].append(Shown(OTHER))
+    assert size_of(store) < len(OTHER) + 500
+    with Session.open(store, "s") as session:
+        assert session[Shown].all() == (Shown(OTHER),) * 5
+        session[Shown].append(Shown(OTHER))  # the memory of the first opening is gone
+        session[Shown].append(Shown(OTHER))
+    assert len(OTHER) * 2 < size_of(store) < len(OTHER) * 2 + 600
+    with Session.open(store, "s") as session:
+        assert session[Shown].all() == (Shown(OTHER),) * 7
+
+
+def test_a_fork_reads_the_texts_of_its_origin(store: FaultyStore) -> None:
+    """The entries are copied with their numbers, and neither needs the other from then on."""
+    with Session.open(store, "s") as session:
+        session[Shown].append(Shown(OTHER))
+        session[Shown].append(Shown(OTHER))
+        with session.fork(session_id="f") as fork:
+            fork[Shown].append(Shown(TEXT))
+            fork[Shown].append(Shown(TEXT))
+            session[Shown].append(Shown("end"))
+    with Session.open(store, "f") as fork:
+        assert fork[Shown].all() == (Shown(OTHER), Shown(OTHER), Shown(TEXT), Shown(TEXT))
+
+
+def test_what_was_rolled_back_is_not_referred_to(store: FaultyStore) -> None:
+    """A unit that the store refused is written again, whole."""
+    with Session.open(store, "s") as session:
+        store.lose("commit", times=1)
+        session[Shown].append(Shown(OTHER))
+        session[Shown].append(Shown(OTHER))
+    assert [entry.items[:1] for entry in store.entries("s")] == [b"[", b"\x01"]
+    with Session.open(store, "s") as session:
+        assert session[Shown].all() == (Shown(OTHER), Shown(OTHER))
