@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import CommitInDoubtError, StoreCorruptError
+from handrail.errors import StoreCorruptError
 from handrail.session import Session, SlicePolicy
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.shared_texts import (
@@ -21,10 +21,7 @@ from handrail.session.persistence.shared_texts import (
     UnitTexts,
     read_entries,
 )
-from handrail.store import MemoryStore
-from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
-from tests.store.session_rows import NOW
 from tests.wording import Wording
 
 TEXT = "a line of 'text' with \"quotes\", a \\ and an é\n" * 40
@@ -100,12 +97,10 @@ _values = st.recursive(
 
 
 @given(values=st.lists(st.lists(_values, min_size=1, max_size=3), min_size=1, max_size=3), escaped=st.booleans())
-def test_what_is_read_is_what_was_written(values: list[list[Any]], escaped: bool) -> None:  # noqa: FBT001 - hypothesis
+def test_what_is_read_is_what_was_written(values: list[list[Any]], escaped: bool) -> None:
     """Byte for byte, whatever the texts are, where they stand, and how often they come again."""
     again = [*values, *values]
-    units = [
-        [json.dumps(each, ensure_ascii=escaped).encode(errors="surrogatepass") for each in unit] for unit in again
-    ]
+    units = [[json.dumps(each, ensure_ascii=escaped).encode(errors="surrogatepass") for each in unit] for unit in again]
     data = stored(units)
     assert read(data) == [entry for unit in units for entry in unit]
     large = SMALLEST_TEXT + 64
@@ -114,11 +109,12 @@ def test_what_is_read_is_what_was_written(values: list[list[Any]], escaped: bool
 
 
 @pytest.mark.parametrize(
-    ("again", "more"),
+    "again, more",
     [
         (TEXT, 60),
         (f"notes.md: all of it.\n{TEXT}", 90),
         (f"one\ntwo\nthree\n{TEXT}\n[exit code 0]", 90),
+        (f"{TEXT}\n\n{TEXT}", 120),
         (TEXT + "y" * (SMALLEST_TEXT - 1), SMALLEST_TEXT + 60),
     ],
 )

@@ -5,7 +5,8 @@ Theory of operation
     call are in the reply of the model, and in the record. In the JSON data of an entry, a string of at least
     `SMALLEST_TEXT` bytes that equals a string of an earlier entry, or an earlier one of the same entry, is therefore
     replaced by a *reference* to it. What is shown to a model often has some words before and after the text: a string
-    that is an earlier one with less than `SMALLEST_TEXT` bytes around it is stored as those bytes and a reference.
+    that consists of earlier ones and less than `SMALLEST_TEXT` bytes around them is stored as those bytes and
+    references. Another one begins where the string does, or after a line end.
 
     Everything is done on bytes. Strings are found in the JSON as it is, and compared as they are escaped there, so no
     value is decoded or encoded again, and reading gives exactly the bytes that were written.
@@ -32,6 +33,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from handrail.errors import StoreCorruptError
@@ -46,7 +48,7 @@ MOST_HEADS = 256
 a conversation. With `_MOST_OF_HEAD`, all of them take at most 0.5 MB, and mostly less than 0.1 MB."""
 
 _MOST_OF_HEAD = 8
-"""The most texts of one beginning; each of about the same length is compared with a text that begins so, too."""
+"""The most texts of one beginning: as many are compared with a text that begins so, too."""
 
 _HEAD = 64
 _BLOCK = SMALLEST_TEXT // 2
@@ -131,22 +133,37 @@ class UnitTexts:
         for start, end in _large_strings(data):
             text = memoryview(data)[start:end]
             found = self._find(text)
-            if found is None:
+            if not found:
                 self._note(number, stored + start - written, text)
-                continue
-            at, earlier = found
-            parts += (data[written : start + at], earlier.reference)
-            stored += len(parts[-2]) + len(parts[-1])
-            written = start + at + earlier.length
+            for at, earlier in found:
+                parts += (data[written : start + at], earlier.reference)
+                stored += len(parts[-2]) + len(parts[-1])
+                written = start + at + earlier.length
         return b"".join((_MARK, *parts, data[written:])) if parts else data
 
-    def _find(self, text: memoryview) -> tuple[int, StoredText] | None:
-        """A text that is stored and makes up nearly all of this one, and where it begins there."""
+    def _find(self, text: memoryview) -> list[tuple[int, StoredText]]:
+        """Where in a text others begin that are stored and make up nearly all of it; empty if there are none."""
+        found: list[tuple[int, StoredText]] = []
+        place = around = 0
+        while len(text) - place >= SMALLEST_TEXT:
+            next_one = self._find_first(text[place:])
+            if next_one is None:
+                break
+            at, earlier = next_one
+            found.append((place + at, earlier))
+            around += at
+            place += at + earlier.length
+        return found if around + len(text) - place < SMALLEST_TEXT else []
+
+    def _find_first(self, text: memoryview) -> tuple[int, StoredText] | None:
+        """The first text within this one that is stored, and where it begins."""
         for at in _beginnings(text[:SMALLEST_TEXT].tobytes()):
             head = text[at : at + _HEAD].tobytes()
-            for earlier in (*self.heads.get(head, ()), *self._known.beginning_with(head)):
-                around = len(text) - earlier.length
-                if at <= around < SMALLEST_TEXT and _digest(text[at : at + earlier.length]) == earlier.digest:
+            candidates = (*self.heads.get(head, ()), *self._known.beginning_with(head))
+            # The longest first: a shorter one may be its beginning, and would leave the rest.
+            for earlier in sorted(candidates, key=_length, reverse=True):
+                end = at + earlier.length
+                if end <= len(text) and _digest(text[at:end]) == earlier.digest:
                     return at, earlier
         return None
 
@@ -154,6 +171,9 @@ class UnitTexts:
         head = text[:_HEAD].tobytes()
         stored = StoredText(number, offset, len(text), _digest(text))
         self.heads[head] = (stored, *self.heads.get(head, ()))[:_MOST_OF_HEAD]
+
+
+_length = attrgetter("length")
 
 
 def _beginnings(start: bytes) -> Iterator[int]:
