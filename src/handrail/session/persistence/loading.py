@@ -132,11 +132,13 @@ def load_session(
         # The row was read with the lock held: before that, another holder could still append.
         row = lock.row or _row_of(store, session_id)
         contents = store.contents(row)
-        layouts, covered = _layouts(store, row, contents)
+        layouts, covered, uncovered = _layouts(store, row, contents)
         kinds = _kinds(opening, layouts, session_id)
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
-        kept = SessionRecorder(store, lock, row.head, layouts, covered, opening.checkpoint_every, kinds, types)
+        kept = SessionRecorder(
+            store, lock, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
+        )
         kept.records = contents.records
     # Also for Ctrl-C: the lock would be held until the process ends.
     except BaseException:
@@ -243,7 +245,7 @@ def known_items(
         StoreCorruptError: they cannot be read.
     """
     found: dict[type[Any], list[Any]] = {}
-    for name, layout in _layouts(store, row, store.contents(row))[0].items():
+    for name, layout in _layouts(store, row, store.contents(row)).layouts.items():
         kind = find_type(name)
         if kind is not None and wanted(kind):
             found[kind] = _load(store, row.session_id, layout, StoredType(kind, name))
@@ -261,10 +263,23 @@ def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # 
     return None if kind is None else _items(stored_type(kind), entry, session_id, store)[0]
 
 
-def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) -> tuple[dict[str, EntryIndex], int]:
-    """Where the items of a session stand, and up to which entry a checkpoint covers it."""
+class _Layouts(NamedTuple):
+    """Where the items of a session stand.
+
+    Attributes:
+        layouts: the layouts of its slices, by the names of their types.
+        covered: the newest entry that the checkpoint covers.
+        uncovered_bytes: how many bytes are stored of the entries after it.
+    """
+
+    layouts: dict[str, EntryIndex]
+    covered: int
+    uncovered_bytes: int
+
+
+def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) -> _Layouts:
     layouts: dict[str, EntryIndex] = {}
-    covered = 0
+    covered = uncovered_bytes = 0
     checkpoint = contents.checkpoint
     if checkpoint is not None:
         covered = checkpoint.number
@@ -282,6 +297,7 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
         if entry.number != number + 1:
             break
         number = entry.number
+        uncovered_bytes += entry.size
         if entry.role != "event":
             layout = index_of(layouts, entry.type_name, entry.role)
             layouts[entry.type_name] = _following(layout, entry, row, store)
@@ -291,7 +307,7 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
             "missing. Restore the store from a copy.",
             store=store.url,
         )
-    return layouts, covered
+    return _Layouts(layouts, covered, uncovered_bytes)
 
 
 def _following(layout: EntryIndex, entry: EntryPosition, row: SessionRow, store: SessionStore) -> EntryIndex:

@@ -79,7 +79,8 @@ class SessionEntry(NamedTuple):
     @property
     def position(self) -> EntryPosition:
         """The entry without its items."""
-        return EntryPosition(self.number, self.role, self.type_name, self.start, self.removed, self.added)
+        number, _, _, role, type_name, _, start, removed, added, items = self
+        return EntryPosition(number, role, type_name, start, removed, added, len(items))
 
 
 class EntryPosition(NamedTuple):
@@ -92,6 +93,7 @@ class EntryPosition(NamedTuple):
         start: the index in the slice at which the change begins.
         removed: how many items of the slice, from `start` on, it takes away.
         added: how many items it brings in their place.
+        size: how many bytes are stored of these.
     """
 
     number: int
@@ -100,6 +102,7 @@ class EntryPosition(NamedTuple):
     start: int
     removed: int
     added: int
+    size: int
 
 
 class Checkpoint(NamedTuple):

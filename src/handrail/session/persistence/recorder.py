@@ -55,6 +55,10 @@ _log = logging.getLogger("handrail.session")
 CLOSED = "has been closed"
 """Why nothing is written to a session that the program has closed."""
 
+MOST_UNCOVERED_BYTES = 1_000_000
+"""From so many bytes of entries on there is another checkpoint. Opening a session in a file reads the entries that no
+checkpoint covers, and 1 MB takes a few milliseconds; a checkpoint is mostly smaller than 1 kB."""
+
 _MOST_RUNS = 512
 """The most runs that a slice may be scattered over before a change writes the whole of it anew."""
 
@@ -82,6 +86,7 @@ class EntryBatch(NamedTuple):
     checkpoint: Checkpoint | None
     layouts: dict[str, EntryIndex]
     noted: int
+    uncovered_bytes: int
     texts: UnitTexts | None = None
 
 
@@ -95,6 +100,7 @@ class SessionRecorder:
         head: the number of the newest entry.
         layouts: where the items of every slice stand, by the names of their types.
         covered: the newest entry that a checkpoint covers.
+        uncovered_bytes: how many bytes are stored of the entries after it.
         checkpoint_every: after how many entries there is another checkpoint.
         kinds: the types of the slices, by their names.
         types: how the values of each type are stored, determined at its first use. A type that the session has under
@@ -114,6 +120,7 @@ class SessionRecorder:
     head: int
     layouts: dict[str, EntryIndex]
     covered: int
+    uncovered_bytes: int
     checkpoint_every: int
     kinds: dict[str, type[Any]]
     types: dict[type[Any], StoredType]
@@ -230,18 +237,20 @@ class SessionRecorder:
             draft.add_log(kind, call, data)
         entries = tuple(draft.entries)
         checkpoint = None
-        if draft.number - self.covered >= self.checkpoint_every:
+        uncovered_bytes = self.uncovered_bytes + draft.size
+        if draft.number - self.covered >= self.checkpoint_every or uncovered_bytes >= MOST_UNCOVERED_BYTES:
             checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
-        return EntryBatch(entries, checkpoint, draft.layouts, noted, draft.texts)
+        return EntryBatch(entries, checkpoint, draft.layouts, noted, uncovered_bytes, draft.texts)
 
     def advance(self, plan: EntryBatch) -> None:
         """Take note of what has been committed."""
         self.head += len(plan.entries)
         self.layouts = plan.layouts
+        self.uncovered_bytes = plan.uncovered_bytes
         if plan.texts is not None:
             self.texts.add(plan.texts)
         if plan.checkpoint is not None:
-            self.covered = plan.checkpoint.number
+            self.covered, self.uncovered_bytes = plan.checkpoint.number, 0
         # Only the planned items: LOGs may have got others since, which go with the next unit.
         del self._noted[: plan.noted]
 
@@ -264,7 +273,7 @@ class SessionCommit:
         """Made by `SessionRecorder`."""
         self._kept = kept
         self._log = log
-        self._plan = EntryBatch((), None, kept.layouts, 0)
+        self._plan = EntryBatch((), None, kept.layouts, 0, kept.uncovered_bytes)
         self.root = root
         self.state = state
         self.call_records: list[PendingItem] = []
@@ -363,6 +372,7 @@ class _Draft:
         self.layouts = dict(kept.layouts)
         self.entries: list[SessionEntry] = []
         self.texts: UnitTexts | None = None
+        self.size = 0
 
     def add_log(self, kind: type[Any], ref: CallRef | None, data: bytes) -> None:
         stored = self._kept.named(kind)
@@ -395,6 +405,7 @@ class _Draft:
         if len(data) >= SMALLEST_TEXT:
             self.texts = self.texts or UnitTexts(self._kept.texts)
             data = self.texts.share(self.number, data)
+        self.size += len(data)
         reply, call_id = ("", "") if ref is None else (ref.reply or "", ref.call_id)
         entry = SessionEntry(
             self.number, reply, call_id, role, stored.name, stored.version, start, removed, count, data

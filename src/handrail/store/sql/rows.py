@@ -41,7 +41,7 @@ SESSION_COLUMNS = ", ".join(SessionRow._fields)
 ENTRY_COLUMNS = ", ".join(SessionEntry._fields)
 """The columns of an entry, in the order of `SessionEntry`."""
 
-POSITION_COLUMNS = ", ".join(EntryPosition._fields)
+POSITION_COLUMNS = f"{', '.join(EntryPosition._fields[:-1])}, length(items) AS size"
 """The columns of an entry that are read when its session is opened, in the order of `EntryPosition`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -199,9 +199,10 @@ def position_of(columns: Columns, *, session_id: str, store: str) -> EntryPositi
         position.role in _ROLES
         and type(position.type_name) is str
         and type(position.number) is type(position.start) is type(position.removed) is type(position.added) is int
+        and type(position.size) is int
     ):
         return position
-    wanted = zip(EntryPosition._fields, position, (int, str, str, int, int, int), strict=True)
+    wanted = zip(EntryPosition._fields, position, (int, str, str, int, int, int, int), strict=True)
     raise _corrupt_entry(position.number, position.role, wanted, session_id=session_id, store=store)
 
 

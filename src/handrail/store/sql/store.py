@@ -364,9 +364,9 @@ class SqlStore:
             if part == 0:
                 checkpoint = checkpoint_of((columns[0], columns[-1]), session_id=session_id, store=self.url)
             elif part == 1:
-                positions.append(position_of(columns[:6], session_id=session_id, store=self.url))
+                positions.append(position_of(columns[:7], session_id=session_id, store=self.url))
             else:
-                records.append((CallRef(columns[6] or None, columns[7]), int(columns[0])))
+                records.append((CallRef(columns[7] or None, columns[8]), int(columns[0])))
         place = 0 if checkpoint is None else checkpoint.number
         for number, position in enumerate(positions, place + 1):
             if position.number != number:
@@ -429,10 +429,11 @@ class SqlStore:
 
     def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
+        number = self._driver.number_of_records
         if call_id is None:
-            found = self._database.query(statements.NEWEST_RECORDS, (session_id, limit))
+            found = self._database.query(statements.NEWEST_RECORDS.format(number), (session_id, limit))
         else:
-            found = self._database.query(statements.RECORDS_OF_ID, (session_id, call_id, limit))
+            found = self._database.query(statements.RECORDS_OF_ID.format(number), (session_id, call_id, limit))
         return [(CallRef(reply or None, found_id), number) for reply, found_id, number in found]
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
