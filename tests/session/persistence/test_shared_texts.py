@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import StoreCorruptError
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CommitInDoubtError, StoreCorruptError, StoreVersionError
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session, SlicePolicy
-from handrail.session.persistence.protocol import SessionEntry
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import (
     MOST_HEADS,
     SMALLEST_TEXT,
@@ -21,7 +28,17 @@ from handrail.session.persistence.shared_texts import (
     UnitTexts,
     read_entries,
 )
+from handrail.session.persistence.stored_types import stored_type
+from handrail.store import SqliteStore
+from handrail.store.sql.database import Database
+from handrail.store.sql.migrations import MIGRATIONS, migrate
+from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteDriver
+from tests.architecture.sources import python_sources
 from tests.session.faulty_stores import FaultyStore
+from tests.session.samples import Note, Task
+from tests.store.session_rows import NOW
+from tests.store.units import append
 from tests.wording import Wording
 
 TEXT = "a line of 'text' with \"quotes\", a \\ and an é\n" * 40
@@ -247,3 +264,101 @@ def test_what_was_rolled_back_is_not_referred_to(store: FaultyStore) -> None:
     assert [entry.items[:1] for entry in store.entries("s")] == [b"[", b"\x01"]
     with Session.open(store, "s") as session:
         assert session[Shown].all() == (Shown(OTHER), Shown(OTHER))
+
+
+def test_a_session_that_was_in_doubt_refers_to_what_is_stored(store: FaultyStore) -> None:
+    """It is opened again, and knows no texts then."""
+    session = Session.open(store, "s")
+    store.lose("committed")
+    store.at("begin", lambda: None)
+    store.go_down("begin")
+    with pytest.raises(CommitInDoubtError):
+        session[Task].append(Task("t", OTHER))
+    store.come_back()
+    session.close()
+    with Session.open(store, "s") as again:
+        again[Shown].append(Shown(OTHER))
+        again[Shown].append(Shown(OTHER))
+    assert [entry.items[:1] for entry in store.entries("s")] == [b"[", b"[", b"\x01"]
+    with Session.open(store, "s") as again:
+        assert again[Task].all() == (Task("t", OTHER),)
+        assert again[Shown].all() == (Shown(OTHER), Shown(OTHER))
+
+
+def test_texts_are_shared_between_the_slices_of_a_call(store: FaultyStore) -> None:
+    """What a handler puts into a slice and returns is stored once, with the record of the call."""
+
+    def keep(params: Task, *, context: ToolContext) -> ToolResult[str]:
+        context.session[Task].append(params)
+        return ToolResult.ok(params.text, params.text)
+
+    tool = Tool[Task, str](name="keep", description="Keeps.", handler=keep)
+    section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=[tool])
+    prompt = Prompt(PromptTemplate(ns="tests", key="keep", sections=[section]))
+    arguments = json.dumps({"key": "a", "text": OTHER})
+    with Session.open(store, "s") as session:
+        message = ToolExecutor(prompt=prompt, session=session).execute(ToolCall("c", "keep", arguments), reply="r")
+        session[Shown].append(Shown(message.content))
+    assert size_of(store) < len(OTHER) * 2 + 2000  # the arguments as text, and the text
+    with Session.open(store, "s") as session:
+        assert session[Task].all() == (Task("a", OTHER),)
+        assert session[Shown].all() == (Shown(message.content),)
+        (event,) = session[ToolInvoked].all()
+        assert event.params == Task("a", OTHER)
+        assert event.call.arguments == arguments
+        assert (event.result.value, event.result.message) == (OTHER, OTHER)
+
+
+def test_a_store_of_version_2_is_read_and_continued(tmp_path: Path) -> None:
+    """Its entries have no references. Opening it gives its tables the new version, which version 2 refuses."""
+    path = tmp_path / "desk.db"
+    written = [b'[{"text":"%s"}]' % OTHER.encode()] * 2
+    with SqliteStore(path) as store:
+        store.create(SessionRow("s", {}, None, store.now()))
+        lock = store.acquire("s", wait=NOW)
+        name = stored_type(Shown).name
+        log = [SessionEntry(n, "", "", "log", name, 1, n - 1, 0, 1, items) for n, items in enumerate(written, 1)]
+        append(store, lock, 0, log, None)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE handrail_schema SET version = 2")
+    with SqliteStore(path) as store, Session.open(store, "s") as session:
+        assert session[Shown].all() == (Shown(OTHER), Shown(OTHER))
+        session[Shown].append(Shown(OTHER))
+        session[Shown].append(Shown(OTHER))
+        assert [entry.items[:1] for entry in store.entries("s")] == [b"[", b"[", b"[", b"\x01"]
+    with SqliteStore(path) as store, Session.open(store, "s") as session:
+        assert session[Shown].all() == (Shown(OTHER),) * 4
+    older = Database(SqliteDriver(SqliteFile(path)))
+    with pytest.raises(StoreVersionError) as caught:
+        migrate(older, MIGRATIONS[:2])
+    assert (caught.value.found, caught.value.known) == (3, 2)
+    older.driver.close()
+
+
+def test_an_entry_whose_text_is_missing_is_damage_of_the_store(tmp_path: Path, wording: Wording) -> None:
+    """The rest of the session can be read."""
+    path = tmp_path / "desk.db"
+    with SqliteStore(path) as store, Session.open(store, "s") as session:
+        session[Shown].append(Shown(OTHER))
+        session[Task].append(Task("t", OTHER))
+        session[Note].append(Note("n"))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE handrail_entries SET items = '[]' WHERE number = 1")
+        connection.execute("UPDATE handrail_entries SET items = CAST(items AS BLOB)")
+    with SqliteStore(path) as store, Session.open(store, "s") as session:
+        assert session[Note].all() == (Note("n"),)
+        with pytest.raises(StoreCorruptError) as caught:
+            session[Task].all()
+    assert str(caught.value) == wording
+
+
+def test_all_that_reads_entries_reads_them_whole() -> None:
+    """Beside the stores, `read_entries` alone asks for entries: nothing else has to know of references."""
+    found = [
+        f"{source.path}:{node.lineno}"
+        for source in python_sources("src")
+        if not source.module.startswith("handrail.store.")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("entries")
+    ]
+    assert {place.partition(":")[0] for place in found} == {"src/handrail/session/persistence/shared_texts.py"}
