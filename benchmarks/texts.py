@@ -147,8 +147,11 @@ def _fill_small(kept: Store) -> None:
 
 
 def _fill_large(kept: Store) -> None:
+    """A session of large results, which ends as many entries as possible after a checkpoint that is made by number."""
     with Session.open(kept, _SESSION) as session:
         executor = _executor(session)
+        for _ in range(CHECKPOINT - 1):
+            session[Said].append(Said("user", "Go on."))
         for number in range(LARGE):
             _fetching(executor, session, number)
 

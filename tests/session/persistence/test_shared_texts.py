@@ -71,14 +71,15 @@ class Entries:
         ]
 
     def entries(
-        self, _session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
+        self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
         """Those of a range."""
-        assert type_name is None
+        assert (session_id, type_name) == ("s", None)
         return (entry for entry in self._entries if after < entry.number and (until is None or entry.number <= until))
 
-    def entries_at(self, _session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
+    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """Those of some numbers."""
+        assert session_id == "s"
         return (entry for entry in self._entries if entry.number in numbers)
 
 
@@ -99,24 +100,36 @@ def read(data: Sequence[bytes | None], *, after: int = 0) -> list[bytes]:
     return [entry.items for entry in read_entries(Entries(data), "s", after=after)]
 
 
-_texts = st.builds(
-    lambda part, times, before, after: before + part * times + after,
-    st.sampled_from(["a", '"', "\\", 'x\\"', "\n", "\\n", "line\n", "\ud800", "é\n", '{"a": "b\\n"}', "\x01\x02\x03"]),
-    st.integers(300, 2500),
-    st.sampled_from(["", "", "head\n", "one\ntwo\n", "\\", '"']),
-    st.sampled_from(["", "", "tail", "\\", '"']),
-)
-_values = st.recursive(
-    _texts | st.text(max_size=20) | st.integers() | st.booleans() | st.none(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_texts | st.text(max_size=5), inner, max_size=4),
-    max_leaves=8,
-)
+_PARTS = ["a", '"', "\\", 'x\\"', "\n", "\\n", "line\n", "\ud800", "é\n", '{"a": "b\\n"}', "\x01\x02\x03"]
 
 
-@given(values=st.lists(st.lists(_values, min_size=1, max_size=3), min_size=1, max_size=3), escaped=st.booleans())
-def test_what_is_read_is_what_was_written(values: list[list[Any]], escaped: bool) -> None:
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Texts, most of them large, of few kinds, so that they come again."""
+    before = draw(st.sampled_from(["", "", "head\n", "one\ntwo\n", "\\", '"']))
+    after = draw(st.sampled_from(["", "", "tail", "\\", '"']))
+    return before + draw(st.sampled_from(_PARTS)) * draw(st.sampled_from([200, 600, 1100, 2500])) + after
+
+
+def values() -> st.SearchStrategy[Any]:
+    """Decoded JSON with such texts, also as keys."""
+    scalars: list[st.SearchStrategy[Any]] = [texts(), st.text(max_size=20), st.integers(), st.booleans(), st.none()]
+
+    def within(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        keys: st.SearchStrategy[str] = st.one_of(texts(), st.text(max_size=5))
+        containers: list[st.SearchStrategy[Any]] = [
+            st.lists(inner, max_size=4),
+            st.dictionaries(keys, inner, max_size=4),
+        ]
+        return st.one_of(containers)
+
+    return st.recursive(st.one_of(scalars), within, max_leaves=8)
+
+
+@given(written=st.lists(st.lists(values(), min_size=1, max_size=3), min_size=1, max_size=3), escaped=st.booleans())
+def test_what_is_read_is_what_was_written(written: list[list[Any]], escaped: bool) -> None:
     """Byte for byte, whatever the texts are, where they stand, and how often they come again."""
-    again = [*values, *values]
+    again = [*written, *written]
     units = [[json.dumps(each, ensure_ascii=escaped).encode(errors="surrogatepass") for each in unit] for unit in again]
     data = stored(units)
     assert read(data) == [entry for unit in units for entry in unit]
