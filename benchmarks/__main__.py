@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from benchmarks import agents, calls, compare, disk, durable, imports, known, shadow, throughput, walks
+from benchmarks import agents, calls, compare, disk, durable, imports, known, shadow, texts, throughput, walks
 from benchmarks.timing import Bound, Figure, Limit, Ratio, Sense, figures, formatted, measure, ratios, timed
 
 
@@ -46,6 +46,7 @@ GROUPS = {
     "throughput": Group(throughput.ONE, throughput.BOUNDS, throughput.cases, 9, 1, throughput.LIMITS),
     "disk": Group(f"write and roll back, {disk.SMALL} files", disk.BOUNDS, disk.cases, 15, 20),
     "known": Group(known.OPENED, (), known.stored_cases, 25, 1, known.LIMITS),
+    "texts": Group(texts.OPENED_SMALL, (), texts.cases, 25, 1, texts.LIMITS),
     "writes": Group(known.BARE, known.BOUNDS, known.write_cases, 40, 5),
     "walks": Group(walks.BARE, walks.BOUNDS, walks.cases, 15, 1),
     "agents": Group(agents.BARE, agents.BOUNDS, agents.cases, 7, 1),

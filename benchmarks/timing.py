@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 Sense: TypeAlias = Literal["at most", "at least"]
 """On which side of a bound a measured value holds."""
 
-Unit: TypeAlias = Literal["ms", "ms at the longest", "kB", "MB", "calls/s", "round trips"]
+Unit: TypeAlias = Literal["ms", "ms at the longest", "kB", "MB", "calls/s", "round trips", "times its bytes"]
 """What a limit is measured in."""
 
 _PLACES: Mapping[str, int] = {"calls/s": 0, "round trips": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +16,9 @@ from handrail import store
 from handrail.adapters.pydantic_ai.conversation import SavedMessages, StoredHistory
 from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.agents import Answer, RunOptions
-from handrail.errors import AgentError, StoreCorruptError
+from handrail.errors import AgentError, SessionError, StoreCorruptError
 from handrail.runtime import Session
+from handrail.session.persistence.stored_types import stored_type
 from handrail.testing import Call, Reply
 from tests.agents.desks import DONE, desk, play, returns
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, change_conversation, desk_in
@@ -94,6 +96,30 @@ def test_a_conversation_belongs_to_one_agent(wording: Wording) -> None:
     with pytest.raises(AgentError) as raised:
         StoredHistory(session, "helper")
     assert str(raised.value) == wording
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", '[{"a":"b\\n","c":[1,2.5,null]}]', "[1, 2]", "[1.0e3]", "{}", "", "[", "\udc80", "[NaN]", '["\\ud800"]'],
+)
+def test_messages_are_stored_as_json_and_read_as_they_were(text: str) -> None:
+    """What is not the JSON of messages, or would be read as another text, is stored as text."""
+    stored = stored_type(SavedMessages)
+    saved = SavedMessages("desk", text, ended=True, of="prompt", whole=True)
+    if "\udc80" in text:
+        with pytest.raises(SessionError):
+            stored.dump((saved,))
+        return
+    data = stored.dump((saved,))
+    assert stored.load(data, 1) == [saved]
+    (said,) = json.loads(data)
+    assert isinstance(said["messages"], list) is (text in {"[]", '[{"a":"b\\n","c":[1,2.5,null]}]', "[NaN]"})
+
+
+def test_messages_that_an_older_version_has_stored_are_read() -> None:
+    """It wrote them as text, and no field that came later."""
+    data = b'[{"agent":"desk","messages":"[1,2]"}]'
+    assert stored_type(SavedMessages).load(data, 1) == [SavedMessages("desk", "[1,2]")]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '[{"kind": "unheard"}]', "[1]"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -195,9 +195,9 @@ class FaultyStore(Store):
 
     def contents(self, row: SessionRow) -> SessionContents:
         found = self._store.contents(row)
-        entries = list(found.entries)
-        self.rows_read += len(entries)
-        return found._replace(entries=entries)
+        positions = list(found.positions)
+        self.rows_read += len(positions)
+        return found._replace(positions=positions)
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         return self._store.checkpoint(session_id, until=until)
@@ -206,6 +206,11 @@ class FaultyStore(Store):
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
         for entry in self._store.entries(session_id, after=after, until=until, type_name=type_name):
+            self.rows_read += 1
+            yield entry
+
+    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
+        for entry in self._store.entries_at(session_id, numbers):
             self.rows_read += 1
             yield entry
 

@@ -8,7 +8,7 @@ import pytest
 
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import Checkpoint, SessionLock
+from handrail.session.persistence.protocol import Checkpoint, EntryPosition, SessionLock
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import NOW, entries, entry, held, session_row
@@ -59,6 +59,30 @@ def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
     row = store.find("s1")
     assert row is not None
     assert row.head == 4
+
+
+def test_entries_of_some_numbers_come_back(store: Store, clock: FakeClock) -> None:
+    """`entries_at` gives them in order, and leaves out those that are missing."""
+    hold = held(store, clock)
+    append(store, hold, 0, entries(1, 5), None)
+    assert list(store.entries_at("s1", [4, 2, 9, 0])) == [entry(2), entry(4)]
+    assert list(store.entries_at("s1", [])) == []
+    assert list(store.entries_at("nobody", [1])) == []
+
+
+def test_opening_reads_where_entries_stand(store: Store, clock: FakeClock) -> None:
+    """`contents` has the entries that no checkpoint covers, with their size, and without what they hold."""
+    hold = held(store, clock)
+    append(store, hold, 0, entries(1, 3), Checkpoint(3, b"{}"))
+    append(store, hold, 3, [entry(4, items=b"[12]"), entry(5, items=b"")], None)
+    row = store.find("s1")
+    assert row is not None
+    found = store.contents(row)
+    assert found.checkpoint == Checkpoint(3, b"{}")
+    assert list(found.positions) == [
+        EntryPosition(4, "log", "desk:Note", 3, 0, 1, 4),
+        EntryPosition(5, "log", "desk:Note", 4, 0, 1, 0),
+    ]
 
 
 def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:

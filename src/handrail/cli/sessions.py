@@ -21,6 +21,7 @@ from handrail.serde.formatting import count_noun, shorten
 from handrail.session.call_ref import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.shared_texts import read_entries
 from handrail.store import Store
 
 _LONGEST_SHOWN = 200
@@ -113,14 +114,14 @@ def show_session(  # noqa: PLR0913 - they are its options
         _know_conversations()
         open_calls = open_calls_in_store(store, row)
         # Bounded by the head of the row, so that row and entries are consistent while another process writes.
-        entries = store.entries(session, after=after, until=row.head, type_name=type)
+        limit_read = None if size is None else size + 1  # one more than is shown, to know whether there is one
+        entries = read_entries(store, session, after=after, until=row.head, type_name=type, limit=limit_read)
         if options.as_json:
-            shown = [entry_json(entry, session_id=session, store=store.url) for entry in islice(entries, size)]
+            shown = [entry_json(entry, session_id=session, store=store.url) for entry in entries[:size]]
             calls = [show.open_call_json(call) for call in open_calls]
             screen.json(session_json(row) | {"open_calls": calls, "shown": shown})
             return 0
-        page_of = list(islice(entries, size))
-        more = next(entries, None) is not None
+        page_of, more = entries[:size], len(entries) > len(entries[:size])
     screen.record(session_fields(row))
     if open_calls and not after:
         screen.say("")

@@ -9,7 +9,8 @@ as decoded JSON otherwise: a record stays readable when the tool that made it is
 restore exactly (a date in a field of type `Any`, a lone surrogate, which is written as its escape) is loaded as decoded
 JSON too. Values of other types are written as the JSON that is shown, and also as the JSON that the tool reads, if that
 differs: with the tags of unions whose members the first JSON does not distinguish. A value that JSON cannot represent
-is replaced by a note.
+is replaced by a note. Parameters that are exactly what decoding the text of the arguments gives are not written again:
+`{"from": "arguments"}` is, with the class; versions before wrote them.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ _log = logging.getLogger("handrail.runtime")
 _ADDED = ("reply", "final")
 """Fields that a record may lack: a reply of `None` is not written, and version 1 has neither field."""
 
+_DECODED_FROM = 1024
+"""From so many bytes on, parameters are compared with the arguments decoded; smaller ones by their text alone, which
+takes no time that could be measured."""
+
 _AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
 
 
@@ -65,10 +70,11 @@ class ToolMessage(NamedTuple):
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one
     """A `ToolInvoked` as one JSON object in UTF-8; does not fail for any value of a call."""
     call, result, run_context = event.call, event.result, event.run_context
+    arguments = as_recorded(call.arguments)
     plain: dict[str, Any] = {
         "id": call.id,
         "name": call.name,
-        "arguments": as_recorded(call.arguments),
+        "arguments": arguments,
         "final": event.final,
         "message": result.message,
         "success": result.success,
@@ -94,7 +100,7 @@ def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, w
     if event.value_read is not None and not is_dataclass(result.value):
         written = b'%s,"read":%s}' % (written[:-1], to_json(event.value_read))
     # Parts that are JSON already are appended to the object as bytes, in place of its closing brace.
-    return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(event.params), written)
+    return b'%s,"params":%s,"value":%s}' % (head[:-1], _params(event.params, arguments), written)
 
 
 def load_tool_invoked(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def load_tool_invoked(data: Mapping[str, Any]) -> dict[str, Any]:
         result = ToolResult(data["message"], _untagged(data["value"]), data["success"], data["exclude_value"])
         fields: dict[str, Any] = {
             "call": ToolCall(data["id"], data["name"], data["arguments"], data.get("written")),
-            "params": _untagged(data["params"]),
+            "params": _untagged(_with_arguments(data["params"], data["arguments"])),
             "value_read": _to_be_read(data["value"]),
             "result": result,
             "run_context": None if context is None else parse(RunContext, context),
@@ -152,6 +158,48 @@ def _tagged(value: object) -> bytes:
             return b'{"value":%s}' % text.encode()
         _log.warning("a value of %s is not recorded with its call: %s", type(value).__name__, error)
         return b'{"unavailable":%s}' % to_json(type(value).__qualname__)
+
+
+def _params(params: object, arguments: object) -> bytes:
+    """Parameters as `_tagged` writes them, without the value where the arguments say it."""
+    tagged = _tagged(params)
+    head, value, json_value = tagged.partition(b'"value":')
+    if not value or type(arguments) is not str:
+        return tagged
+    typed = head != b"{"
+    json_value = json_value[1:-2] if typed else json_value[:-1]  # the value of a class is in an array
+    return b'%s"from":"arguments"}' % head if _is_decoded(json_value, arguments) else tagged
+
+
+def _is_decoded(value: bytes, arguments: str) -> bool:
+    """Whether decoding the text of arguments gives a value, of which the JSON is given."""
+    if len(value) < _DECODED_FROM:
+        return value == arguments.encode(errors="replace")
+    try:
+        return _is_same_json(from_json(arguments), from_json(value))
+    except (ValueError, TypeError):  # the latter for a lone surrogate
+        return False
+
+
+def _is_same_json(one: object, other: object) -> bool:
+    """Whether decoded JSON is the same, in any order of keys; a number that is written as another one is not."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        ours, theirs = cast("dict[str, object]", one), cast("dict[str, object]", other)
+        return ours.keys() == theirs.keys() and all(_is_same_json(value, theirs[key]) for key, value in ours.items())
+    if isinstance(one, list):
+        left, right = cast("list[object]", one), cast("list[object]", other)
+        return len(left) == len(right) and all(map(_is_same_json, left, right))
+    return one == other
+
+
+def _with_arguments(params: Any, arguments: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    """What is recorded of parameters, with the value that the arguments say."""
+    if params is None or "from" not in params:
+        return params
+    value = from_json(arguments)
+    return {**params, "value": [value] if "type" in params else value}
 
 
 def _to_be_read(data: Any) -> Any:  # noqa: ANN401 - decoded JSON

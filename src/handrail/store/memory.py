@@ -300,7 +300,8 @@ class MemoryStore:
         with self._lock:
             checkpoint = self.checkpoint(row.session_id, until=row.head)
             covered = 0 if checkpoint is None else checkpoint.number
-            return SessionContents(checkpoint, list(self.entries(row.session_id, after=covered, until=row.head)))
+            entries = self.entries(row.session_id, after=covered, until=row.head)
+            return SessionContents(checkpoint, [entry.position for entry in entries])
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
@@ -318,6 +319,13 @@ class MemoryStore:
             kept = self._sessions.get(session_id)
             found = [] if kept is None else kept.entries[after:until]
         return (entry for entry in found if type_name is None or entry.type_name == type_name)
+
+    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
+        """The entries of these numbers, in order; those that are missing are left out."""
+        with self._lock:
+            kept = self._sessions.get(session_id)
+            found = [] if kept is None else kept.entries
+        return (found[number - 1] for number in sorted(numbers) if 0 < number <= len(found))
 
     def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""

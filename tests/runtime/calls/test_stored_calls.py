@@ -45,6 +45,62 @@ def through_a_store(event: ToolInvoked) -> ToolInvoked:
     return read
 
 
+BIG = 'a "big" text\n' * 200
+
+
+@dataclass(frozen=True)
+class Loose:
+    """Its fields may be anything."""
+
+    number: Any
+    text: str = ""
+
+
+@pytest.mark.parametrize(
+    "arguments, params, derived",
+    [
+        ('{"text":"x"}', Note("x"), True),
+        ('{"text": "x"}', Note("x"), False),
+        (json.dumps({"text": BIG}), Note(BIG), True),
+        (json.dumps({"text": BIG}, indent=1).encode(), Note(BIG), True),
+        (json.dumps({"text": BIG, "number": 1}), Loose(1, BIG), True),
+        (json.dumps({"text": BIG, "number": 1.0}), Loose(1, BIG), False),
+        (json.dumps({"text": BIG, "number": True}), Loose(1, BIG), False),
+        (json.dumps({"text": BIG, "number": [1, {"a": None}]}), Loose([1, {"a": None}], BIG), True),
+        (json.dumps({"text": BIG, "number": [1, 2]}), Loose([1], BIG), False),
+        (json.dumps({"text": BIG}), Loose(None, BIG), False),
+        (json.dumps({"number": BIG}), Loose(BIG), False),
+        ({"text": BIG}, Note(BIG), False),
+        (json.dumps({"text": BIG}), {"text": BIG}, True),
+        (json.dumps({"text": BIG}), {"text": BIG, "more": 1}, False),
+        ('{"text":"x"}', {"text": "x"}, True),
+        ("not JSON" * 200, Note(BIG), False),
+        ("{}", None, False),
+    ],
+)
+def test_parameters_that_the_arguments_say_are_not_stored_again(arguments: Any, params: Any, derived: bool) -> None:
+    """They are read as they were, and so are those that decoding the arguments does not give exactly."""
+    event = invoked(call=ToolCall("call-1", "note", arguments), params=params)
+    read = through_a_store(event)
+    assert read.params == params
+    assert type(read.params) is type(params)
+    if isinstance(params, Loose):
+        assert type(read.params.number) is type(params.number)
+    (data,) = json.loads(stored_type(ToolInvoked).dump((event,)))
+    if params is not None:
+        assert ("value" not in data["params"]) is derived
+
+
+def test_parameters_that_an_older_version_has_stored_are_read() -> None:
+    """It wrote their values in any case."""
+    stored = stored_type(ToolInvoked)
+    (data,) = json.loads(stored.dump((invoked(call=ToolCall("call-1", "note", '{"text":"x"}')),)))
+    name = stored_type(Note).name
+    assert data["params"] == {"type": name, "version": 1, "from": "arguments"}
+    old = data | {"params": {"type": name, "version": 1, "value": [{"text": "y"}]}}
+    assert stored.load(json.dumps([old]).encode(), 1)[0].params == Note("y")
+
+
 @dataclass
 class Unsayable:
     """JSON cannot say it."""

@@ -12,6 +12,7 @@ import pytest
 from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.session import Session
 from handrail.session.persistence.protocol import Checkpoint, SessionEntry, SessionRow
+from handrail.session.persistence.recorder import MOST_UNCOVERED_BYTES
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
@@ -102,6 +103,25 @@ def test_opening_reads_nothing_that_a_checkpoint_covers() -> None:
     store.rows_read = 0
     with Session.open(store, "s"):
         assert store.rows_read == 2
+
+
+def test_there_is_a_checkpoint_when_entries_are_many_bytes(store: FaultyStore) -> None:
+    """Also if they are few, and if the session was opened anew for each of them."""
+    checkpoints: list[int | None] = []
+    for number in range(5):
+        with Session.open(store, "s") as session:
+            session[Note].append(Note(f"{number:04}" * (MOST_UNCOVERED_BYTES // 10)))
+        checkpoint = store.checkpoint("s")
+        checkpoints.append(None if checkpoint is None else checkpoint.number)
+    assert checkpoints == [None, None, 3, 3, 3]
+    with Session.open(store, "s") as session:
+        session[Note].append(Note("5"))
+        session[Note].append(Note("x" * MOST_UNCOVERED_BYTES))
+        session[Note].append(Note("6"))
+        assert len(session[Note].all()) == 8
+    checkpoint = store.checkpoint("s")
+    assert checkpoint is not None
+    assert checkpoint.number == 7
 
 
 def _log(store: FaultyStore, *, first: int, last: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 from weakref import WeakKeyDictionary
@@ -19,13 +19,14 @@ from weakref import WeakKeyDictionary
 from pydantic import ValidationError
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
 from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.calls import is_same_call, written_arguments
-from handrail.serde.json_values import escaped_within
+from handrail.serde import stored_codec
+from handrail.serde.json_values import escaped_within, json_of
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
@@ -38,7 +39,32 @@ _LOCK = threading.Lock()
 """Guards `_RUNNING`: the conversations of each session that have a run, by kind, and for prompts by name."""
 
 
-@stored_as("handrail.said")
+class _Form:
+    """How `SavedMessages` are stored: the messages as JSON, and not as text that holds JSON.
+
+    So the texts in them are those of other entries, and are stored once
+    (`handrail.session.persistence.shared_texts`). Versions before wrote text.
+    """
+
+    @staticmethod
+    def dump(item: Any, /) -> bytes:  # noqa: ANN401 - a `SavedMessages`, which is declared with this class
+        said: dict[str, object] = {"agent": item.agent, "ended": item.ended, "of": item.of, "whole": item.whole}
+        messages: bytes = json_of(item.messages)
+        with suppress(ValueError, TypeError):  # not JSON: it is stored as text; the latter for a lone surrogate
+            decoded: object = from_json(item.messages)
+            # Only what is read again as the same text.
+            if isinstance(decoded, list) and to_json(decoded) == (text := item.messages.encode()):
+                messages = text
+        return b'%s,"messages":%s}' % (json_of(said)[:-1], messages)
+
+    @staticmethod
+    def load(data: dict[str, Any], /) -> Any:  # noqa: ANN401 - as above
+        messages: object = data.get("messages")
+        text = to_json(messages).decode() if isinstance(messages, list) else messages
+        return stored_codec(SavedMessages).parse({**data, "messages": text})
+
+
+@stored_as("handrail.said", form=_Form())
 @dataclass(frozen=True, slots=True)
 class SavedMessages:
     """Messages of a conversation, in order. Its slice is a LOG.

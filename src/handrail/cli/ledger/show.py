@@ -24,6 +24,7 @@ from handrail.runtime.ledger.states import key_expired, lease_expired, possible_
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionEntry
+from handrail.session.persistence.shared_texts import read_entries
 from handrail.store import EffectRow, Store, Testimony
 from handrail.store.processes import process_in_words
 
@@ -346,7 +347,8 @@ def _agent_of(store: Store, session_id: str) -> str:
     read, until = 0, _FIRST_READ
     while read < session.head:
         # The first entry of a conversation names its speaker, so the loop ends with it.
-        for entry in store.entries(session_id, after=read, until=min(until, session.head), type_name=_SAID):
+        until = min(until, session.head)
+        for entry in read_entries(store, session_id, after=read, until=until, type_name=_SAID, limit=1):
             return _speaker(entry.items) or session.tags.get(_TAG, "")
         read, until = until, until * _GROWTH
     return session.tags.get(_TAG, "")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, cast
 
-from handrail.session.persistence.protocol import SessionEntry
+from handrail.session.persistence.protocol import EntryPosition, SessionEntry
 
 _FORMAT = "handrail.checkpoint/1"
 
@@ -54,7 +54,7 @@ class EntryIndex(NamedTuple):
         runs = self.runs
         return runs[0].size if len(runs) == 1 else sum([run.size for run in runs])
 
-    def after(self, entry: SessionEntry) -> EntryIndex:
+    def after(self, entry: EntryPosition | SessionEntry) -> EntryIndex:
         """The layout once an entry of the slice has changed it."""
         number, added = entry.number, entry.added
         # The fast path: an append, which is nearly every entry, makes the newest run longer.

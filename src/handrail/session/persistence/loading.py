@@ -26,6 +26,7 @@ from handrail.errors.developer import check_argument
 from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, entry_ranges, index_of, load_indexes
 from handrail.session.persistence.protocol import (
+    EntryPosition,
     SessionContents,
     SessionEntry,
     SessionLock,
@@ -33,6 +34,7 @@ from handrail.session.persistence.protocol import (
     SessionStore,
 )
 from handrail.session.persistence.recorder import SessionRecorder
+from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
 from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
 
@@ -130,11 +132,13 @@ def load_session(
         # The row was read with the lock held: before that, another holder could still append.
         row = lock.row or _row_of(store, session_id)
         contents = store.contents(row)
-        layouts, covered = _layouts(store, row, contents)
+        layouts, covered, uncovered = _layouts(store, row, contents)
         kinds = _kinds(opening, layouts, session_id)
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
-        kept = SessionRecorder(store, lock, row.head, layouts, covered, opening.checkpoint_every, kinds, types)
+        kept = SessionRecorder(
+            store, lock, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
+        )
         kept.records = contents.records
     # Also for Ctrl-C: the lock would be held until the process ends.
     except BaseException:
@@ -203,7 +207,7 @@ class RecordsInStore:
             StoreCorruptError: it cannot be read.
         """
         kept, session_id = self._kept, self._kept.session_lock.session_id
-        (entry,) = kept.store.entries(session_id, after=number - 1, until=number)
+        (entry,) = read_entries(kept.store, session_id, after=number - 1, until=number)
         return _items(stored_type(kept.kinds[entry.type_name]), entry, session_id, kept.store)[0]
 
 
@@ -241,7 +245,7 @@ def known_items(
         StoreCorruptError: they cannot be read.
     """
     found: dict[type[Any], list[Any]] = {}
-    for name, layout in _layouts(store, row, store.contents(row))[0].items():
+    for name, layout in _layouts(store, row, store.contents(row)).layouts.items():
         kind = find_type(name)
         if kind is not None and wanted(kind):
             found[kind] = _load(store, row.session_id, layout, StoredType(kind, name))
@@ -254,15 +258,28 @@ def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # 
     Raises:
         StoreCorruptError: it cannot be read.
     """
-    (entry,) = store.entries(session_id, after=number - 1, until=number)
+    (entry,) = read_entries(store, session_id, after=number - 1, until=number)
     kind = find_type(entry.type_name)
     return None if kind is None else _items(stored_type(kind), entry, session_id, store)[0]
 
 
-def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) -> tuple[dict[str, EntryIndex], int]:
-    """Where the items of a session stand, and up to which entry a checkpoint covers it."""
+class _Layouts(NamedTuple):
+    """Where the items of a session stand.
+
+    Attributes:
+        layouts: the layouts of its slices, by the names of their types.
+        covered: the newest entry that the checkpoint covers.
+        uncovered_bytes: how many bytes are stored of the entries after it.
+    """
+
+    layouts: dict[str, EntryIndex]
+    covered: int
+    uncovered_bytes: int
+
+
+def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) -> _Layouts:
     layouts: dict[str, EntryIndex] = {}
-    covered = 0
+    covered = uncovered_bytes = 0
     checkpoint = contents.checkpoint
     if checkpoint is not None:
         covered = checkpoint.number
@@ -275,11 +292,12 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
                 store=store.url,
             ) from error
     number = covered
-    for entry in contents.entries:
+    for entry in contents.positions:
         # The numbers have no gaps, so a gap is a lost entry, which is reported below with its number.
         if entry.number != number + 1:
             break
         number = entry.number
+        uncovered_bytes += entry.size
         if entry.role != "event":
             layout = index_of(layouts, entry.type_name, entry.role)
             layouts[entry.type_name] = _following(layout, entry, row, store)
@@ -289,10 +307,10 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
             "missing. Restore the store from a copy.",
             store=store.url,
         )
-    return layouts, covered
+    return _Layouts(layouts, covered, uncovered_bytes)
 
 
-def _following(layout: EntryIndex, entry: SessionEntry, row: SessionRow, store: SessionStore) -> EntryIndex:
+def _following(layout: EntryIndex, entry: EntryPosition, row: SessionRow, store: SessionStore) -> EntryIndex:
     if layout.role != entry.role or entry.start + entry.removed > layout.length:
         raise StoreCorruptError(
             f"entry {entry.number} of session {row.session_id!r} in {store.url} does not fit the slice "
@@ -318,7 +336,7 @@ def _load(store: SessionStore, session_id: str, layout: EntryIndex, stored: Stor
     """The items of a slice, from the entries in which they stand."""
     entries: list[SessionEntry] = []
     for first, last in entry_ranges(layout.runs, most=_MOST_QUERIES):
-        read_of_type = store.entries(session_id, after=first - 1, until=last, type_name=stored.name)
+        read_of_type = read_entries(store, session_id, after=first - 1, until=last, type_name=stored.name)
         entries.extend(entry for entry in read_of_type if entry.role != "event")
     numbers = [entry.number for entry in entries]
     read: dict[int, list[Any]] = {}

@@ -61,7 +61,8 @@ class SessionEntry(NamedTuple):
         start: for a slice, the index in the slice at which the change begins; else 0.
         removed: how many items of the slice, from `start` on, it takes away.
         added: how many items it brings in their place.
-        items: those items as a JSON array in UTF-8.
+        items: those items as a JSON array in UTF-8; large texts in it may be references to entries before
+            (`handrail.session.persistence.shared_texts`).
     """
 
     number: int
@@ -74,6 +75,34 @@ class SessionEntry(NamedTuple):
     removed: int
     added: int
     items: bytes
+
+    @property
+    def position(self) -> EntryPosition:
+        """The entry without its items."""
+        number, _, _, role, type_name, _, start, removed, added, items = self
+        return EntryPosition(number, role, type_name, start, removed, added, len(items))
+
+
+class EntryPosition(NamedTuple):
+    """What opening a session reads of an entry: which items of a slice it changes, without these; see `SessionEntry`.
+
+    Attributes:
+        number: its place among the session's entries, from 1.
+        role: what it is.
+        type_name: the stable name of the items' type.
+        start: the index in the slice at which the change begins.
+        removed: how many items of the slice, from `start` on, it takes away.
+        added: how many items it brings in their place.
+        size: how many bytes are stored of these.
+    """
+
+    number: int
+    role: Role
+    type_name: str
+    start: int
+    removed: int
+    added: int
+    size: int
 
 
 class Checkpoint(NamedTuple):
@@ -109,13 +138,13 @@ class SessionContents(NamedTuple):
 
     Attributes:
         checkpoint: the newest one; `None` if there is none.
-        entries: those that it does not cover, in order.
+        positions: those of the entries that it does not cover, in order. What is in an entry is not read.
         records: the identities of all recorded calls with the numbers of their entries, the newest first; `None` if
             they were not read, because they are many, or because another question costs little.
     """
 
     checkpoint: Checkpoint | None
-    entries: Iterable[SessionEntry]
+    positions: Iterable[EntryPosition]
     records: list[tuple[CallRef, int]] | None = None
 
 
@@ -232,7 +261,14 @@ class SessionStore(UnitStore, Protocol):
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
-        """The entries with `after < number <= until`, in order; of one type, if it is named."""
+        """The entries with `after < number <= until`, in order; of one type, if it is named.
+
+        As they are stored: `handrail.session.persistence.shared_texts.read_entries` puts in what they refer to.
+        """
+        ...
+
+    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
+        """The entries of these numbers, in order, as they are stored; those that are missing are left out."""
         ...
 
     def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:

@@ -48,6 +48,7 @@ from handrail.session.persistence.protocol import (
     SessionLock,
     SessionStore,
 )
+from handrail.session.persistence.shared_texts import SMALLEST_TEXT, SharedTexts, UnitTexts
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
@@ -61,6 +62,10 @@ _log = logging.getLogger("handrail.session")
 
 CLOSED = "has been closed"
 """Why nothing is written to a session that the program has closed."""
+
+MOST_UNCOVERED_BYTES = 1_000_000
+"""From so many bytes of entries on there is another checkpoint. Opening a session in a file reads the entries that no
+checkpoint covers, and 1 MB takes a few milliseconds; a checkpoint is mostly smaller than 1 kB."""
 
 _MOST_RUNS = 512
 """The most runs that a slice may be scattered over before a change writes the whole of it anew."""
@@ -89,6 +94,8 @@ class EntryBatch(NamedTuple):
     checkpoint: Checkpoint | None
     layouts: dict[str, EntryIndex]
     noted: int
+    uncovered_bytes: int
+    texts: UnitTexts | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +108,7 @@ class SessionRecorder:
         head: the number of the newest entry.
         layouts: where the items of every slice stand, by the names of their types.
         covered: the newest entry that a checkpoint covers.
+        uncovered_bytes: how many bytes are stored of the entries after it.
         checkpoint_every: after how many entries there is another checkpoint.
         kinds: the types of the slices, by their names.
         types: how the values of each type are stored, determined at its first use. A type that the session has under
@@ -114,6 +122,7 @@ class SessionRecorder:
         slices: those of the session; set by it when it is opened.
         deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
+        texts: the large texts of entries that are committed.
     """
 
     store: SessionStore
@@ -121,6 +130,7 @@ class SessionRecorder:
     head: int
     layouts: dict[str, EntryIndex]
     covered: int
+    uncovered_bytes: int
     checkpoint_every: int
     kinds: dict[str, type[Any]]
     types: dict[type[Any], StoredType]
@@ -132,6 +142,7 @@ class SessionRecorder:
     deferred: bool = False
     records: list[tuple[CallRef, int]] | None = None
     slices: tuple[StateSlices, LogSlices] = field(init=False)
+    texts: SharedTexts = field(default_factory=SharedTexts)
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
@@ -295,16 +306,20 @@ class SessionRecorder:
             draft.add_log(kind, call, data)
         entries = tuple(draft.entries)
         checkpoint = None
-        if draft.number - self.covered >= self.checkpoint_every:
+        uncovered_bytes = self.uncovered_bytes + draft.size
+        if draft.number - self.covered >= self.checkpoint_every or uncovered_bytes >= MOST_UNCOVERED_BYTES:
             checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
-        return EntryBatch(entries, checkpoint, draft.layouts, noted)
+        return EntryBatch(entries, checkpoint, draft.layouts, noted, uncovered_bytes, draft.texts)
 
     def advance(self, plan: EntryBatch) -> None:
         """Take note of what has been committed."""
         self.head += len(plan.entries)
         self.layouts = plan.layouts
+        self.uncovered_bytes = plan.uncovered_bytes
+        if plan.texts is not None:
+            self.texts.add(plan.texts)
         if plan.checkpoint is not None:
-            self.covered = plan.checkpoint.number
+            self.covered, self.uncovered_bytes = plan.checkpoint.number, 0
         # Only the planned items: LOGs may have got others since, which go with the next unit.
         del self._noted[: plan.noted]
         self.deferred &= bool(self._noted)
@@ -328,7 +343,7 @@ class SessionCommit:
         """Made by `SessionRecorder`."""
         self._kept = kept
         state, self._log = kept.slices
-        self._plan = EntryBatch((), None, kept.layouts, 0)
+        self._plan = EntryBatch((), None, kept.layouts, 0, kept.uncovered_bytes)
         self.root = root
         self.state = state
         self.call_records: list[PendingItem] = []
@@ -426,6 +441,8 @@ class _Draft:
         self.number = kept.head
         self.layouts = dict(kept.layouts)
         self.entries: list[SessionEntry] = []
+        self.texts: UnitTexts | None = None
+        self.size = 0
 
     def add_log(self, kind: type[Any], ref: CallRef | None, data: bytes) -> None:
         stored = self._kept.named(kind)
@@ -455,6 +472,10 @@ class _Draft:
         self, role: Role, stored: StoredType, ref: CallRef | None, start: int, removed: int, count: int, data: bytes
     ) -> None:
         self.number += 1
+        if len(data) >= SMALLEST_TEXT:
+            self.texts = self.texts or UnitTexts(self._kept.texts)
+            data = self.texts.share(self.number, data)
+        self.size += len(data)
         reply, call_id = ("", "") if ref is None else (ref.reply or "", ref.call_id)
         entry = SessionEntry(
             self.number, reply, call_id, role, stored.name, stored.version, start, removed, count, data

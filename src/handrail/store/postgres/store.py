@@ -101,6 +101,9 @@ class PostgresDriver:
     records_at_opening = 20
     """More are read in a question of their own, when they are needed."""
 
+    number_of_records = "number"
+    """What records are sorted by."""
+
     poll_every = timedelta(milliseconds=50)
     """How often to look for what other processes have changed."""
 

@@ -173,6 +173,11 @@ class Driver(StatementExecutor, Protocol):
         ...
 
     @property
+    def number_of_records(self) -> str:
+        """The number of an entry, as records of calls are sorted by it."""
+        ...
+
+    @property
     def locks(self) -> LockBackend:
         """What keeps other processes from a session."""
         ...

@@ -88,7 +88,11 @@ _SECOND: Migration = (
     "ALTER TABLE handrail_schema ADD COLUMN hash_key {bytes}",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_FIRST, _SECOND)
+_THIRD: Migration = ()
+# The tables are the same. The data of entries may have references to other entries, which an older Handrail would
+# report as damage (`handrail.session.persistence.shared_texts`).
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST, _SECOND, _THIRD)
 """How version n + 1 is made of version n, at index n; version 0 is a database without our tables."""
 
 

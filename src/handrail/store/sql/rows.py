@@ -11,12 +11,12 @@ read is an error that names it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
-from handrail.session.persistence.protocol import Checkpoint, Role, SessionEntry, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, EntryPosition, Role, SessionEntry, SessionRow
 from handrail.store.protocol import TESTIMONY_STATUSES, ClaimOwner, EffectRow, Testimony
 
 Columns: TypeAlias = Sequence[Any]
@@ -40,6 +40,9 @@ SESSION_COLUMNS = ", ".join(SessionRow._fields)
 
 ENTRY_COLUMNS = ", ".join(SessionEntry._fields)
 """The columns of an entry, in the order of `SessionEntry`."""
+
+POSITION_COLUMNS = f"{', '.join(EntryPosition._fields[:-1])}, length(items) AS size"
+"""The columns of an entry that are read when its session is opened, in the order of `EntryPosition`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONLY_TEXT, _MAYBE_BYTES = {str}, {bytes, type(None)}
@@ -182,9 +185,25 @@ def entry_of(columns: Columns, *, session_id: str, store: str) -> SessionEntry:
     ):
         return entry
     wanted = zip(SessionEntry._fields, entry, (int, str, str, str, str, int, int, int, int, bytes), strict=True)
-    faults = [fault for name, value, kind in wanted for fault in _faults(name, value, kind)]
-    what = f"entry {entry.number!r} of session {session_id!r}"
-    raise _corrupt(what, faults or [f"role is {_shown(entry.role)}"], store)
+    raise _corrupt_entry(entry.number, entry.role, wanted, session_id=session_id, store=store)
+
+
+def position_of(columns: Columns, *, session_id: str, store: str) -> EntryPosition:
+    """Where the entry stands that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    position = EntryPosition(*columns)
+    if (
+        position.role in _ROLES
+        and type(position.type_name) is str
+        and type(position.number) is type(position.start) is type(position.removed) is type(position.added) is int
+        and type(position.size) is int
+    ):
+        return position
+    wanted = zip(EntryPosition._fields, position, (int, str, str, int, int, int, int), strict=True)
+    raise _corrupt_entry(position.number, position.role, wanted, session_id=session_id, store=store)
 
 
 def checkpoint_of(columns: Columns, *, session_id: str, store: str) -> Checkpoint:
@@ -327,6 +346,13 @@ def _corrupt(what: str, faults: Sequence[str], store: str) -> StoreCorruptError:
         "store back from a copy, or fork the session before that entry"
     )
     return StoreCorruptError(msg, store=store)
+
+
+def _corrupt_entry(
+    number: object, role: object, columns: Iterable[tuple[str, object, type]], *, session_id: str, store: str
+) -> StoreCorruptError:
+    faults = [fault for name, value, kind in columns for fault in _faults(name, value, kind)]
+    return _corrupt(f"entry {number!r} of session {session_id!r}", faults or [f"role is {_shown(role)}"], store)
 
 
 def _plain(text: str) -> str:

@@ -7,8 +7,16 @@
 
 from __future__ import annotations
 
+from handrail.session.persistence.protocol import EntryPosition
 from handrail.store.protocol import Testimony
-from handrail.store.sql.rows import EFFECT_COLUMNS, EFFECT_FIELDS, ENTRY_COLUMNS, SESSION_COLUMNS, TESTIMONY_COLUMNS
+from handrail.store.sql.rows import (
+    EFFECT_COLUMNS,
+    EFFECT_FIELDS,
+    ENTRY_COLUMNS,
+    POSITION_COLUMNS,
+    SESSION_COLUMNS,
+    TESTIMONY_COLUMNS,
+)
 
 _MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
 _SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
@@ -147,33 +155,45 @@ ENTRIES_OF_TYPE = (
 )
 """Entries of a session that hold one type, in order."""
 
+ENTRIES_AT = f"SELECT {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number IN ({{}}) ORDER BY number"
+"""Entries of a session with certain numbers, in order; takes a `?` for each."""
+
+# Not `reply`: SQLite stores it behind `items`, and reads these to get there. Their length is read without them.
+POSITIONS = (
+    f"SELECT {POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
+    f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
+)
+"""What opening a session reads of its entries, in order."""
+
 # In the words of the partial index, so that the database uses it.
 _RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
 
-NEWEST_RECORDS = f"{_RECORDS} ORDER BY number DESC LIMIT ?"
-"""The records of calls of a session, the newest first."""
+NEWEST_RECORDS = f"{_RECORDS} ORDER BY {{}} DESC LIMIT ?"
+"""The records of calls of a session, the newest first; takes `Driver.number_of_records`."""
 
-RECORDS_OF_ID = f"{_RECORDS} AND call_id = ? ORDER BY number DESC LIMIT ?"
-"""The records of calls with one id, the newest first."""
+RECORDS_OF_ID = f"{_RECORDS} AND call_id = ? ORDER BY {{}} DESC LIMIT ?"
+"""The records of calls with one id, the newest first; takes `Driver.number_of_records`."""
 
 NEWEST_RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
 """The newest record of a call."""
 
 _COVERED = "SELECT max(number) FROM handrail_checkpoints WHERE session_id = ? AND number <= ?"
-_NO_TEXT = "'' AS role, '' AS type_name, 0 AS type_version, 0 AS start, 0 AS removed, 0 AS added"
+_NO_POSITION = "'' AS role, '' AS type_name, 0 AS start, 0 AS removed, 0 AS added, 0 AS size"
+_NO_CALL = "'' AS reply, '' AS call_id"
 CONTENTS = (
     "SELECT * FROM ("
-    f"SELECT 0 AS part, number, '' AS reply, '' AS call_id, {_NO_TEXT}, data FROM handrail_checkpoints "
+    f"SELECT 0 AS part, number, {_NO_POSITION}, {_NO_CALL}, data FROM handrail_checkpoints "
     f"WHERE session_id = ? AND number = ({_COVERED}) UNION ALL "
-    f"SELECT * FROM (SELECT 1 AS part, {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? "
+    f"SELECT 1 AS part, {', '.join(EntryPosition._fields)}, {_NO_CALL}, NULL AS data FROM ("
+    f"SELECT {POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? "
     f"AND number > coalesce(({_COVERED}), 0) AND number <= ? ORDER BY number LIMIT {ENTRIES_PER_PAGE}) AS uncovered "
     "UNION ALL "
-    f"SELECT 2 AS part, number, reply, call_id, {_NO_TEXT}, NULL AS data FROM ("
+    f"SELECT 2 AS part, number, {_NO_POSITION}, reply, call_id, NULL AS data FROM ("
     "SELECT number, reply, call_id FROM handrail_entries "
     "WHERE session_id = ? AND role = 'log' AND call_id <> '' AND number <= ? ORDER BY number DESC LIMIT ?) AS records"
     ") AS contents ORDER BY part, number"
 )
-"""The newest checkpoint of a session (part 0), the entries after it (1), and the newest records of calls (2)."""
+"""The newest checkpoint of a session (part 0), the positions of the entries after it (1), the newest records (2)."""
 
 INSERT_CHECKPOINT = (
     "INSERT INTO handrail_checkpoints (session_id, number, data) VALUES (?, ?, ?) "

@@ -17,6 +17,7 @@ from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
     Checkpoint,
     DatabaseConnection,
+    EntryPosition,
     SessionContents,
     SessionEntry,
     SessionLock,
@@ -43,6 +44,7 @@ from handrail.store.sql.rows import (
     entry_of,
     load_testimony,
     missing_entry,
+    position_of,
     session_columns,
     session_of,
     to_micros,
@@ -356,22 +358,23 @@ class SqlStore:
         covered = (session_id, head)
         parameters = (session_id, *covered, session_id, *covered, head, session_id, head, most_records)
         checkpoint: Checkpoint | None = None
-        entries: list[SessionEntry] = []
+        positions: list[EntryPosition] = []
         records: list[tuple[CallRef, int]] = []
         for part, *columns in self._database.query(statements.CONTENTS, parameters):
             if part == 0:
                 checkpoint = checkpoint_of((columns[0], columns[-1]), session_id=session_id, store=self.url)
             elif part == 1:
-                entries.append(entry_of(columns, session_id=session_id, store=self.url))
+                positions.append(position_of(columns[:7], session_id=session_id, store=self.url))
             else:
-                records.append((CallRef(columns[1] or None, columns[2]), int(columns[0])))
+                records.append((CallRef(columns[7] or None, columns[8]), int(columns[0])))
         place = 0 if checkpoint is None else checkpoint.number
-        for number, entry in enumerate(entries, place + 1):
-            if entry.number != number:
+        for number, position in enumerate(positions, place + 1):
+            if position.number != number:
                 raise missing_entry(number, session_id=session_id, store=self.url)
-        more = self.entries(session_id, after=entries[-1].number if entries else place, until=head)
+        more = self._positions(session_id, after=positions[-1].number if positions else place, until=head)
         # As many as were asked for may not be all.
-        return SessionContents(checkpoint, chain(entries, more), records[::-1] if len(records) < most_records else None)
+        all_records = records[::-1] if len(records) < most_records else None
+        return SessionContents(checkpoint, chain(positions, more), all_records)
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`.
@@ -411,12 +414,26 @@ class SqlStore:
         if type_name is None and place < last:
             raise missing_entry(place + 1, session_id=session_id, store=url)
 
+    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
+        """The entries of these numbers, in order; those that are missing are left out.
+
+        Raises:
+            StoreCorruptError: one of them cannot be read.
+        """
+        wanted = sorted(numbers)
+        for first in range(0, len(wanted), statements.ENTRIES_PER_PAGE):
+            page = wanted[first : first + statements.ENTRIES_PER_PAGE]
+            sql = statements.ENTRIES_AT.format(", ".join("?" * len(page)))
+            for columns in self._database.query(sql, (session_id, *page)):
+                yield entry_of(columns, session_id=session_id, store=self._database.url)
+
     def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
+        number = self._driver.number_of_records
         if call_id is None:
-            found = self._database.query(statements.NEWEST_RECORDS, (session_id, limit))
+            found = self._database.query(statements.NEWEST_RECORDS.format(number), (session_id, limit))
         else:
-            found = self._database.query(statements.RECORDS_OF_ID, (session_id, call_id, limit))
+            found = self._database.query(statements.RECORDS_OF_ID.format(number), (session_id, call_id, limit))
         return [(CallRef(reply or None, found_id), number) for reply, found_id, number in found]
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
@@ -435,6 +452,24 @@ class SqlStore:
         self._database.execute(statements.DELETE_DECISION, (journal_id,))
 
     # -------------------------------------------------------------------------------------------------------- private
+
+    def _positions(self, session_id: str, *, after: int, until: int) -> Iterator[EntryPosition]:
+        """Where the entries with `after < number <= until` stand, in order.
+
+        Raises:
+            StoreCorruptError: one of them cannot be read, or is missing.
+        """
+        place = after
+        while place < until:
+            found = self._database.query(statements.POSITIONS, (session_id, place, until))
+            if not found:
+                raise missing_entry(place + 1, session_id=session_id, store=self._database.url)
+            for columns in found:
+                position = position_of(columns, session_id=session_id, store=self._database.url)
+                if position.number != place + 1:
+                    raise missing_entry(place + 1, session_id=session_id, store=self._database.url)
+                place = position.number
+                yield position
 
     def _lock_of(self, columns: Sequence[Any], *, was_released: bool) -> SessionLock:
         row = session_of(columns[:-1], store=self.url)
