@@ -49,7 +49,7 @@ def as_before(desk: Desk, *renamed: tuple[str, str]) -> None:
 
 def _plain(type_name: str, item: dict[str, Any], renamed: dict[str, str]) -> dict[str, Any]:
     if type_name == "handrail.said":
-        messages: list[dict[str, Any]] = json.loads(item["messages"])
+        messages: list[dict[str, Any]] = item["messages"]
         for message in messages:
             metadata: dict[str, Any] = message.get("metadata") or {}
             metadata.pop(STAMP, None)

@@ -92,6 +92,10 @@ def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:
     assert list(store.entries("s1")) == entries(1, 2500)
     assert [found.number for found in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
     assert [found.number for found in store.entries("s1", type_name="desk:Note")][-1] == 2500
+    assert list(store.entries_at("s1", range(1, 2501))) == entries(1, 2500)
+    row = store.find("s1")
+    assert row is not None
+    assert [found.number for found in store.contents(row).positions] == list(range(1, 2501))
 
 
 def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock, wording: Wording) -> None:

@@ -174,7 +174,7 @@ def _params(params: object, arguments: object) -> bytes:
 def _is_decoded(value: bytes, arguments: str) -> bool:
     """Whether decoding the text of arguments gives a value, of which the JSON is given."""
     if len(value) < _DECODED_FROM:
-        return value == arguments.encode(errors="replace")
+        return value == arguments.encode(errors="surrogatepass")
     try:
         return _is_same_json(from_json(arguments), from_json(value))
     except (ValueError, TypeError):  # the latter for a lone surrogate

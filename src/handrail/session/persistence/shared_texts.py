@@ -45,7 +45,7 @@ entries are not searched."""
 
 MOST_HEADS = 256
 """The most beginnings of texts that are remembered for a session: a text that comes again does so within a few turns of
-a conversation. With `_MOST_OF_HEAD`, all of them take at most 0.5 MB, and mostly less than 0.1 MB."""
+a conversation. With `_MOST_OF_HEAD`, all of them take at most 0.6 MB, and mostly 0.1 MB."""
 
 _MOST_OF_HEAD = 8
 """The most texts of one beginning: as many are compared with a text that begins so, too."""
