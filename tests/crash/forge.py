@@ -78,7 +78,7 @@ def _serve() -> None:
     for line in sys.stdin:
         verb, cell, at, how = json.loads(line)
         act = partial(_VERBS[verb], Cell(*cell), at, how)
-        sys.stdout.write(json.dumps(_forked(act)) + "\n")
+        sys.stdout.write(json.dumps(forked(act)) + "\n")
         sys.stdout.flush()
 
 
@@ -101,7 +101,7 @@ def _look(cell: Cell, _at: None, asks: int) -> Any:
 _VERBS: dict[str, Callable[..., Any]] = {"ask": _ask, "overrun": _overrun, "look": _look}
 
 
-def _forked(act: Callable[[], Any]) -> dict[str, Any]:
+def forked(act: Callable[[], Any]) -> dict[str, Any]:
     """What a process comes to that does one thing; nothing, if it was killed."""
     reading, writing = os.pipe()
     pid = os.fork()

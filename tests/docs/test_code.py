@@ -26,6 +26,11 @@ from handrail.errors import StoreReadOnlyError
 from handrail.store.sql.migrations import MIGRATIONS
 from tests.architecture.sources import ROOT
 from tests.docs.console import typed
+from tests.providers.chat import Chat
+from tests.providers.messages import Messages
+from tests.providers.programs import PAGE as OWN_LOOP
+from tests.providers.responses import Responses
+from tests.providers.wire import serving
 from tests.store.conftest import VERSION_1
 
 README = ROOT / "README.md"
@@ -56,8 +61,21 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.disable(disabled)
 
 
+@pytest.fixture
+def _providers(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where a page has programs that ask a model, a folder of their own and a server in the place of the providers."""
+    if page != OWN_LOOP:
+        yield
+        return
+    monkeypatch.chdir(tmp_path)
+    with serving(Chat(), Responses(), Messages()) as provider:
+        for name, value in provider.environment().items():
+            monkeypatch.setenv(name, value)
+        yield
+
+
 @pytest.mark.parametrize("page", with_code(), ids=lambda page: str(page.relative_to(ROOT)))
-@pytest.mark.usefixtures("_as_it_was")
+@pytest.mark.usefixtures("_as_it_was", "_providers")
 def test_the_code_of_a_page_runs_from_top_to_bottom_and_prints_what_is_shown(
     page: Path, eval_example: EvalExample, capsys: pytest.CaptureFixture[str]
 ) -> None:

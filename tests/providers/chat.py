@@ -1,0 +1,126 @@
+"""The rules of OpenAI's Chat Completions: see `docs/how-to/own-loop.md`, and the SDK's `types/chat`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.providers.wire import (
+    Json,
+    Refusal,
+    Reply,
+    check_answered,
+    check_schema,
+    check_tools,
+    only,
+    required,
+    same_item,
+)
+
+_FIELDS = "model messages tools tool_choice parallel_tool_calls temperature max_completion_tokens stream"
+
+
+def openai_error(refusal: Refusal) -> Json:
+    """An error of OpenAI."""
+    details = {"message": refusal.message, "type": "invalid_request_error", "param": refusal.param, "code": None}
+    return {"error": details}
+
+
+def bearer(headers: dict[str, str]) -> str | None:
+    """The key in the header of OpenAI."""
+    kind, _, key = headers.get("authorization", "").partition(" ")
+    return key if kind == "Bearer" else None
+
+
+class Chat:
+    """Chat Completions."""
+
+    path = "/v1/chat/completions"
+
+    def replies(self, body: Json, issued: dict[str, Json]) -> int:
+        """As `Api`."""
+        only(body, _FIELDS)
+        required(body, "model", str)
+        messages: list[Json] = required(body, "messages", list)
+        if not messages:
+            raise Refusal("Invalid 'messages': empty array.", "messages")
+        self._check_tools(body)
+        position = 0
+        count = 0
+        while position < len(messages):
+            where = f"messages[{position}]"
+            message = messages[position]
+            position += 1
+            match message.get("role"):
+                case "developer" | "system" | "user":
+                    only(message, "role content name", f"{where}.")
+                    required(message, "content", str)
+                case "assistant":
+                    count += 1
+                    calls = self._check_reply(message, issued, where)
+                    answers: list[str] = []
+                    while position < len(messages) and messages[position].get("role") == "tool":
+                        only(messages[position], "role content tool_call_id", f"messages[{position}].")
+                        required(messages[position], "content", str)
+                        answers.append(required(messages[position], "tool_call_id", str))
+                        position += 1
+                    check_answered(calls, answers, where)
+                case "tool":
+                    raise Refusal(
+                        "messages with role 'tool' must be a response to a preceding message with 'tool_calls'.", where
+                    )
+                case role:
+                    raise Refusal(f"Invalid value: {role!r}.", f"{where}.role")
+        if messages[-1]["role"] not in {"user", "tool"}:
+            raise Refusal("The last message is the model's.", "messages")
+        return count
+
+    def _check_tools(self, body: Json) -> None:
+        tools: list[Json] = body.get("tools", [])
+        for position, tool in enumerate(tools):
+            only(tool, "type function", f"tools[{position}].")
+            if tool.get("type") != "function":
+                raise Refusal(f"Invalid value: {tool.get('type')!r}.", f"tools[{position}].type")
+            only(required(tool, "function", dict), "name description parameters strict", f"tools[{position}].function.")
+            check_schema(tool["function"].get("parameters"), f"tools[{position}].function.parameters")
+        check_tools(tools, [tool["function"].get("name") for tool in tools])
+
+    def _check_reply(self, message: Json, issued: dict[str, Json], where: str) -> list[str]:
+        calls: list[Json] = message.get("tool_calls") or []
+        if not calls:
+            required(message, "content", str)
+            return []
+        same_item(message, issued.get(calls[0].get("id", "")), where)
+        return [required(call, "id", str) for call in calls]
+
+    def response(self, reply: Reply, tag: str, body: Json) -> tuple[Json, dict[str, Json]]:
+        """As `Api`."""
+        message: Json = {"role": "assistant", "content": reply.text or None, "refusal": None, "annotations": []}
+        if reply.calls:
+            message["tool_calls"] = [
+                {"id": f"call_{tag}_{number}", "type": "function", "function": _function(name, arguments)}
+                for number, (name, arguments) in enumerate(reply.calls)
+            ]
+        finish = "tool_calls" if reply.calls else "stop"
+        response: dict[str, Any] = {
+            "id": f"chatcmpl-{tag}",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
+            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+            "service_tier": "default",
+        }
+        return response, {message["tool_calls"][0]["id"]: message} if reply.calls else {}
+
+    def error(self, refusal: Refusal) -> Json:
+        """As `Api`."""
+        return openai_error(refusal)
+
+    def key(self, headers: dict[str, str]) -> str | None:
+        """As `Api`."""
+        return bearer(headers)
+
+
+def _function(name: str, arguments: Json) -> Json:
+    return {"name": name, "arguments": json.dumps(arguments)}

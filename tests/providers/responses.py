@@ -1,0 +1,142 @@
+"""The rules of OpenAI's Responses: see `docs/how-to/own-loop.md`, and the SDK's `types/responses`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.providers.chat import bearer, openai_error
+from tests.providers.wire import (
+    Json,
+    Refusal,
+    Reply,
+    check_answered,
+    check_schema,
+    check_tools,
+    only,
+    required,
+    same_item,
+)
+
+_FIELDS = "model input instructions tools tool_choice parallel_tool_calls temperature max_output_tokens store include stream"
+
+
+def _is_own(item: Json) -> bool:
+    """Whether an item is the model's."""
+    return item.get("type") in {"function_call", "reasoning"} or item.get("role") == "assistant"
+
+
+class Responses:
+    """Responses."""
+
+    path = "/v1/responses"
+
+    def replies(self, body: Json, issued: dict[str, Json]) -> int:
+        """As `Api`."""
+        only(body, _FIELDS)
+        required(body, "model", str)
+        if not isinstance(body.get("instructions", ""), str):
+            raise Refusal("Invalid type for 'instructions'.", "instructions")
+        self._check_tools(body)
+        items: list[Json] = required(body, "input", list)
+        if not items:
+            raise Refusal("Invalid 'input': empty array.", "input")
+        position, count = 0, 0
+        while position < len(items):
+            end = position
+            while end < len(items) and _is_own(items[end]):
+                same_item(items[end], issued.get(items[end].get("id", "")), f"input[{end}]")
+                end += 1
+            if end > position:
+                count += 1
+                self._check_reasoning(items[position:end], issued, f"input[{position}]")
+            asked = [item["call_id"] for item in items[position:end] if item["type"] == "function_call"]
+            answered: list[str] = []
+            while end < len(items) and items[end].get("type") == "function_call_output":
+                only(items[end], "type call_id output", f"input[{end}].")
+                required(items[end], "output", str)
+                answered.append(required(items[end], "call_id", str))
+                end += 1
+            check_answered(asked, answered, "input")
+            if end == position:
+                self._check_question(items[position], f"input[{position}]")
+                end += 1
+            position = end
+        if _is_own(items[-1]):
+            raise Refusal("The last item is the model's.", "input")
+        return count
+
+    def _check_question(self, item: Json, where: str) -> None:
+        if item.get("type", "message") != "message" or item.get("role") not in {"user", "developer", "system"}:
+            raise Refusal(f"Invalid value: {item.get('type')!r}.", where)
+        only(item, "type role content", f"{where}.")
+        required(item, "content", str)
+
+    def _check_reasoning(self, items: list[Json], issued: dict[str, Json], where: str) -> None:
+        """An item that was made with reasoning is sent with it."""
+        sent = {item["id"] for item in items}
+        for item in items:
+            needed = f"rs_{item['id'].split('_')[1]}"
+            if needed in issued and needed not in sent:
+                raise Refusal(
+                    f"Item '{item['id']}' of type '{item['type']}' was provided without its required 'reasoning' item: "
+                    f"'{needed}'.",
+                    where,
+                )
+        if items[-1]["type"] == "reasoning":
+            raise Refusal(
+                f"Item '{items[-1]['id']}' of type 'reasoning' was provided without its required following item.", where
+            )
+
+    def _check_tools(self, body: Json) -> None:
+        tools: list[Json] = body.get("tools", [])
+        for position, tool in enumerate(tools):
+            where = f"tools[{position}]"
+            only(tool, "type name description parameters strict", f"{where}.")
+            if tool.get("type") != "function":
+                raise Refusal(f"Invalid value: {tool.get('type')!r}.", f"{where}.type")
+            check_schema(tool.get("parameters"), f"{where}.parameters")
+            required(tool, "strict", bool)
+        check_tools(tools, [tool.get("name") for tool in tools])
+
+    def response(self, reply: Reply, tag: str, body: Json) -> tuple[Json, dict[str, Json]]:
+        """As `Api`."""
+        output: list[Json] = [{"type": "reasoning", "id": f"rs_{tag}", "summary": []}] if reply.calls else []
+        if reply.text:
+            content = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+            message = {"type": "message", "id": f"msg_{tag}", "role": "assistant", "status": "completed"}
+            output.append({**message, "content": [content]})
+        output += [
+            {
+                "type": "function_call",
+                "id": f"fc_{tag}_{number}",
+                "call_id": f"call_{tag}_{number}",
+                "name": name,
+                "arguments": json.dumps(arguments),
+                "status": "completed",
+            }
+            for number, (name, arguments) in enumerate(reply.calls)
+        ]
+        response: dict[str, Any] = {
+            "id": f"resp_{tag}",
+            "object": "response",
+            "created_at": 1,
+            "status": "completed",
+            "error": None,
+            "incomplete_details": None,
+            "instructions": body.get("instructions"),
+            "model": body["model"],
+            "output": output,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": body.get("tools", []),
+        }
+        return response, {item["id"]: item for item in output}
+
+    def error(self, refusal: Refusal) -> Json:
+        """As `Api`."""
+        return openai_error(refusal)
+
+    def key(self, headers: dict[str, str]) -> str | None:
+        """As `Api`."""
+        return bearer(headers)

@@ -1,0 +1,191 @@
+"""The providers of the tests refuse what the real ones refuse, so that a conversation they have taken is valid."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.providers.chat import Chat
+from tests.providers.messages import Messages
+from tests.providers.responses import Responses
+from tests.providers.wire import SCRIPT, Api, Json, Provider
+
+SCHEMA: Json = {"type": "object", "properties": {}}
+KEY = {"authorization": "Bearer none", "anthropic-version": "2026-10-21"}
+
+
+class Case(NamedTuple):
+    """A change of a valid request, and what the answer says; `None` if the request is valid all the same."""
+
+    name: str
+    change: Callable[[Json], object]
+    says: str | None
+
+
+def chat_request(reply: Json | None) -> Json:
+    """The first request, or the second, which answers the calls of a reply."""
+    tools = [{"type": "function", "function": {"name": "pay", "description": "Pays.", "parameters": SCHEMA}}]
+    messages: list[Json] = [{"role": "developer", "content": "Pay."}, {"role": "user", "content": "A-17"}]
+    if reply is not None:
+        message = reply["choices"][0]["message"]
+        answers = [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in message["tool_calls"]]
+        messages += [message, *answers]
+    return {"model": "m", "messages": messages, "tools": tools}
+
+
+def responses_request(reply: Json | None) -> Json:
+    """As `chat_request`."""
+    tools = [{"type": "function", "name": "pay", "description": "Pays.", "parameters": SCHEMA, "strict": False}]
+    items: list[Json] = [{"role": "user", "content": "A-17"}]
+    if reply is not None:
+        calls = [item["call_id"] for item in reply["output"] if item["type"] == "function_call"]
+        answers = [{"type": "function_call_output", "call_id": call, "output": "ok"} for call in calls]
+        items += [*reply["output"], *answers]
+    return {"model": "m", "instructions": "Pay.", "input": items, "tools": tools}
+
+
+def messages_request(reply: Json | None) -> Json:
+    """As `chat_request`."""
+    tools = [{"name": "pay", "description": "Pays.", "input_schema": SCHEMA}]
+    messages: list[Json] = [{"role": "user", "content": "A-17"}]
+    if reply is not None:
+        calls = [block["id"] for block in reply["content"] if block["type"] == "tool_use"]
+        results = [{"type": "tool_result", "tool_use_id": call, "content": "ok", "is_error": False} for call in calls]
+        messages += [{"role": "assistant", "content": reply["content"]}, {"role": "user", "content": results}]
+    return {"model": "m", "max_tokens": 5, "system": "Pay.", "messages": messages, "tools": tools}
+
+
+CHAT = [
+    Case("valid", lambda body: body, None),
+    Case("a new field in the reply", lambda body: body["messages"][2].update(later=1), None),
+    Case("an unknown parameter", lambda body: body.update(question=1), "Unknown parameter: 'question'"),
+    Case("no model", lambda body: body.pop("model"), "Missing required parameter: 'model'"),
+    Case("no messages", lambda body: body["messages"].clear(), "empty array"),
+    Case("an unknown role", lambda body: body["messages"][1].update(role="person"), "Invalid value: 'person'"),
+    Case("no text", lambda body: body["messages"][1].update(content=None), "Invalid type for 'content'"),
+    Case("a call without an answer", lambda body: body["messages"].pop(), "have no answer: call_1_1"),
+    Case("two answers", lambda body: body["messages"].append(body["messages"][3]), "two answers"),
+    Case("another call", lambda body: body["messages"][4].update(tool_call_id="x"), "have no answer: call_1_1"),
+    Case("an answer first", lambda body: body["messages"].insert(0, body["messages"].pop()), "must be a response"),
+    Case(
+        "something between call and answer",
+        lambda body: body["messages"].insert(3, {"role": "user", "content": "Wait."}),
+        "have no answer: call_1_0, call_1_1",
+    ),
+    Case("a changed reply", lambda body: body["messages"][2].update(content="x"), "not what the model has sent"),
+    Case("the model's word last", lambda body: body["messages"].append(said(body)), "The last message is the model's"),
+    Case("no schema", lambda body: body["tools"][0]["function"].pop("parameters"), "Invalid schema"),
+    Case("two tools of a name", lambda body: body["tools"].append(body["tools"][0]), "must be unique"),
+    Case("an invalid name", lambda body: body["tools"][0]["function"].update(name="pay it"), "Invalid name"),
+    Case("the form of another API", lambda body: body["tools"][0].update(name="pay"), "Unknown parameter"),
+]
+
+RESPONSES = [
+    Case("valid", lambda body: body, None),
+    Case("a new field in the reply", lambda body: body["input"][1].update(later=1), None),
+    Case("an unknown parameter", lambda body: body.update(messages=[]), "Unknown parameter: 'messages'"),
+    Case("no input", lambda body: body["input"].clear(), "empty array"),
+    Case("a call without an answer", lambda body: body["input"].pop(), "have no answer: call_1_1"),
+    Case("two answers", lambda body: body["input"].append(body["input"][-1]), "two answers"),
+    Case("another call", lambda body: body["input"][-1].update(call_id="fc_1_1"), "have no answer: call_1_1"),
+    Case("an answer first", lambda body: body["input"].insert(0, body["input"].pop()), "belong to no call"),
+    Case("an item of another reply", lambda body: body["input"][2].update(id="msg_9"), "was not found"),
+    Case("a changed item", lambda body: body["input"][3].update(arguments="{}"), "not what the model has sent"),
+    Case("reasoning left out", lambda body: body["input"].pop(1), "without its required 'reasoning' item: 'rs_1'"),
+    Case("an output that is not text", lambda body: body["input"][-1].update(output=1), "Invalid type for 'output'"),
+    Case("a role of another API", lambda body: body["input"][-1].update(role="tool"), "Unknown parameter"),
+    Case("no strict", lambda body: body["tools"][0].pop("strict"), "Missing required parameter: 'strict'"),
+    Case("no schema", lambda body: body["tools"][0].pop("parameters"), "Invalid schema"),
+]
+
+MESSAGES = [
+    Case("valid", lambda body: body, None),
+    Case("an unknown parameter", lambda body: body.update(temperature=1), "Unknown parameter: 'temperature'"),
+    Case("no limit", lambda body: body.pop("max_tokens"), "Missing required parameter: 'max_tokens'"),
+    Case("the model first", lambda body: body["messages"].pop(0), "first message must use"),
+    Case("a call without an answer", lambda body: body["messages"][2]["content"].pop(), "have no answer: toolu_1_1"),
+    Case(
+        "two answers",
+        lambda body: body["messages"][2]["content"].append(body["messages"][2]["content"][0]),
+        "two answers",
+    ),
+    Case(
+        "the answers in two messages",
+        lambda body: body["messages"].append({"role": "user", "content": [body["messages"][2]["content"].pop()]}),
+        "have no answer: toolu_1_1",
+    ),
+    Case(
+        "text before the answers",
+        lambda body: body["messages"][2]["content"].insert(0, {"type": "text", "text": "Here."}),
+        "must come first",
+    ),
+    Case("no answers", lambda body: body["messages"][2].update(content=[]), "must have non-empty content"),
+    Case("the reply as it came", lambda body: body["messages"][1].update(id="msg_1"), "Unknown parameter"),
+    Case("an empty text", lambda body: body["messages"][0].update(content=""), "must be non-empty"),
+    Case(
+        "arguments as text",
+        lambda body: body["messages"][1]["content"][1].update(input="{}"),
+        "Input should be a valid dictionary",
+    ),
+    Case("an unknown block", lambda body: body["messages"][1]["content"][0].update(type="x"), "is not expected"),
+    Case("a role of another API", lambda body: body["messages"][2].update(role="tool"), "'user' or 'assistant'"),
+    Case("no schema", lambda body: body["tools"][0].pop("input_schema"), "Invalid schema"),
+]
+
+
+def said(body: Json) -> Json:
+    """A last word of the model."""
+    return {"role": "assistant", "content": f"{len(body['messages'])} messages"}
+
+
+def posted(provider: Provider, body: Any, headers: dict[str, str] | None = None) -> tuple[int, Json]:
+    """What a request is answered."""
+    return provider.respond(provider.apis[0].path, KEY if headers is None else headers, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    "api, request_of, case",
+    [
+        *((Chat(), chat_request, case) for case in CHAT),
+        *((Responses(), responses_request, case) for case in RESPONSES),
+        *((Messages(), messages_request, case) for case in MESSAGES),
+    ],
+    ids=lambda value: value.name if isinstance(value, Case) else type(value).__name__,
+)
+def test_a_request_is_taken_or_refused(api: Api, request_of: Callable[[Json | None], Json], case: Case) -> None:
+    """With status 400, in the form of the API; what was refused is listed."""
+    provider = Provider((api,))
+    status, reply = posted(provider, request_of(None))
+    assert status == 200
+    body = copy.deepcopy(request_of(reply))
+    case.change(body)
+    status, answer = posted(provider, body)
+    assert (status, bool(provider.refusals)) == ((200, False) if case.says is None else (400, True))
+    if case.says is not None:
+        assert case.says in answer["error"]["message"]
+        assert answer["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("api, request_of", [(Chat(), chat_request), (Responses(), responses_request), (Messages(), messages_request)])
+def test_the_same_request_gets_the_same_reply(api: Api, request_of: Callable[[Json | None], Json]) -> None:
+    """Unless each response is to have ids of its own. After the last reply of the script there is none."""
+    provider = Provider((api,))
+    first = posted(provider, request_of(None))
+    assert posted(provider, request_of(None)) == first
+    fresh = Provider((api,), fresh_ids=True)
+    assert posted(fresh, request_of(None))[1]["id"] != posted(fresh, request_of(None))[1]["id"]
+    assert len(SCRIPT) == 3
+
+
+@pytest.mark.parametrize("api", [Chat(), Responses(), Messages()], ids=lambda api: type(api).__name__)
+def test_what_is_no_request_is_refused(api: Api) -> None:
+    """Before anything of it is looked at."""
+    provider = Provider((api,))
+    assert posted(provider, {}, {**KEY, "authorization": "Bearer x"})[0] == 401
+    assert posted(provider, [])[0] == 400
+    assert provider.respond(api.path, KEY, b"{")[0] == 400
+    assert provider.respond("/v1/other", KEY, b"{}")[0] == 404
