@@ -14,7 +14,20 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReducerError, SessionUseError
-from handrail.session.slices import Append, Change, Reducer, Replace, S, SliceChange, SlicePolicy, SliceView, Unchanged
+from handrail.session.slices import (
+    Append,
+    Change,
+    Reducer,
+    Replace,
+    S,
+    SliceChange,
+    SlicePolicy,
+    SliceView,
+    Unchanged,
+    VersionView,
+    check_change,
+)
+from handrail.session.state import SliceChanges, StateSlices
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -26,6 +39,24 @@ E = TypeVar("E")
 
 Reducers: TypeAlias = tuple[tuple[type[Any], Reducer[Any, Any]], ...]
 """Reducers of one event, each with the slice that it decides on."""
+
+
+def decided_changes(event: object, reducers: Reducers, state: StateSlices) -> SliceChanges:
+    """What all reducers make of an event; nothing is applied before all have answered.
+
+    Raises:
+        ReducerError: one returned what no slice can become, or wrote to the session.
+    """
+    now = state.now
+    changes: list[tuple[type[Any], SliceChange]] = []
+    for into, reducer in reducers:
+        change = reducer(VersionView(now[1].get(into)), event)
+        check_change(change, into)
+        changes.append((into, change))
+    if state.now is not now:
+        msg = f"a reducer of {type(event).__name__} wrote to the session itself; it may only return what to change"
+        raise ReducerError(msg)
+    return changes
 
 
 def append_all(_view: SliceView[S], event: S) -> Append[S]:

@@ -19,13 +19,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Self, TypeVar, cast
 
-from handrail.errors import ReducerError, SessionBusyError, SessionError, SessionUseError, SnapshotError
+from handrail.errors import SessionBusyError, SessionError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
-from handrail.session.call_records import CallRecord, CallRecords, OpenCall, still_open
+from handrail.session.call_records import CallRecord, CallRecords, OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.identity import check_identity, check_relatives, check_stored_id
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
-from handrail.session.open_calls import listed_calls
+from handrail.session.open_calls import check_resettable, open_calls_of
 from handrail.session.persistence.loading import (
     LoadedSession,
     RecordsInStore,
@@ -36,10 +36,9 @@ from handrail.session.persistence.loading import (
 )
 from handrail.session.persistence.protocol import DatabaseConnection, SessionHeld, SessionStore
 from handrail.session.persistence.recorder import CLOSED, SessionRecorder
-from handrail.session.reducers import EventRoute, Reducers, SliceRules
+from handrail.session.reducers import EventRoute, SliceRules, decided_changes
 from handrail.session.slices import (
     Append,
-    Change,
     Reducer,
     SessionSnapshot,
     Slice,
@@ -48,12 +47,11 @@ from handrail.session.slices import (
     SlicePolicy,
     Version,
     Versions,
-    VersionView,
     check_change,
     filled,
     versions_of,
 )
-from handrail.session.state import LogSlices, SliceChanges, StateSlices
+from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction, current, is_rolling_back
 from handrail.turns import Turn, draw_ticket
 
@@ -133,8 +131,7 @@ class Session:
             dispatcher: notifies subscribers of every event; nothing is dispatched for what is read.
             create: whether to begin a session that is not there.
             wait: how long to wait for another process that has the session open.
-            checkpoint_every: after how many entries the store notes where everything stands, which is what makes
-                opening cheap.
+            checkpoint_every: after how many entries the store gets a checkpoint, from which opening begins.
 
         Raises:
             InvalidArgumentError: something is of another type: a store is opened by `handrail.store.open`, an id is
@@ -223,9 +220,7 @@ class Session:
                 may still be undone.
         """
         self._log_item(type(event), event, ref, is_record=True)
-        if nested or (ref[0] is None and self._kept is None):
-            return
-        if ref.is_named:
+        if not nested and ref.is_named and not (ref[0] is None and self._kept is None):
             with self._lock:
                 self._records.add(ref.stored, event)
 
@@ -265,13 +260,7 @@ class Session:
         Raises:
             StoreError: the store cannot be read.
         """
-        kept = self._kept
-        claimed = () if kept is None else kept.store.open_claims(self.session_id)
-        return still_open(claimed, listed_calls(self, self.kinds), self._is_settled)
-
-    def _is_settled(self, ref: CallRef) -> bool:
-        record = self.recorded_call(ref)
-        return record is not None and record.final
+        return open_calls_of(self, () if self._kept is None else self._kept.store.open_claims(self.session_id))
 
     def connection(self) -> DatabaseConnection:
         """The database of the session's store, inside the transaction of the call; `context.connection` reads better.
@@ -352,13 +341,12 @@ class Session:
     def _fork_stored(
         self, new_id: str, at: str | tuple[str | None, str] | None, kept: SessionRecorder, opening: LoadedSession
     ) -> Session:
-        store = opening.store
         if current() is not None:
             raise SessionError("a stored session is forked between calls, because only what is committed is in it")
         kept.flush(self._state, self._log)
         with self._lock:
             kinds = tuple(kept.kinds.values())
-        copy_for_fork(store, self.session_id, new_id, at)
+        copy_for_fork(opening.store, self.session_id, new_id, at)
         return self._resume(opening._replace(types=(*opening.types, *kinds)), new_id, rules=self._rules)
 
     @classmethod
@@ -371,8 +359,7 @@ class Session:
         dispatcher: Dispatcher | None = None,
         rules: SliceRules | None = None,
     ) -> Self:
-        parent_id = None if parent is None else parent.session_id
-        kept, row = load_session(opening, session_id, tags or {}, parent_id)
+        kept, row = load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
         session = cls(session_id=session_id, tags=row.tags, parent=parent, dispatcher=dispatcher)
         state, log, policies = stored_slices(kept, session._owner)
         session._adopt(state, log, SliceRules(policies, {}) if rules is None else rules.copy())
@@ -484,7 +471,7 @@ class Session:
                 self._open(call, route.append)
                 self._state.append(kind, item)
 
-    def change(self, kind: type[T], change: Change[T], what: str) -> None:
+    def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
         """Change one slice past all reducers; the `Slice` methods are made of it. `what` names the act in errors."""
         check_change(change, kind)
         if self._rules.policy(kind) is SlicePolicy.LOG:
@@ -494,10 +481,38 @@ class Session:
         else:
             self._write(what, partial(self._state.apply, ((kind, change),)), current())
 
+    def reset(self) -> None:
+        """Empty all slices, STATE and LOG, in one unit of work; the conversation is in one of them.
+
+        The ledger stays, and so do slices whose class has `survives_reset`, as `EffectApplied` has, and the records of
+        calls: no effect happens twice, and a call with a final record is answered from it.
+
+        Raises:
+            SessionError: a call is running, unknown, postponed or not applied, and is named; nothing was changed.
+            SessionUseError: a call runs in this context, or the session is closed.
+            SessionBusyError: a call holds the session.
+            StoreError: the session's store cannot be used.
+        """
+        if current() is not None:
+            raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
+        gone: list[tuple[type[Any], int]] = []
+        self._alone("reset the session", partial(self._reset, gone))
+        if self._kept is None:
+            with self._lock:
+                self._log.cut_off_start(gone)
+
+    def _reset(self, gone: list[tuple[type[Any], int]], call: Transaction) -> None:
+        check_resettable(self.session_id, self.open_calls)
+        with self._lock:
+            self._open(call, "reset the session")
+            self._state.empty()
+            gone += self._log.resettable()
+            if self._kept is not None:
+                self._kept.part_of(call, self._state, self._log).emptied = tuple(kind for kind, _ in gone)
+
     def version_of(self, kind: type[T]) -> Version[T] | None:
         """The version of a slice that this context sees: its call's own changes, or what has been committed."""
-        slices = self._log.slices if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()
-        return slices.get(kind)
+        return (self._log.slices if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()).get(kind)
 
     def snapshot(self) -> SessionSnapshot:
         """The STATE slices as this context sees them; costs the same however much they hold."""
@@ -575,7 +590,7 @@ class Session:
         with self._lock:
             self._open(call, route.what)
             if route.reducers:
-                self._state.apply(self._decisions(event, route.reducers))
+                self._state.apply(decided_changes(event, route.reducers, self._state))
             else:
                 self._state.append(type(event), event)
             if self._kept is not None and not route.logged:
@@ -583,16 +598,3 @@ class Session:
         # Outside of the lock, because a subscriber may wait for a thread that uses the session.
         if not self.dispatcher.is_quiet:
             self.dispatcher.dispatch(event)
-
-    def _decisions(self, event: object, reducers: Reducers) -> SliceChanges:
-        """What all reducers make of an event; nothing is applied before all have answered."""
-        now = self._state.now
-        changes: list[tuple[type[Any], SliceChange]] = []
-        for into, reducer in reducers:
-            change = reducer(VersionView(now[1].get(into)), event)
-            check_change(change, into)
-            changes.append((into, change))
-        if self._state.now is not now:
-            msg = f"a reducer of {type(event).__name__} wrote to the session itself; it may only return what to change"
-            raise ReducerError(msg)
-        return changes
