@@ -2,7 +2,14 @@
 
 A `KeyboardInterrupt` may be raised between any two instructions of the main thread, also between those that release a
 lock or note a commit. So the synchronous entry holds it back while it writes to a store that waits for a disk or
-a server. A handler of SIGINT that the program has installed itself is not held back.
+a server.
+
+| where | Ctrl-C |
+|---|---|
+| a claim, a commit, a rollback, a record | is raised when it has ended; a claim that it has overtaken is withdrawn |
+| a handler, an approver, a wait for a turn | is raised at once, and the call is rolled back |
+| another thread than the main one, `await` | is the affair of the event loop and of the main thread |
+| the program has a handler of SIGINT of its own | is that handler's |
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Messages:
         self._check_tools(body)
         messages: list[Json] = required(body, "messages", list)
         if not messages or messages[0].get("role") != "user":
-            raise Refusal("messages: first message must use the \"user\" role")
+            raise Refusal('messages: first message must use the "user" role')
         asked: list[str] = []
         for position, message in enumerate(messages):
             where = f"messages.{position}"

@@ -18,7 +18,9 @@ from tests.providers.wire import (
     same_item,
 )
 
-_FIELDS = "model input instructions tools tool_choice parallel_tool_calls temperature max_output_tokens store include stream"
+_FIELDS = (
+    "model input instructions tools tool_choice parallel_tool_calls temperature max_output_tokens store include stream"
+)
 
 
 def _is_own(item: Json) -> bool:

@@ -26,7 +26,6 @@ IN_DOUBT = {"after-claim", "before-handler", "after-handler", "before-commit"} |
 """The points at which a payment may have begun and is not recorded."""
 
 
-
 def lines_of(name: str) -> tuple[list[int], list[int]]:
     """The lines of a program's loop and of its tools that are reached, and all others."""
     program = program_of(name)

@@ -170,7 +170,9 @@ def test_a_request_is_taken_or_refused(api: Api, request_of: Callable[[Json | No
         assert answer["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("api, request_of", [(Chat(), chat_request), (Responses(), responses_request), (Messages(), messages_request)])
+@pytest.mark.parametrize(
+    "api, request_of", [(Chat(), chat_request), (Responses(), responses_request), (Messages(), messages_request)]
+)
 def test_the_same_request_gets_the_same_reply(api: Api, request_of: Callable[[Json | None], Json]) -> None:
     """Unless each response is to have ids of its own. After the last reply of the script there is none."""
     provider = Provider((api,))

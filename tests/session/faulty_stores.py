@@ -24,9 +24,10 @@ from handrail.session.persistence.protocol import (
     SessionHeld,
     SessionLock,
     SessionRow,
+    SessionSize,
 )
 from handrail.store import EffectRow, Store, Testimony, WatchCallback
-from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
+from handrail.store.protocol import EffectChange, EffectInsert, ExpiredEffects, RefusedWrite
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import outlast, run_in_thread
@@ -167,6 +168,12 @@ class FaultyStore(Store):
     def rows(self) -> Iterator[EffectRow]:
         return self._store.rows()
 
+    def expired(self, now: datetime) -> ExpiredEffects:
+        return self._store.expired(now)
+
+    def remove_expired(self, now: datetime) -> int:
+        return self._store.remove_expired(now)
+
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         return self._store.watch(partition, key, wake)
 
@@ -228,6 +235,21 @@ class FaultyStore(Store):
 
     def copy(self, source: str, row: SessionRow) -> bool:
         return self._store.copy(source, row)
+
+    def held_sessions(self) -> frozenset[str]:
+        return self._store.held_sessions()
+
+    def session_size(self, session_id: str) -> SessionSize:
+        return self._store.session_size(session_id)
+
+    def delete_session(self, lock: SessionLock) -> None:
+        self._store.delete_session(lock)
+
+    def unfinished_deletions(self) -> tuple[str, ...]:
+        return self._store.unfinished_deletions()
+
+    def finish_deletion(self, session_id: str) -> bool:
+        return self._store.finish_deletion(session_id)
 
     def connection(self) -> DatabaseConnection:
         return self._store.connection()

@@ -38,7 +38,8 @@ from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_e
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
-from handrail.transaction import Transaction, return_to
+from handrail.transaction import Transaction
+from handrail.transaction.transaction import return_to
 
 T = TypeVar("T")
 

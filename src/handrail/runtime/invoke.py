@@ -78,12 +78,10 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
             tool = run.tool or unknown_tool(run)
             run.step = PARSE
             parse_arguments(run, tool)
-
             if run.turn.waits:
                 run.step = TURN
                 if (answer := await run.take_turn()) is not None:
                     return answer  # the same call has run before this one
-
             if run.policies:
                 run.step = POLICY
                 questions = await check_policies(run, tool)
@@ -92,7 +90,6 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
 
             run.step = DEADLINE
             run.check_ready(tool)
-
             run.step = CLAIM
             claim = await claim_effect(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
             run.step = BEGIN

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Never, cast
+from typing import Any, ClassVar, Never, cast
 from uuid import UUID
 
 from handrail.crash_points import reached
@@ -362,6 +362,8 @@ class EffectApplied:
         key: the effect's key.
         effect_id: the effect's identity; an expired key that runs again gets a new one.
     """
+
+    survives_reset: ClassVar[bool] = True
 
     key: str
     effect_id: UUID

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import cast
 
-from handrail.errors import InvalidArgumentError
+from handrail.errors import InvalidArgumentError, SessionUseError
 from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
 
@@ -70,3 +70,11 @@ def check_relatives(function: str, session_type: type[object], parent: object, d
     """
     check_argument(function, "parent", parent, (session_type, NoneType), "a Session, or None")
     check_argument(function, "dispatcher", dispatcher, (Dispatcher, NoneType), "a Dispatcher, or None")
+
+
+def no_database() -> SessionUseError:
+    """The error for a session in memory whose database is asked for."""
+    return SessionUseError(
+        "this session is kept in no database; open it with Session.open(handrail.store.open('sqlite:///...'), "
+        "session_id)"
+    )

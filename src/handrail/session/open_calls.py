@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from handrail.session.call_records import CallLister, OpenCall, still_open
+from handrail.errors import SessionError
+from handrail.session.call_records import CallLister, CallRecord, OpenCall, still_open
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import SessionRow, SessionStore
@@ -30,6 +31,19 @@ class SessionSlices(Protocol):
 
     def __getitem__(self, kind: type[T], /) -> Slice[T]:
         """The slice of a type."""
+        ...
+
+
+class RecordedSlices(SessionSlices, Protocol):
+    """The same, with the records of its calls."""
+
+    @property
+    def kinds(self) -> tuple[type[Any], ...]:
+        """The types that have a slice with something in it."""
+        ...
+
+    def recorded_call(self, ref: CallRef) -> CallRecord | None:
+        """The event that recorded a call last; `None` if there is none."""
         ...
 
 
@@ -81,13 +95,23 @@ def note_postponed(session: SessionSlices, ref: CallRef, tool: str, at: datetime
         session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at))
 
 
-def listed_calls(session: SessionSlices, kinds: Iterable[type[Any]]) -> list[OpenCall]:
-    """The calls that the items of some types list, for those types that list calls at all.
+def open_calls_of(session: RecordedSlices, claimed: Iterable[OpenCall]) -> tuple[OpenCall, ...]:
+    """The open calls of a session.
+
+    Args:
+        session: the session.
+        claimed: those of its calls whose effects the ledger does not know to be settled.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    return _listed({kind: session[kind].all() for kind in kinds if _lists(kind)}, session.session_id)
+
+    def is_settled(ref: CallRef) -> bool:
+        record = session.recorded_call(ref)
+        return record is not None and record.final
+
+    listed = _listed({kind: session[kind].all() for kind in session.kinds if _lists(kind)}, session.session_id)
+    return still_open(claimed, listed, is_settled)
 
 
 def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall, ...]:
@@ -106,6 +130,22 @@ def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall,
 
     listed = _listed(known_items(store, row, _lists), row.session_id)
     return still_open(store.open_claims(row.session_id), listed, is_settled)
+
+
+def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:
+    """Check that no call of a session is under way that `Session.reset` would forget.
+
+    A call that the model asked for and that was never started is not one.
+
+    Raises:
+        SessionError: there is one; the message names it.
+    """
+    found = [str(call) for call in open_calls if call.state != "unrecorded"]
+    if found:
+        raise SessionError(
+            f"session {session_id!r} cannot be reset before its calls have come to their end: {'; '.join(found)}. "
+            "Ask these calls again; handrail ledger reconcile resolves an effect that is unknown"
+        )
 
 
 def _lists(kind: type[Any]) -> bool:

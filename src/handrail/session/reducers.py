@@ -24,10 +24,10 @@ from handrail.session.slices import (
     SlicePolicy,
     SliceView,
     Unchanged,
-    Versions,
     VersionView,
     check_change,
 )
+from handrail.session.state import SliceChanges, StateSlices
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -39,6 +39,24 @@ E = TypeVar("E")
 
 Reducers: TypeAlias = tuple[tuple[type[Any], Reducer[Any, Any]], ...]
 """Reducers of one event, each with the slice that it decides on."""
+
+
+def decided_changes(event: object, reducers: Reducers, state: StateSlices) -> SliceChanges:
+    """What all reducers make of an event; nothing is applied before all have answered.
+
+    Raises:
+        ReducerError: one returned what no slice can become, or wrote to the session.
+    """
+    now = state.now
+    changes: list[tuple[type[Any], SliceChange]] = []
+    for into, reducer in reducers:
+        change = reducer(VersionView(now[1].get(into)), event)
+        check_change(change, into)
+        changes.append((into, change))
+    if state.now is not now:
+        msg = f"a reducer of {type(event).__name__} wrote to the session itself; it may only return what to change"
+        raise ReducerError(msg)
+    return changes
 
 
 def append_all(_view: SliceView[S], event: S) -> Append[S]:
@@ -229,26 +247,6 @@ class SliceRules:
 
     def _decides_on(self, kind: type[Any]) -> bool:
         return any(into is kind for reducers in self._reducers.values() for into, _ in reducers)
-
-
-def decide(event: object, reducers: Reducers, slices: Versions) -> list[tuple[type[Any], SliceChange]]:
-    """What all reducers make of an event; nothing is applied before all have answered.
-
-    Raises:
-        ReducerError: one returned what its slice cannot become. What a reducer raises itself passes unchanged.
-    """
-    changes: list[tuple[type[Any], SliceChange]] = []
-    for into, reducer in reducers:
-        change = reducer(VersionView(slices.get(into)), event)
-        check_change(change, into)
-        changes.append((into, change))
-    return changes
-
-
-def wrote_itself(event: object) -> ReducerError:
-    """The error for a reducer that has written to its session."""
-    name = type(event).__name__
-    return ReducerError(f"a reducer of {name} wrote to the session itself; it may only return what to change")
 
 
 def _no_log(kind: type[Any]) -> ReducerError:

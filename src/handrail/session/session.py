@@ -1,6 +1,4 @@
-"""A session: events go in, reducers decide, slices come out.
-
-It can be saved in two forms: as JSON for people, and in a store.
+"""A session: events go in, reducers decide, slices come out; it can be kept in a store, or saved as JSON for people.
 
 Who may write
     Inside a call, writes belong to the call's transaction (see `handrail.transaction`), however the session was
@@ -17,16 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from handrail.errors import SessionBusyError, SessionError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
-from handrail.session.call_records import CallRecord, CallRecords, OpenCall, still_open
+from handrail.session.call_records import CallRecord, CallRecords, OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation import Conversation
-from handrail.session.identity import check_identity, check_relatives, check_stored_id
+from handrail.session.identity import check_identity, check_relatives, check_stored_id, no_database
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
-from handrail.session.open_calls import listed_calls
+from handrail.session.open_calls import check_resettable, open_calls_of
 from handrail.session.persistence.loading import (
     LoadedSession,
     RecordsInStore,
@@ -37,13 +35,14 @@ from handrail.session.persistence.loading import (
 )
 from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
 from handrail.session.persistence.recorder import CLOSED, SessionRecorder
-from handrail.session.reducers import EventRoute, SliceRules, decide, wrote_itself
+from handrail.session.reducers import EventRoute, SliceRules, decided_changes
 from handrail.session.slices import (
     Append,
-    Change,
+    LogWrite,
     Reducer,
     SessionSnapshot,
     Slice,
+    SliceChange,
     SliceOwner,
     SlicePolicy,
     Version,
@@ -58,8 +57,6 @@ from handrail.turns import Turn, draw_ticket
 
 T = TypeVar("T")
 E = TypeVar("E")
-LogWrite = Literal["now", "deferred", "record"]
-"""When an item of a LOG is stored; see `Session.log_item`."""
 
 
 class Session:
@@ -135,12 +132,10 @@ class Session:
             dispatcher: notifies subscribers of every event; nothing is dispatched for what is read.
             create: whether to begin a session that is not there.
             wait: how long to wait for another process that has the session open.
-            checkpoint_every: after how many entries the store notes where everything stands, which is what makes
-                opening cheap.
+            checkpoint_every: after how many entries the store gets a checkpoint, from which opening begins.
 
         Raises:
-            InvalidArgumentError: something is of another type: a store is opened by `handrail.store.open`, an id is
-                text, and so are tags. Nothing was written.
+            InvalidArgumentError: an argument is of another type. Nothing was written.
             SessionNotFoundError: the session does not exist, and `create` is false.
             SessionLockedError: it is open elsewhere, and stays so for longer than `wait`.
             UnknownTypeError: it holds values of a class that is not known here.
@@ -175,10 +170,7 @@ class Session:
             return (*filled(self._state.seen()), *filled(self._log.slices))
 
     def close(self) -> None:
-        """Let others open the session; what is written from here on is refused. Only stored sessions need it.
-
-        Idempotent.
-        """
+        """Let others open the session, and refuse what is written later. Only stored sessions need it. Idempotent."""
         kept = self.recorder
         if kept is not None:
             if not kept.closed:
@@ -211,21 +203,17 @@ class Session:
         Args:
             event: the event; its slice is a LOG.
             ref: the identity of the call.
-            nested: whether the call was made inside another; then `recorded_call` does not find it, because what it did
-                may still be undone.
+            nested: whether it is nested; then `recorded_call` does not find it, because it may still be undone.
         """
         self.log_item(type(event), event, ref, written="record")
-        if nested or (ref[0] is None and self.recorder is None):
-            return
-        if ref.is_named:
+        if not nested and ref.is_named and not (ref[0] is None and self.recorder is None):
             with self._lock:
                 self._records.add(ref.stored, event)
 
     def recorded_call(self, ref: CallRef) -> CallRecord | None:
         """The event that recorded a call of this session last; `None` if there is none.
 
-        A session in memory finds only calls that have a reply. A fork does not find the calls of the session that it
-        was made from.
+        A session in memory finds only calls that have a reply, and a fork only calls of its own.
 
         Raises:
             StoreError: the store cannot be read.
@@ -248,7 +236,7 @@ class Session:
 
     @cached_property
     def conversation(self) -> Conversation:
-        """The messages of a model, for a loop of one's own; see `handrail.session.conversation`."""
+        """The messages of a model; see `handrail.session.conversation`."""
         return Conversation(self)
 
     @property
@@ -262,13 +250,7 @@ class Session:
         Raises:
             StoreError: the store cannot be read.
         """
-        kept = self.recorder
-        claimed = () if kept is None else kept.store.open_claims(self.session_id)
-        return still_open(claimed, listed_calls(self, self.kinds), self._is_settled)
-
-    def _is_settled(self, ref: CallRef) -> bool:
-        record = self.recorded_call(ref)
-        return record is not None and record.final
+        return open_calls_of(self, () if self.recorder is None else self.recorder.store.open_claims(self.session_id))
 
     def connection(self) -> DatabaseConnection:
         """The database of the session's store, inside the transaction of the call; `context.connection` reads better.
@@ -277,10 +259,7 @@ class Session:
             SessionError: the session is kept in no database, or no call runs here.
         """
         if self.recorder is None:
-            raise SessionUseError(
-                "this session is kept in no database; open it with Session.open(handrail.store.open('sqlite:///...'), "
-                "session_id)"
-            )
+            raise no_database()
         return self.recorder.store.connection()
 
     def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:
@@ -349,13 +328,12 @@ class Session:
     def _fork_stored(
         self, new_id: str, at: str | tuple[str | None, str] | None, kept: SessionRecorder, opening: LoadedSession
     ) -> Session:
-        store = opening.store
         if current() is not None:
             raise SessionError("a stored session is forked between calls, because only what is committed is in it")
         kept.flush()
         with self._lock:
             kinds = tuple(kept.kinds.values())
-        copy_for_fork(store, self.session_id, new_id, at)
+        copy_for_fork(opening.store, self.session_id, new_id, at)
         return self._resume(opening._replace(types=(*opening.types, *kinds)), new_id, rules=self._rules)
 
     @classmethod
@@ -368,8 +346,7 @@ class Session:
         dispatcher: Dispatcher | None = None,
         rules: SliceRules | None = None,
     ) -> Self:
-        parent_id = None if parent is None else parent.session_id
-        kept, row = load_session(opening, session_id, tags or {}, parent_id)
+        kept, row = load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
         session = cls(session_id=session_id, tags=row.tags, parent=parent, dispatcher=dispatcher)
         state, log, policies = stored_slices(kept, session._owner)
         session._adopt(state, log, SliceRules(policies, {}) if rules is None else rules.copy())
@@ -448,8 +425,8 @@ class Session:
             SessionBusyError: outside of calls, while a call holds the session.
             StoreUnavailableError: outside of calls, the session's store does not answer; nothing is taken in.
             DispatchError: subscribers raised.
-            ReducerError: a reducer returned what no slice can become, or wrote to the session; what a reducer raises
-                itself passes unchanged.
+            ReducerError: a reducer returned what no slice can become, or wrote to the session.
+            Exception: what a reducer raises.
         """
         route = self._rules.route(type(event))
         if route.logged:
@@ -482,7 +459,7 @@ class Session:
                 self._open(call, route.append)
                 self._state.append(kind, item)
 
-    def change(self, kind: type[T], change: Change[T], what: str) -> None:
+    def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
         """Change one slice past all reducers; the `Slice` methods are made of it. `what` names the act in errors."""
         check_change(change, kind)
         if self._rules.policy(kind) is SlicePolicy.LOG:
@@ -492,10 +469,38 @@ class Session:
         else:
             self._write(what, partial(self._state.apply, ((kind, change),)), current())
 
+    def reset(self) -> None:
+        """Empty all slices, STATE and LOG, in one unit of work; the conversation is in one of them.
+
+        The ledger stays, and so do slices whose class has `survives_reset`, as `EffectApplied` has, and the records of
+        calls: no effect happens twice, and a call with a final record is answered from it.
+
+        Raises:
+            SessionError: a call is running, unknown, postponed or not applied, and is named; nothing was changed.
+            SessionUseError: a call runs in this context, or the session is closed.
+            SessionBusyError: a call holds the session.
+            StoreError: the session's store cannot be used.
+        """
+        if current() is not None:
+            raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
+        gone: list[tuple[type[Any], int]] = []
+        self._alone("reset the session", partial(self._reset, gone))
+        if self.recorder is None:
+            with self._lock:
+                self._log.cut_off_start(gone)
+
+    def _reset(self, gone: list[tuple[type[Any], int]], call: Transaction) -> None:
+        check_resettable(self.session_id, self.open_calls)
+        with self._lock:
+            self._open(call, "reset the session")
+            self._state.empty()
+            gone += self._log.resettable()
+            if self.recorder is not None:
+                self.recorder.part_of(call).emptied = tuple(kind for kind, _ in gone)
+
     def version_of(self, kind: type[T]) -> Version[T] | None:
         """The version of a slice that this context sees: its call's own changes, or what has been committed."""
-        slices = self._log.slices if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()
-        return slices.get(kind)
+        return (self._log.slices if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()).get(kind)
 
     def snapshot(self) -> SessionSnapshot:
         """The STATE slices as this context sees them; costs the same however much they hold."""
@@ -585,11 +590,7 @@ class Session:
         with self._lock:
             self._open(call, route.what)
             if route.reducers:
-                now = self._state.now
-                changes = decide(event, route.reducers, now[1])
-                if self._state.now is not now:
-                    raise wrote_itself(event)
-                self._state.apply(changes)
+                self._state.apply(decided_changes(event, route.reducers, self._state))
             else:
                 self._state.append(type(event), event)
             if self.recorder is not None and not route.logged:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from handrail.errors import ReducerError
 
@@ -92,6 +92,10 @@ class StoredItems(Generic[T]):
         # If `_load` raises, nothing has changed: the count is set only after the items are there.
         self._items[:0] = self._load()
         self._count = 0
+
+
+LogWrite: TypeAlias = Literal["now", "deferred", "record"]
+"""When an item of a LOG is stored; see `Session.log_item`."""
 
 
 class SlicePolicy(Enum):
@@ -265,7 +269,7 @@ class SliceHost(Protocol):
         """Add one item to a slice."""
         ...
 
-    def change(self, kind: type[T], change: Change[T], what: str) -> None:
+    def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
         """Change one slice."""
         ...
 
@@ -297,13 +301,30 @@ class Slice(SliceView[T], Generic[T]):
         """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
         self._session.append(self._kind, item)
 
-    def seed(self, *items: T) -> None:
-        """Make the slice hold just these items."""
-        self._session.change(self._kind, Replace(items), f"seed {self._kind.__name__}")
+    @overload
+    def seed(self, items: Iterable[T], /) -> None: ...
+    @overload
+    def seed(self, *items: T) -> None: ...
+    def seed(self, *items: T | Iterable[T]) -> None:
+        """Make the slice hold just these items: `seed(a, b)`, or those of one iterable, `seed([a, b])`.
 
-    def clear(self) -> None:
-        """Make the slice empty."""
-        self._session.change(self._kind, Replace(()), f"clear {self._kind.__name__}")
+        A dataclass instance is always an item, also if its class is iterable: `seed(path)` seeds one item.
+
+        Raises:
+            ReducerError: something is not an item of the slice.
+            SessionUseError: the slice is a LOG.
+        """
+        self._session.change(self._kind, Replace(_seeds(items)), f"seed {self._kind.__name__}")
+
+    def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
+        """Remove the items for which `where` is true; without it, all.
+
+        Raises:
+            SessionUseError: the slice is a LOG, from which nothing is removed, or the predicate writes to the session.
+            Exception: what the predicate raises; nothing is removed then.
+        """
+        change: SliceChange = Replace(()) if where is None else _Remove(where)
+        self._session.change(self._kind, change, f"clear {self._kind.__name__}")
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
         """Register a reducer for this slice; see `Session.register`."""
@@ -358,6 +379,19 @@ class Replace(SliceChange, Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class _Remove(SliceChange, Generic[T]):
+    """The slice loses the items for which the predicate is true. Not for reducers, which know the items."""
+
+    where: Callable[[T], bool]
+
+    def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any] | None:
+        """Make a new list, unless no item goes."""
+        items = VersionView(version).all()
+        left = [item for item in items if not self.where(item)]
+        return version if len(left) == len(items) else Version(owner, left, len(left))
+
+
+@dataclass(frozen=True, slots=True)
 class Unchanged(SliceChange):
     """A reducer's answer: the slice stays as it is."""
 
@@ -386,6 +420,22 @@ def check_change(change: object, slice_type: type[object]) -> None:
 
 Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
 """Takes the slice and the event; returns the change of the slice. Has no effects."""
+
+
+def _seeds(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The items that `Slice.seed` was given, one by one or in one iterable."""
+    if len(given) == 1 and isinstance(given[0], Iterable) and not hasattr(type(given[0]), "__dataclass_fields__"):
+        return tuple(given[0])
+    return given
+
+
+def resettable(slices: Versions) -> list[tuple[type[Any], int]]:
+    """The types whose slices have items and are emptied by `Session.reset`, with how many items they have.
+
+    A class whose items must outlive it says so by a class variable: `survives_reset: ClassVar[bool] = True`.
+    """
+    lengths = [(kind, version.length) for kind, version in slices.items() if version.length]
+    return [(kind, length) for kind, length in lengths if not getattr(kind, "survives_reset", False)]
 
 
 def filled(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:

@@ -15,7 +15,7 @@ When an end is cut off
     taken a snapshot, made a fork, or gone back to a snapshot of an earlier call. Then nothing is cut off until the
     outermost transaction has ended, and the next append copies the list instead.
 
-A LOG slice grows with each writer, whatever the outcome of the call.
+A LOG slice grows with each writer, whatever the outcome of the call. Only `Session.reset` empties it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from handrail.errors import TurnConflictError
-from handrail.session.slices import SliceChange, SliceOwner, Version, Versions
+from handrail.errors import SessionUseError, TurnConflictError
+from handrail.session.slices import Replace, SliceChange, SliceOwner, Version, Versions, resettable
 from handrail.transaction import Snapshotable, Transaction, current
 
 SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
@@ -121,14 +121,25 @@ class StateSlices:
         self.now = (writer, becomes, before)
 
     def apply(self, changes: SliceChanges) -> None:
-        """Change slices, all atomically, for the writer that `open` admitted."""
-        writer, working, before = self.now
+        """Change slices, all atomically, for the writer that `open` admitted.
+
+        Raises:
+            SessionUseError: a predicate that removes items has written to the session.
+        """
+        now = self.now
+        writer, working, before = now
         becomes = dict(working)
         for kind, change in changes:
             version = change.apply(becomes.get(kind), self.owner)
             if version is not None:
                 becomes[kind] = version
+        if self.now is not now:
+            raise SessionUseError("the predicate of clear wrote to the session; it may only look at the item")
         self.now = (writer, becomes, before)
+
+    def empty(self) -> None:
+        """Empty all slices that a reset empties, for the writer that `open` admitted."""
+        self.apply([(kind, Replace(())) for kind, _ in resettable(self.now[1])])
 
     def restore(self, slices: Versions) -> None:
         """Restore what a snapshot holds, for the writer that `open` admitted."""
@@ -164,6 +175,18 @@ class LogSlices:
         """Begin with what another session has logged, in versions of its own, because those of a LOG grow."""
         self.owner = owner
         self.slices = {kind: Version(each.owner, each.items, each.length) for kind, each in slices.items()}
+
+    def resettable(self) -> list[tuple[type[Any], int]]:
+        """The slices that a reset empties, with their lengths."""
+        return resettable(self.slices)
+
+    def cut_off_start(self, lengths: Iterable[tuple[type[Any], int]]) -> None:
+        """Remove so many of the oldest items of some slices; with the session's lock held."""
+        for kind, length in lengths:
+            version = self.slices[kind]
+            left = version.items[length : version.length]
+            # A new version: readers and forks may look at the one that there was.
+            self.slices[kind] = Version(self.owner, list(left), len(left))
 
     def append(self, kind: type[Any], item: object) -> None:
         """Add an item; the list is never copied, but for the first item that a fork adds."""

@@ -30,12 +30,14 @@ from handrail.session.persistence.protocol import (
     SessionHeld,
     SessionLock,
     SessionRow,
+    SessionSize,
 )
 from handrail.store import session_locks
 from handrail.store.protocol import (
     EffectChange,
     EffectInsert,
     EffectRow,
+    ExpiredEffects,
     RefusedWrite,
     Testimony,
     WatchCallback,
@@ -191,6 +193,23 @@ class MemoryStore:
         with self._lock:
             return iter(list(self._rows.values()))
 
+    def expired(self, now: datetime) -> ExpiredEffects:
+        """How many rows are done or failed and expired by `now`, and how much they hold."""
+        rows = self._expired(now)
+        return ExpiredEffects(len(rows), sum(map(_bytes_of, rows)))
+
+    def remove_expired(self, now: datetime) -> int:
+        """Remove these rows, with the testimony about their effects; returns how many."""
+        with self._lock:
+            rows = self._expired(now)
+            for row in rows:
+                self._change(row, None)
+        return len(rows)
+
+    def _expired(self, now: datetime) -> list[EffectRow]:
+        ended = ("done", "failed")
+        return [row for row in self.rows() if row.expires_at and row.expires_at <= now and row.status in ended]
+
     def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
         """The running and unknown slots of a partition and tool, and those of the reply resolved as happened."""
         unresolved = self._watchers.unresolved
@@ -255,6 +274,43 @@ class MemoryStore:
                 raise session_locks.too_few_entries(source, kept.row.head, row.head)
             checkpoints = [checkpoint for checkpoint in kept.checkpoints if checkpoint.number <= row.head]
             return self._add(_Kept(row, kept.entries[: row.head], checkpoints))
+
+    def held_sessions(self) -> frozenset[str]:
+        """The sessions that are held at this moment."""
+        return self._held.held()
+
+    def session_size(self, session_id: str) -> SessionSize:
+        """What a session takes in the store."""
+        with self._lock:
+            kept = self._sessions.get(session_id)
+            entries = [] if kept is None else kept.entries
+            effects = [row for row in self._rows.values() if row.partition == session_id]
+            size = sum(len(entry.items) for entry in entries) + sum(map(_bytes_of, effects))
+            return SessionSize(len(entries), sum(1 for _ in self._records(session_id)), len(effects), size)
+
+    def delete_session(self, lock: SessionLock) -> None:
+        """Delete a session, with the effects that belong to it alone; the lock remains to be released.
+
+        Raises:
+            SessionLostError: the lock is not valid. Nothing was deleted.
+        """
+        session_id = lock.session_id
+        with self._lock:
+            kept = self._sessions.get(session_id)
+            if kept is None or kept.token != lock.token:
+                raise session_locks.session_lost(lock, 0, None if kept is None else (kept.token, kept.row.head))
+            del self._sessions[session_id]
+            for row in [row for row in self._rows.values() if row.partition == session_id and session_id]:
+                self._change(row, None)
+        self._watchers.unresolved.forget(session_id)
+
+    def unfinished_deletions(self) -> tuple[str, ...]:
+        """None: a deletion is one step."""
+        return ()
+
+    def finish_deletion(self, session_id: str) -> bool:  # noqa: ARG002 - the interface's
+        """There is nothing that a deletion has left."""
+        return False
 
     def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
         """Become the only one that writes to a session; waits for another holder to let go.
@@ -515,6 +571,12 @@ class MemoryStore:
 def _version(row: EffectRow) -> tuple[int, str, str]:
     """What a row is compared by, to know whether it is still the one seen."""
     return row.fence, row.status, row.effect_id
+
+
+def _bytes_of(row: EffectRow) -> int:
+    """What a row holds, without its key."""
+    message = row.message.encode("utf-8", "surrogatepass")
+    return sum(len(part) for part in (message, row.value, row.arguments) if part is not None)
 
 
 def _is_left(row: EffectRow | None) -> bool:

@@ -16,7 +16,8 @@ The rules that every store keeps:
    it is never left out. An `EffectChange` accepts it as the row seen.
 7. A store that cannot answer raises. It never answers as if a row were absent.
 8. Everything is written by `apply`, and a unit of work may change any number of rows. Watchers are notified when it
-   has been committed.
+   has been committed. Only expired rows, and those of a deleted session, are removed without it: no call waits for
+   them.
 9. Testimony is stored beside the row of its effect. The first of an effect and a fencing token stays. It is removed
    atomically with the row: by a change that removes the row, and by one that puts another effect in its place.
    Testimony that cannot be decoded is returned as rule 6 says.
@@ -179,6 +180,18 @@ class Testimony(NamedTuple):
     note: str = ""
 
 
+class ExpiredEffects(NamedTuple):
+    """How much the expired effects of a ledger are.
+
+    Attributes:
+        rows: how many they are.
+        bytes: the bytes of their arguments, messages and values.
+    """
+
+    rows: int
+    bytes: int
+
+
 class EffectInsert(NamedTuple):
     """A row that a unit of work adds to the ledger, if its key has none."""
 
@@ -321,6 +334,21 @@ class LedgerStore(UnitStore, Protocol):
 
     def rows(self) -> Iterator[EffectRow]:
         """All rows, expired ones included, in no promised order; each as it stood at some moment of the iteration."""
+        ...
+
+    def expired(self, now: datetime) -> ExpiredEffects:
+        """How many rows are done or failed and expired by `now`, and how much they hold."""
+        ...
+
+    def remove_expired(self, now: datetime) -> int:
+        """Remove these rows, with the testimony about their effects; returns how many they were.
+
+        It is not one transaction but many short ones, so others can write in between; one that fails leaves those
+        before it removed.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
         ...
 
     def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:

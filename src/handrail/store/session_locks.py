@@ -38,6 +38,14 @@ class LockBackend(Protocol):
         """Release a lock; one that was lost, or a store that is down, is not an error."""
         ...
 
+    def locked(self, session_ids: Sequence[str]) -> Sequence[str]:
+        """Those of some sessions that this process or another one has locked.
+
+        Raises:
+            StoreError: the store cannot say.
+        """
+        ...
+
     def refresh(self) -> None:
         """Take locks again that were lost without their holders knowing, unless other processes have them.
 
@@ -62,6 +70,10 @@ class NoLockBackend:
 
     def unlock(self, session_id: str) -> None:
         """There was nothing to give up."""
+
+    def locked(self, session_ids: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - the interface's
+        """No other process has any."""
+        return ()
 
     def refresh(self) -> None:
         """Nothing can have been lost."""
@@ -116,6 +128,16 @@ class SessionLockTable:
     def holds(self, lock: SessionLock) -> bool:
         """Whether a lock is the one that was given out last for its session, and not released."""
         return self._held.get(lock.session_id) == lock.token
+
+    def held(self, session_ids: Sequence[str] = ()) -> frozenset[str]:
+        """The sessions that this process holds, and those of `session_ids` that another one holds.
+
+        Raises:
+            StoreError: the store cannot say.
+        """
+        with self._freed:
+            others = [session_id for session_id in session_ids if session_id not in self._held]
+            return frozenset((*self._held, *self._locks.locked(others)))
 
     def refresh(self) -> None:
         """Take locks again that were lost without notice.

@@ -33,7 +33,7 @@ This package lies below sessions, filesystems and resources, because all three a
 
 from handrail.transaction.commit import is_rolling_back
 from handrail.transaction.participants import CommitParticipant, Snapshotable
-from handrail.transaction.transaction import Transaction, check_write, current, return_to
+from handrail.transaction.transaction import Transaction, check_write, current
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 
 __all__ = [
@@ -46,5 +46,4 @@ __all__ = [
     "check_write",
     "current",
     "is_rolling_back",
-    "return_to",
 ]

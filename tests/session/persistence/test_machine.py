@@ -60,6 +60,7 @@ KINDS: tuple[type[Any], ...] = (Note, Task, Total, Add, Happened, Ended)
 NAMES = st.sampled_from("abcd")
 ACTS: st.SearchStrategy[Act] = st.one_of(
     st.tuples(st.sampled_from(["append", "dispatch", "task", "log", "log outside"]), NAMES),
+    st.tuples(st.just("clear where"), NAMES),
     st.tuples(st.just("add"), st.integers(1, 9)),
     st.tuples(st.just("seed"), st.lists(NAMES, max_size=4)),
     st.tuples(st.just("mend"), st.tuples(st.integers(0, 9), NAMES)),
@@ -81,6 +82,7 @@ WRITES: Mapping[str, Callable[[Session, Any], object]] = {
     "reset": lambda session, _: session.dispatch(Reset()),
     "seed": lambda session, names: session[Note].seed(*map(Note, names)),
     "clear": lambda session, _: session[Note].clear(),
+    "clear where": lambda session, name: session[Note].clear(where=lambda note: note.text == name),
     "mend": lambda session, mended: mend(session, *mended),
 }
 """What each word does, but those that a side does itself."""
@@ -193,6 +195,15 @@ class StoredSessionMachine(RuleBasedStateMachine):
         self.plain.call("lost", todo, commits=False)
         self.store.go_down(point)
         self.stored.call("lost", todo, commits=True)
+        self.store.come_back()
+
+    @rule(fault=st.sampled_from(FAULTS))
+    def reset(self, fault: Point | None) -> None:
+        """Everything goes, in one unit, whose store fails once: nobody notices."""
+        if fault is not None:
+            self.store.lose(fault)
+        for side in (self.plain, self.stored):
+            side.session.reset()
         self.store.come_back()
 
     @rule(every=st.integers(1, 5))

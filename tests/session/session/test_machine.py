@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from handrail.errors import SessionBusyError
+from handrail.errors import SessionBusyError, SessionUseError
 from handrail.session import Append, Change, Session, SessionSnapshot, SliceView, replace_latest
 from handrail.session.slices import VersionView
 from handrail.transaction import Transaction
@@ -103,17 +104,36 @@ class SessionMachine(RuleBasedStateMachine):
         one.run(one.session.dispatch if way == "dispatch" else one.session[Note].append, note, within=True)
         one.become({Note: (*one.inside[Note], note)})
 
-    @rule(pick=picks, way=st.sampled_from(["seed", "clear", "replace"]))
+    @rule(pick=picks, way=st.sampled_from(["seed", "seed iterable", "clear", "clear where", "replace"]))
     def replace(self, pick: int, way: str) -> None:
         """Other items, inside the innermost call, or alone."""
         one, note, task = self.all[pick % len(self.all)], Note(self.name()), Task("k", self.name())
         if way == "replace":
             one.run(one.session.dispatch, task, within=True)
             one.become({Task: (task,)})
+        elif way == "clear where":
+            # Every third note by its name, which is a number.
+            one.run(partial(one.session[Note].clear, where=lambda note: int(note.text) % 3 == 0), within=True)
+            one.become({Note: tuple(note for note in one.inside[Note] if int(note.text) % 3)})
+        elif way == "seed iterable":
+            one.run(one.session[Note].seed, iter([note, note]), within=True)
+            one.become({Note: (note, note)})
         else:
             items = (note, note) if way == "seed" else ()
             one.run(getattr(one.session[Note], way), *items, within=True)
             one.become({Note: items})
+
+    @rule(pick=picks, within=st.booleans())
+    def reset(self, pick: int, within: bool) -> None:
+        """Everything goes, the LOG too; a session that a call writes to is not reset, from inside or from outside."""
+        one = self.all[pick % len(self.all)]
+        if one.group is not None:
+            with pytest.raises(SessionUseError if within else SessionBusyError):
+                one.run(one.session.reset, within=within)
+            return
+        one.session.reset()
+        one.become({Note: (), Task: ()})
+        one.log = ()
 
     @rule(pick=picks, within=st.booleans())
     def what_leaves_no_state(self, pick: int, within: bool) -> None:

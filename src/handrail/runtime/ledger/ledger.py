@@ -446,9 +446,8 @@ class EffectLedger:
         return self._remove(lambda row: force or states.removable(row))
 
     def prune_expired(self) -> int:
-        """Remove the entries that have expired; returns how many."""
-        now = self._store.now()
-        return self._remove(lambda row: states.key_expired(row, now))
+        """Remove the entries that have expired, in many short transactions; returns how many."""
+        return self._store.remove_expired(self._store.now())
 
     # --------------------------------------------------------------------------------------------------------- private
 

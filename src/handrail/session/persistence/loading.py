@@ -205,10 +205,15 @@ class RecordsInStore:
 
         Raises:
             StoreCorruptError: it cannot be read.
+            UnknownTypeError: its class is not known here.
         """
         kept, session_id = self._kept, self._kept.session_lock.session_id
         (entry,) = read_entries(kept.store, session_id, after=number - 1, until=number)
-        return _items(stored_type(kept.kinds[entry.type_name]), entry, session_id, kept.store)[0]
+        # `kinds` lacks the class of a slice that was empty when the session was opened, as after a reset.
+        kind = kept.kinds.get(entry.type_name) or find_type(entry.type_name)
+        if kind is None:
+            raise unknown_type(entry.type_name, f"session {session_id!r} in {kept.store.url}")
+        return _items(stored_type(kind), entry, session_id, kept.store)[0]
 
 
 def end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None, str]) -> int | None:

@@ -14,6 +14,9 @@ running out.
    a connection lost in the very moment of a commit. So a unit can be repeated: one that the store has written already
    changes nothing and succeeds.
 5. What cannot be read raises `StoreCorruptError`, which names session and entry; it is never left out.
+6. A session is deleted by its holder. It does not exist from the moment at which the deletion has begun, although its
+   rows are removed in several transactions; a process that dies in between leaves them to `finish_deletion`, and to
+   `create` with the same id.
 """
 
 from __future__ import annotations
@@ -46,6 +49,22 @@ class SessionRow(NamedTuple):
     parent: str | None
     created_at: datetime
     head: int = 0
+
+
+class SessionSize(NamedTuple):
+    """What a session takes in its store.
+
+    Attributes:
+        entries: how many entries it has.
+        calls: how many of them record a call.
+        effects: how many effects belong to it alone.
+        bytes: the bytes of its items, and of the arguments, messages and values of these effects.
+    """
+
+    entries: int
+    calls: int
+    effects: int
+    bytes: int
 
 
 class SessionEntry(NamedTuple):
@@ -302,6 +321,35 @@ class SessionStore(UnitStore, Protocol):
         Raises:
             SessionNotFoundError: the session `source` does not exist.
         """
+        ...
+
+    def held_sessions(self) -> frozenset[str]:
+        """The sessions that a process holds at this moment, this process or another one."""
+        ...
+
+    def session_size(self, session_id: str) -> SessionSize:
+        """What a session takes in the store."""
+        ...
+
+    def delete_session(self, lock: SessionLock) -> None:
+        """Delete a session: its row, its entries and checkpoints, and the effects that belong to it alone.
+
+        These are the effects whose partition it is, with their testimony: the slots of its calls, and the keys of the
+        scope "session". Keys that sessions share stay. Whether a call of it is open is not looked at. The lock remains
+        to be released.
+
+        Raises:
+            SessionLostError: the lock is not valid. Nothing was deleted.
+            StoreUnavailableError: the store does not answer; `finish_deletion` completes what has begun.
+        """
+        ...
+
+    def unfinished_deletions(self) -> tuple[str, ...]:
+        """The sessions whose deletion has begun and not ended: it is under way, or its process has died."""
+        ...
+
+    def finish_deletion(self, session_id: str) -> bool:
+        """Remove what a deletion has left; returns whether there was anything. Two may do so at the same time."""
         ...
 
     def connection(self) -> DatabaseConnection:

@@ -96,6 +96,7 @@ class EntryBatch(NamedTuple):
     noted: int
     uncovered_bytes: int
     texts: UnitTexts | None = None
+    emptied: tuple[tuple[type[Any], int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -300,6 +301,7 @@ class SessionRecorder:
         for kind, call, _, data in self._noted:
             draft.add_log(kind, call, data)
         noted = len(self._noted)
+        emptied = tuple((kind, draft.empty_log(kind)) for kind in part.emptied)
         draft.add_state(part)
         # The record comes last: a fork that ends with it has everything that the call has changed.
         for kind, call, _, data in part.call_records:
@@ -309,7 +311,7 @@ class SessionRecorder:
         uncovered_bytes = self.uncovered_bytes + draft.size
         if draft.number - self.covered >= self.checkpoint_every or uncovered_bytes >= MOST_UNCOVERED_BYTES:
             checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
-        return EntryBatch(entries, checkpoint, draft.layouts, noted, uncovered_bytes, draft.texts)
+        return EntryBatch(entries, checkpoint, draft.layouts, noted, uncovered_bytes, draft.texts, emptied)
 
     def advance(self, plan: EntryBatch) -> None:
         """Take note of what has been committed."""
@@ -333,9 +335,10 @@ class SessionCommit:
         state: the STATE slices.
         call_records: what the LOGs get together with the call, if and only if it is committed.
         call: the call that the changes belong to; `None` for none.
+        emptied: the LOGs that lose all items that they have now.
     """
 
-    __slots__ = ("_kept", "_log", "_plan", "_record", "call", "call_records", "root", "state")
+    __slots__ = ("_kept", "_log", "_plan", "_record", "call", "call_records", "emptied", "root", "state")
 
     waits = False
 
@@ -348,6 +351,7 @@ class SessionCommit:
         self.state = state
         self.call_records: list[PendingItem] = []
         self.call: CallRef | None = None
+        self.emptied: tuple[type[Any], ...] = ()
         self._record: tuple[CallRecords, CallRef, CallRecord] | None = None
 
     @property
@@ -402,6 +406,7 @@ class SessionCommit:
             kept.unsure = False
             with kept.lock:
                 kept.advance(self._plan)
+                self._log.cut_off_start(self._plan.emptied)
                 for noted in self.call_records:
                     self._log.append(noted.kind, noted.item)
                 if self._record is not None:
@@ -448,6 +453,13 @@ class _Draft:
         stored = self._kept.named(kind)
         layout = self.layouts.get(stored.name)
         self._add("log", stored, ref, 0 if layout is None else layout.length, 0, 1, data)
+
+    def empty_log(self, kind: type[Any]) -> int:
+        """Remove all items of a LOG; returns how many."""
+        stored = self._kept.named(kind)
+        length = self.layouts[stored.name].length
+        self._add("log", stored, None, 0, length, 0, stored.dump(()))
+        return length
 
     def add_state(self, part: SessionCommit) -> None:
         writer, working, before = part.state.now

@@ -8,6 +8,7 @@ whole machine it finds out by its own settings (`tcp_keepalives_idle`).
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import LiteralString
 
@@ -18,6 +19,13 @@ from handrail.store.postgres.server import PsycopgConnection, Server, is_alive
 # The tables are part of the key, because two stores may live in two schemas of one database.
 _KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
 _LOCK: LiteralString = f"SELECT pg_try_advisory_lock({_KEY})"
+# The server shows a key of 64 bits in two halves.
+_LOCKED: LiteralString = (
+    "SELECT id FROM unnest(%s::text[]) AS asked (id) WHERE hashtextextended(id, "
+    "to_regclass('handrail_sessions')::oid::bigint) IN ("
+    "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted "
+    "AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+)
 _UNLOCK: LiteralString = f"SELECT pg_advisory_unlock({_KEY})"
 
 
@@ -61,6 +69,18 @@ class AdvisoryLocks:
         self._locked.discard(session_id)
         with suppress(psycopg.Error):
             self._connection.execute(_UNLOCK, (session_id,))
+
+    def locked(self, session_ids: Sequence[str]) -> Sequence[str]:
+        """Those of some sessions that this process or another one has locked.
+
+        Raises:
+            StoreError: the server cannot say, or this process was forked off.
+        """
+        self.refresh()
+        try:
+            return [str(found) for (found,) in self._connection.execute(_LOCKED, (list(session_ids),))]
+        except psycopg.Error as error:
+            raise self._server.translated(error) from error
 
     def refresh(self) -> None:
         """Take the locks again if their connection was lost.

@@ -112,26 +112,30 @@ INSERT_SESSION = (
 )
 """A session, unless its id is taken."""
 
-GET_SESSION = f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE session_id = ?"
+# A session whose rows are being removed has the head -1: no version of Handrail opens it or appends to it.
+_EXISTS = "head >= 0"
+
+GET_SESSION = f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
 """One session."""
 
 OLDER_SESSIONS = (
-    f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) "
+    f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) AND {_EXISTS} "
     f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
 )
 """The page of sessions after one, the newest first."""
 
 NEWEST_SESSIONS = (
-    f"SELECT {SESSION_COLUMNS} FROM handrail_sessions "
+    f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE {_EXISTS} "
     f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
 )
 """The first page of sessions, the newest first."""
 
-GET_HOLDER = "SELECT token, head FROM handrail_sessions WHERE session_id = ?"
+GET_HOLDER = f"SELECT token, head FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
 """Who holds a session, and its last entry."""
 
 SET_HOLDER = (
-    "UPDATE handrail_sessions SET token = CASE WHEN token = '' THEN ? ELSE ? END WHERE session_id = ? "
+    "UPDATE handrail_sessions SET token = CASE WHEN token = '' THEN ? ELSE ? END "
+    f"WHERE session_id = ? AND {_EXISTS} "
     f"RETURNING {SESSION_COLUMNS}, token"
 )
 """Another holder of a session, and its row: with the first token if it was released, else with the second."""
@@ -217,6 +221,78 @@ COPY_CHECKPOINTS = (
     "SELECT ?, number, data FROM handrail_checkpoints WHERE session_id = ? AND number <= ?"
 )
 """The checkpoints of another session, up to an entry."""
+
+UNRELEASED_SESSIONS = f"SELECT session_id FROM handrail_sessions WHERE token <> '' AND {_EXISTS}"
+"""The sessions that a process holds, or has not released before it died."""
+
+_VALUES = "coalesce(length(message), 0) + coalesce(length(value), 0) + coalesce(length(arguments), 0)"
+SESSION_SIZE = (
+    "SELECT (SELECT count(*) FROM handrail_entries WHERE session_id = ?), "
+    "(SELECT count(*) FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''), "
+    "(SELECT count(*) FROM handrail_effects WHERE partition = ?), "
+    "(SELECT coalesce(sum(length(items)), 0) FROM handrail_entries WHERE session_id = ?) + "
+    f"(SELECT coalesce(sum({_VALUES}), 0) FROM handrail_effects WHERE partition = ?)"
+)
+"""Entries, recorded calls, effects and bytes of a session."""
+
+MARK_DELETED = "UPDATE handrail_sessions SET head = -1, token = '' WHERE session_id = ? AND token = ? AND head >= 0"
+"""The beginning of a deletion, if the session is held with a token: from here on the session does not exist."""
+
+DELETED_SESSIONS = "SELECT session_id FROM handrail_sessions WHERE head < 0"
+"""The sessions whose rows are being removed."""
+
+LOCK_DELETED = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND head < 0"
+"""No other transaction removes rows of a deleted session until this one has ended."""
+
+DELETE_SESSION = "DELETE FROM handrail_sessions WHERE session_id = ? AND head < 0"
+"""The end of a deletion."""
+
+_EFFECTS_OF_SESSION = "FROM handrail_effects WHERE partition = ? AND partition <> '' ORDER BY key LIMIT ?"
+REMOVE_FROM_SESSION = (
+    (
+        "DELETE FROM handrail_entries WHERE session_id = ? AND number IN "
+        "(SELECT number FROM handrail_entries WHERE session_id = ? ORDER BY number LIMIT ?)"
+    ),
+    (
+        "DELETE FROM handrail_checkpoints WHERE session_id = ? AND number IN "
+        "(SELECT number FROM handrail_checkpoints WHERE session_id = ? ORDER BY number LIMIT ?)"
+    ),
+    (
+        "DELETE FROM handrail_answers WHERE session_id = ? AND (reply, call_id) IN "
+        "(SELECT reply, call_id FROM handrail_answers WHERE session_id = ? ORDER BY reply, call_id LIMIT ?)"
+    ),
+    f"DELETE FROM handrail_effects WHERE partition = ? AND key IN (SELECT key {_EFFECTS_OF_SESSION})",
+)
+"""Some rows of a session, one kind after the other; the testimony about its effects goes before them."""
+
+REMOVE_TESTIMONY_OF_SESSION = (
+    f"DELETE FROM handrail_testimony WHERE effect_id IN (SELECT effect_id {_EFFECTS_OF_SESSION})"
+)
+"""The testimony about the effects that the last statement of `REMOVE_FROM_SESSION` removes."""
+
+_EXPIRED = "status IN ('done', 'failed') AND expires_at <= ?"
+EXPIRED_EFFECTS = f"SELECT count(*), coalesce(sum({_VALUES}), 0) FROM handrail_effects WHERE {_EXPIRED}"
+"""How many effects have expired, and how much they hold."""
+
+LAST_OF_PAGE = (
+    "SELECT partition, key FROM handrail_effects WHERE (partition, key) > (?, ?) "
+    "ORDER BY partition, key LIMIT 1 OFFSET ?"
+)
+"""The key that comes so many after the next one; none if there are not as many."""
+
+_AFTER, _PAGE = "(partition, key) > (?, ?)", "(partition, key) > (?, ?) AND (partition, key) <= (?, ?)"
+REMOVE_EXPIRED = f"DELETE FROM handrail_effects WHERE {_PAGE} AND {_EXPIRED}"
+"""The expired effects of a page."""
+
+REMOVE_LAST_EXPIRED = f"DELETE FROM handrail_effects WHERE {_AFTER} AND {_EXPIRED}"
+"""Those after the last whole page."""
+
+_THEIRS = "DELETE FROM handrail_testimony WHERE effect_id IN (SELECT effect_id FROM handrail_effects WHERE "
+REMOVE_TESTIMONY_OF_EXPIRED = f"{_THEIRS}{_PAGE} AND {_EXPIRED})"
+"""The testimony about the first."""
+
+REMOVE_TESTIMONY_OF_LAST_EXPIRED = f"{_THEIRS}{_AFTER} AND {_EXPIRED})"
+"""The testimony about the second."""
 
 INSERT_DECISION = "INSERT INTO handrail_decisions (journal_id) VALUES (?) ON CONFLICT (journal_id) DO NOTHING"
 """That the call of a journal has been committed."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import StoreError
+from handrail.errors import SessionError, StoreError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
@@ -22,19 +22,21 @@ from handrail.session.persistence.protocol import (
     SessionEntry,
     SessionLock,
     SessionRow,
+    SessionSize,
 )
 from handrail.store import session_locks
 from handrail.store.protocol import (
     EffectChange,
     EffectInsert,
     EffectRow,
+    ExpiredEffects,
     RefusedWrite,
     Testimony,
     WatchCallback,
     open_call,
 )
 from handrail.store.session_locks import SessionLockTable
-from handrail.store.sql import statements
+from handrail.store.sql import removal, statements
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import Driver
 from handrail.store.sql.migrations import has_old_slots, migrate, read_hash_key
@@ -236,6 +238,14 @@ class SqlStore:
                 else []
             )
 
+    def expired(self, now: datetime) -> ExpiredEffects:
+        """How many rows are done or failed and expired by `now`, and how much they hold."""
+        return removal.expired_effects(self._database, now)
+
+    def remove_expired(self, now: datetime) -> int:
+        """Remove these rows, with the testimony about their effects, in many transactions; returns how many."""
+        return removal.remove_expired(self._database, now)
+
     def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
         """The running and unknown slots of a partition and tool, and those of the reply that were resolved as happened.
 
@@ -255,7 +265,12 @@ class SqlStore:
 
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
-        return self._database.execute(statements.INSERT_SESSION, session_columns(row._replace(head=0))) == 1
+        columns = session_columns(row._replace(head=0))
+        while self._database.execute(statements.INSERT_SESSION, columns) == 0:
+            # Its process has died while it deleted a session of that id, of which rows are left.
+            if not removal.finish_deletion(self._database, row.session_id):
+                return False
+        return True
 
     def find(self, session_id: str) -> SessionRow | None:
         """The present row of a session; `None` if there is none.
@@ -299,9 +314,39 @@ class SqlStore:
                 raise session_locks.too_few_entries(source, head, row.head)
             if link.execute(statements.INSERT_SESSION, session_columns(row)) == 0:
                 return False
-            for sql in (statements.COPY_ENTRIES, statements.COPY_CHECKPOINTS):
-                link.execute(sql, (row.session_id, source, row.head))
+            copied = link.execute(statements.COPY_ENTRIES, (row.session_id, source, row.head))
+            # Entries are numbered without gaps: with fewer of them, the other session has been deleted meanwhile.
+            if copied < row.head and not link.query(statements.GET_SESSION, (source,)):
+                raise session_locks.session_not_found(source, self.url)
+            link.execute(statements.COPY_CHECKPOINTS, (row.session_id, source, row.head))
             return True
+
+    def held_sessions(self) -> frozenset[str]:
+        """The sessions that a process holds at this moment, this process or another one."""
+        unreleased = self._database.query(statements.UNRELEASED_SESSIONS)
+        return self._held.held([str(session_id) for (session_id,) in unreleased])
+
+    def session_size(self, session_id: str) -> SessionSize:
+        """What a session takes in the store."""
+        return removal.session_size(self._database, session_id)
+
+    def delete_session(self, lock: SessionLock) -> None:
+        """Delete a session, with the effects that belong to it alone; the lock remains to be released.
+
+        Raises:
+            SessionLostError: the lock is not valid. Nothing was deleted.
+            StoreError: the store cannot be written; `finish_deletion` completes what has begun.
+        """
+        removal.delete_session(self._database, lock)
+        self._watchers.unresolved.forget(lock.session_id)
+
+    def unfinished_deletions(self) -> tuple[str, ...]:
+        """The sessions whose deletion has begun and not ended."""
+        return tuple(str(session_id) for (session_id,) in self._database.query(statements.DELETED_SESSIONS))
+
+    def finish_deletion(self, session_id: str) -> bool:
+        """Remove what a deletion has left; returns whether there was anything."""
+        return removal.finish_deletion(self._database, session_id)
 
     # ---------------------------------------------------------------------------------------------------------- locks
 
@@ -406,13 +451,13 @@ class SqlStore:
             for columns in found:
                 entry = entry_of(columns, session_id=session_id, store=url)
                 if type_name is None and entry.number != place + 1:
-                    raise missing_entry(place + 1, session_id=session_id, store=url)
+                    raise self._missing(place + 1, session_id)
                 place = entry.number
                 yield entry
             if len(found) < statements.ENTRIES_PER_PAGE:
                 break
         if type_name is None and place < last:
-            raise missing_entry(place + 1, session_id=session_id, store=url)
+            raise self._missing(place + 1, session_id)
 
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """The entries of these numbers, in order; those that are missing are left out.
@@ -474,6 +519,11 @@ class SqlStore:
     def _lock_of(self, columns: Sequence[Any], *, was_released: bool) -> SessionLock:
         row = session_of(columns[:-1], store=self.url)
         return SessionLock(row.session_id, str(columns[-1]), was_released, row)
+
+    def _missing(self, number: int, session_id: str) -> StoreError | SessionError:
+        if self.find(session_id) is None:  # deleted since its row was read
+            return session_locks.session_not_found(session_id, self.url)
+        return missing_entry(number, session_id=session_id, store=self.url)
 
     def _running_processes(self) -> list[str]:
         """The processes that running claims name."""

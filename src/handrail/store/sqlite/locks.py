@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -73,6 +74,15 @@ class FileLocks:
                         path.unlink()
                 os.close(file)
 
+    def locked(self, session_ids: Sequence[str]) -> Sequence[str]:
+        """Those of some sessions that this process or another one has locked.
+
+        Nothing is written. Ask only about sessions that were not released: one that is free is locked for a moment, and
+        an opener that does not wait would be refused then.
+        """
+        with _guard:
+            return [session_id for session_id in session_ids if _is_locked(self._path(session_id))]
+
     def refresh(self) -> None:
         """Nothing can have been lost: the kernel keeps a lock as long as its file is open."""
 
@@ -116,6 +126,21 @@ class FileLocks:
             f"{error.strerror}"
         )
         return kind(msg, store=self._store)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # never locked, or released
+        return False
+    try:
+        # Shared, so that two processes that look at the same time do not take each other for a holder.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def forbids_writing(error: OSError) -> bool:

@@ -1,0 +1,146 @@
+"""Removes sessions and expired effects, in transactions of bounded size.
+
+A deletion begins with one transaction that gives the row of the session the head -1. From then on the session does not
+exist: it is not found, listed, opened, forked or written to. The same transaction removes the first rows, so a small
+session is deleted atomically; others remove the rest, and the last one the row itself. A process that dies in between
+leaves a row that says what is left to be done. Each transaction locks the row first, so two that finish the same
+deletion cannot remove rows of a session that was made anew with the same id.
+
+Expired effects are removed in the order of their keys, a page in each transaction. Where one transaction keeps all
+others from writing, there is a short pause after each one: writers of other processes try again in intervals, and would
+find the database locked each time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+from handrail.session.persistence.protocol import SessionLock, SessionSize
+from handrail.store import session_locks
+from handrail.store.protocol import ExpiredEffects
+from handrail.store.sql import statements
+from handrail.store.sql.database import Database
+from handrail.store.sql.driver import DriverConnection
+from handrail.store.sql.rows import to_micros
+from handrail.store.sql.unit_writer import holder
+
+ROWS_AT_ONCE = 1000
+"""The most rows of a session that one transaction removes."""
+
+EFFECTS_AT_ONCE = 5000
+"""So many effects are looked at by one transaction that removes expired ones."""
+
+_PAUSE, _LONGEST_PAUSE = 0.5, 0.05
+
+
+def session_size(database: Database, session_id: str) -> SessionSize:
+    """What a session takes in the store.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    return SessionSize(*map(int, database.query(statements.SESSION_SIZE, (session_id,) * 5)[0]))
+
+
+def delete_session(
+    database: Database, lock: SessionLock, *, most: int = ROWS_AT_ONCE, pause: Callable[[float], object] = time.sleep
+) -> None:
+    """Delete a session that is held.
+
+    Args:
+        database: where it is.
+        lock: the right to write to it.
+        most: the most rows that one transaction removes.
+        pause: waits for some seconds.
+
+    Raises:
+        SessionLostError: it is not. Nothing was deleted.
+        StoreError: the database cannot be written; `finish_deletion` completes what has begun.
+    """
+    session_id = lock.session_id
+    with database.transaction() as link:
+        if not link.execute(statements.MARK_DELETED, (session_id, lock.token)):
+            raise session_locks.session_lost(lock, 0, holder(link, lock))
+        ended = _remove_some(link, session_id, most)
+    if not ended:
+        finish_deletion(database, session_id, most=most, pause=pause)
+
+
+def finish_deletion(
+    database: Database, session_id: str, *, most: int = ROWS_AT_ONCE, pause: Callable[[float], object] = time.sleep
+) -> bool:
+    """Remove what a deletion has left; returns whether there was anything.
+
+    Raises:
+        StoreError: the database cannot be written.
+    """
+    found = False
+    while True:
+        before = time.perf_counter()
+        with database.transaction() as link:
+            if not link.execute(statements.LOCK_DELETED, (session_id,)):
+                return found
+            found = True
+            ended = _remove_some(link, session_id, most)
+        if ended:
+            return True
+        _let_others_write(database, time.perf_counter() - before, pause)
+
+
+def _remove_some(link: DriverConnection, session_id: str, left: int) -> bool:
+    """Remove as many rows as one transaction may; returns whether these were the last, and the session is gone."""
+    *others, effects = statements.REMOVE_FROM_SESSION
+    for sql in others:
+        left -= link.execute(sql, (session_id, session_id, left))
+        if not left:
+            return False
+    link.execute(statements.REMOVE_TESTIMONY_OF_SESSION, (session_id, left))
+    if link.execute(effects, (session_id, session_id, left)) == left:
+        return False
+    link.execute(statements.DELETE_SESSION, (session_id,))
+    return True
+
+
+def expired_effects(database: Database, now: datetime) -> ExpiredEffects:
+    """How many effects have expired, and how much they hold.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    return ExpiredEffects(*map(int, database.query(statements.EXPIRED_EFFECTS, (to_micros(now),))[0]))
+
+
+def remove_expired(
+    database: Database, now: datetime, *, page: int = EFFECTS_AT_ONCE, pause: Callable[[float], object] = time.sleep
+) -> int:
+    """Remove the effects that have expired, with the testimony about them; returns how many they were.
+
+    Args:
+        database: where they are.
+        now: they have expired by then.
+        page: how many effects, expired or not, one transaction looks at.
+        pause: waits for some seconds.
+
+    Raises:
+        StoreError: the database cannot be written; what was removed before stays removed.
+    """
+    moment, removed, after = to_micros(now), 0, ("", "")
+    while True:
+        found = database.query(statements.LAST_OF_PAGE, (*after, page - 1))
+        before = time.perf_counter()
+        with database.transaction() as link:
+            if not found:
+                link.execute(statements.REMOVE_TESTIMONY_OF_LAST_EXPIRED, (*after, moment))
+                return removed + link.execute(statements.REMOVE_LAST_EXPIRED, (*after, moment))
+            last = (str(found[0][0]), str(found[0][1]))
+            link.execute(statements.REMOVE_TESTIMONY_OF_EXPIRED, (*after, *last, moment))
+            removed += link.execute(statements.REMOVE_EXPIRED, (*after, *last, moment))
+        after = last
+        _let_others_write(database, time.perf_counter() - before, pause)
+
+
+def _let_others_write(database: Database, lasted: float, pause: Callable[[float], object]) -> None:
+    if database.driver.one_writer:
+        pause(min(_PAUSE * lasted, _LONGEST_PAUSE))

@@ -1,0 +1,278 @@
+"""Sessions are deleted, and expired effects removed, over every store: whole, and by a process that is killed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import handrail.store
+from handrail.clock import SYSTEM_CLOCK
+from handrail.errors import SessionLockedError, SessionLostError, SessionNotFoundError
+from handrail.session.persistence.protocol import SessionSize
+from handrail.store import Store
+from handrail.store.protocol import ExpiredEffects
+from handrail.store.sql.removal import delete_session, finish_deletion, remove_expired
+from handrail.testing import Crashed, FakeClock, run_to_crash
+from tests.store.postgres_server import fresh_url
+from tests.store.removals import (
+    ENTRIES,
+    database_of,
+    delete_in_steps,
+    ended_row,
+    fill,
+    has_testimony,
+    remove_in_steps,
+    say_unknown,
+)
+from tests.store.session_rows import NOW, entries, session_row
+from tests.store.stores import sqlite
+from tests.store.test_session_locks import another_process
+from tests.store.units import append, at_point, delete, insert
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A store that several processes open, one kind after the other, with the sessions `s1` and `s2`."""
+    if request.param == "sqlite":
+        made = f"sqlite:///{tmp_path}/desk.db"
+        with handrail.store.open(made) as store:
+            fill_both(store)
+        yield made
+    else:
+        with fresh_url() as made:
+            with handrail.store.open(made) as store:
+                fill_both(store)
+            yield made
+
+
+def fill_both(store: Store) -> None:
+    """Put both sessions into a store, and release them."""
+    for session_id in ("s1", "s2"):
+        store.release(fill(store, SYSTEM_CLOCK, session_id))
+
+
+def stands(store: Store, session_id: str) -> bool:
+    """Whether a session is there whole; if not, nothing of it can be seen."""
+    found = store.find(session_id)
+    assert (found is not None) == (session_id in {row.session_id for row in store.sessions()})
+    if found is None:
+        with pytest.raises(SessionNotFoundError):
+            store.acquire(session_id, wait=NOW)
+        return False
+    assert found.head == ENTRIES
+    assert list(store.entries(session_id)) == entries(1, ENTRIES)
+    assert has_testimony(store, session_id) == [True, True, True]
+    return True
+
+
+def test_deleted_session_takes_along_what_belongs_to_it_alone(store: Store, clock: FakeClock) -> None:
+    """Its row, entries, checkpoints, effects and their testimony; what sessions share, and other sessions, stay."""
+    lock = fill(store, clock)
+    store.release(fill(store, clock, "s2"))
+    assert store.session_size("s1") == SessionSize(ENTRIES, ENTRIES, 2, ENTRIES * len(entries(1, 1)[0].items))
+    store.delete_session(lock)
+    store.release(lock)
+    assert not stands(store, "s1")
+    assert list(store.entries("s1")) == []
+    assert store.checkpoint("s1") is None
+    assert sorted(row.key for row in store.rows() if row.partition != "s2") == ["shop:pay:s1", "shop:pay:s2"]
+    assert has_testimony(store) == [False, False, True]
+    assert store.session_size("s1") == SessionSize(0, 0, 0, 0)
+    assert (store.unfinished_deletions(), store.finish_deletion("s1")) == ((), False)
+    assert stands(store, "s2")
+    # A new session of the same id has nothing of the old one.
+    assert store.create(session_row(clock))
+    again = store.acquire("s1", wait=NOW)
+    assert again.row == session_row(clock)
+    append(store, again, 0, entries(1, 1), None)
+    assert store.session_size("s1").entries == 1
+
+
+def test_only_the_holder_deletes_a_session(store: Store, clock: FakeClock) -> None:
+    """With a lock that has been released, or replaced, nothing is deleted."""
+    lock = fill(store, clock)
+    store.release(lock)
+    with pytest.raises(SessionLostError):
+        store.delete_session(lock)
+    other = store.acquire("s1", wait=NOW)
+    with pytest.raises(SessionLostError):
+        store.delete_session(lock)
+    assert stands(store, "s1")
+    store.delete_session(other)
+    with pytest.raises(SessionLostError, match="has been deleted"):
+        store.delete_session(other)
+    with pytest.raises(SessionLostError, match="has been deleted"):
+        store.check_lock(other, ENTRIES)
+
+
+def test_sessions_that_are_held_are_known(store: Store, clock: FakeClock) -> None:
+    """Those of this process, from the moment at which they are acquired until they are released."""
+    locks = [fill(store, clock, session_id) for session_id in ("s1", "s2")]
+    assert store.held_sessions() == {"s1", "s2"}
+    store.release(locks[0])
+    assert store.held_sessions() == {"s2"}
+    store.delete_session(locks[1])
+    store.release(locks[1])
+    assert store.held_sessions() == frozenset()
+
+
+def test_sessions_that_another_process_holds_are_known_to_readers(url: str) -> None:
+    """As long as the process lives; a process that dies releases nothing, and its session is free."""
+    with another_process(url, "hold") as holder, handrail.store.open(url, read_only=True) as store:
+        assert store.held_sessions() == {"s1"}
+        holder.kill()
+        holder.wait()
+        while store.held_sessions():  # a server notices the death of a process at its next look
+            pass
+        assert stands(store, "s2")
+    with handrail.store.open(url) as store:
+        assert store.held_sessions() == frozenset()
+        assert not store.acquire("s1", wait=HOUR).was_released
+
+
+def test_session_cannot_be_opened_while_it_is_deleted(database: Store, clock: FakeClock) -> None:
+    """After each transaction of a deletion the session is held and does not exist: no half of it can be read."""
+    lock = fill(database, clock)
+    seen: list[bool] = []
+
+    def look() -> None:
+        with pytest.raises(SessionLockedError):
+            database.acquire("s1", wait=NOW)
+        with pytest.raises(SessionNotFoundError):
+            database.copy("s1", session_row(clock, "fork", head=2))
+        seen.append(database.find("s1") is None and not list(database.sessions()))
+
+    with at_point("unit-after-commit", look):
+        delete_session(database_of(database), lock, most=2)
+    assert seen == [True] * 6
+    assert database.unfinished_deletions() == ()
+
+
+def test_reader_of_a_session_that_is_deleted_is_told_so(database: Store, clock: FakeClock) -> None:
+    """It does not take the missing entries for damage."""
+    lock = fill(database, clock)
+    reading = database.entries("s1", until=ENTRIES)
+    with at_point("unit-after-commit", lambda: None):
+        database.delete_session(lock)
+    with pytest.raises(SessionNotFoundError):
+        list(reading)
+
+
+@pytest.mark.parametrize(
+    "at, nth",
+    [("unit-before-commit", 1), ("unit-after-commit", 1), ("unit-before-commit", 4), ("unit-after-commit", 6)],
+)
+def test_deletion_that_is_killed_leaves_a_session_whole_or_absent(url: str, at: str, nth: int) -> None:
+    """It is absent once its first transaction is committed, and what is left is removed by the next deletion."""
+    assert run_to_crash(delete_in_steps, url, "s1", at=at, nth=nth) == Crashed(at, nth)
+    with handrail.store.open(url) as store:
+        begun = (at, nth) != ("unit-before-commit", 1)
+        ended = (at, nth) == ("unit-after-commit", 6)
+        assert stands(store, "s1") is not begun
+        assert store.unfinished_deletions() == (("s1",) if begun and not ended else ())
+        assert store.finish_deletion("s1") is (begun and not ended)
+        assert stands(store, "s1") is not begun
+        assert stands(store, "s2")
+
+
+def test_session_of_an_id_whose_deletion_was_killed_begins_empty(url: str) -> None:
+    """`create` removes what is left of the old one first."""
+    run_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=2)
+    with handrail.store.open(url) as store:
+        assert store.create(session_row(SYSTEM_CLOCK))
+        assert not store.create(session_row(SYSTEM_CLOCK))
+        assert [row.key for row in store.rows() if row.partition == "s1"] == []
+        lock = store.acquire("s1", wait=NOW)
+        append(store, lock, 0, entries(1, 1), None)
+        assert store.finish_deletion("s1") is False
+        assert list(store.entries("s1")) == entries(1, 1)
+
+
+def test_two_that_finish_a_deletion_leave_a_new_session_alone(url: str) -> None:
+    """The second one finds nothing to do, although the session was begun anew meanwhile."""
+    run_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=1)
+    with handrail.store.open(url) as store, handrail.store.open(url) as other:
+        begun: list[bool] = []
+
+        def meanwhile() -> None:
+            if not begun:
+                begun.append(True)
+                assert other.create(session_row(SYSTEM_CLOCK))
+                append(other, other.acquire("s1", wait=NOW), 0, entries(1, 3), None)
+
+        with at_point("unit-after-commit", meanwhile):
+            assert finish_deletion(database_of(store), "s1", most=2)
+        assert list(store.entries("s1")) == entries(1, 3)
+
+
+def test_expired_effects_are_removed_with_their_testimony(store: Store, clock: FakeClock) -> None:
+    """Done or failed, and expired by then. The others stay, and so does what is running, unknown or done for ever."""
+    gone = [ended_row(clock, number, expires=HOUR) for number in range(5)]
+    stay = [
+        ended_row(clock, 5, expires=2 * HOUR),
+        ended_row(clock, 6, expires=None),
+        ended_row(clock, 7, expires=HOUR)._replace(status="unknown"),
+        ended_row(clock, 8, expires=HOUR)._replace(status="running"),
+    ]
+    for row in (*gone, *stay):
+        insert(store, row)
+    for row in (gone[0], stay[0]):
+        say_unknown(store, clock, row.effect_id)
+    now = clock.now() + HOUR
+    assert store.expired(clock.now()) == ExpiredEffects(0, 0)
+    assert store.expired(now) == ExpiredEffects(5, 5 * len(b"12"))
+    assert store.remove_expired(now) == 5
+    assert sorted(store.rows()) == sorted(stay)
+    assert [len(store.testimony(row.effect_id)) for row in (gone[0], stay[0])] == [0, 1]
+    assert store.remove_expired(now) == 0
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 4, 5, 9, 10, 11])
+def test_expired_effects_are_removed_page_by_page(database: Store, clock: FakeClock, page: int) -> None:
+    """No transaction looks at more than a page, whether it has expired rows or not, and none is passed over."""
+    for number in range(10):
+        insert(database, ended_row(clock, number, expires=HOUR if number % 2 else None))
+    commits: list[int] = []
+    with at_point("unit-after-commit", lambda: commits.append(sum(1 for _ in database.rows()))):
+        assert remove_expired(database_of(database), clock.now() + HOUR, page=page) == 5
+    assert len(commits) == 10 // page + 1
+    assert all(before - after <= page for before, after in zip([10, *commits], commits, strict=False))
+    assert {row.expires_at for row in database.rows()} == {None}
+
+
+def test_others_write_between_the_pages(clock: FakeClock) -> None:
+    """On SQLite a transaction keeps all others from writing: after each one there is a pause in which they can."""
+    store = sqlite(clock)
+    for number in range(6):
+        insert(store, ended_row(clock, number, expires=HOUR))
+    paused: list[bool] = []
+
+    def write(seconds: float) -> None:
+        assert seconds <= 0.05
+        writer = threading.Thread(target=store.create, args=(session_row(clock, f"s{len(paused)}"),))
+        writer.start()
+        writer.join()
+        paused.append(store.find(f"s{len(paused)}") is not None)
+
+    assert remove_expired(database_of(store), clock.now() + HOUR, page=2, pause=write) == 6
+    assert paused == [True, True, True]
+
+
+def test_removal_that_is_killed_is_completed_by_the_next(url: str) -> None:
+    """What was removed stays removed; the rest is there whole, with its testimony."""
+    with handrail.store.open(url) as store:
+        for row in store.rows():
+            delete(store, row)
+        for number in range(5):
+            insert(store, ended_row(SYSTEM_CLOCK, number, expires=-HOUR))
+    assert run_to_crash(remove_in_steps, url, at="unit-after-commit") == Crashed("unit-after-commit")
+    with handrail.store.open(url) as store:
+        assert store.expired(store.now()).rows == 3
+        assert store.remove_expired(store.now()) == 3
+        assert list(store.rows()) == []
