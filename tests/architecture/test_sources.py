@@ -17,6 +17,7 @@ SHORT_MODULES = {
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
+    "interrupts.py": "one rule about Ctrl-C, below everything",
     "testing/clock.py": "the fake of one protocol",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""
