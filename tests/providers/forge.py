@@ -124,7 +124,12 @@ def _serve() -> None:
 
 
 def _run(
-    program: Program, folder: str, kill: Kill | None, *, environment: Environment = MappingProxyType({}), warm: bool = False
+    program: Program,
+    folder: str,
+    kill: Kill | None,
+    *,
+    environment: Environment = MappingProxyType({}),
+    warm: bool = False,
 ) -> dict[str, Any]:
     os.chdir(folder)
     os.environ.update(environment)
@@ -150,9 +155,7 @@ def _run(
     return asdict(found)
 
 
-def _found(
-    program: Program, names: dict[str, Any], output: str, lines: dict[str, int], points: dict[str, int]
-) -> Run:
+def _found(program: Program, names: dict[str, Any], output: str, lines: dict[str, int], points: dict[str, int]) -> Run:
     with store.open(program.url) as kept_in, Session.open(kept_in, program.session) as session:
         return Run(
             output=output,
@@ -183,7 +186,7 @@ def _traced(file: str, reach: Callable[[int], None]) -> Generator[None]:
         yield
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type] # as the documentation says
+        threading.settrace(None)
 
 
 if __name__ == "__main__":

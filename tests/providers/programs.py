@@ -67,7 +67,7 @@ class Program:
         return Program(_APPROVAL + source, self.url, self.session)
 
 
-_APPROVAL = '''
+_APPROVAL = """
 from handrail.errors import CallPostponed
 from handrail.prompt import ApprovalRequest, PolicyDecision
 
@@ -88,7 +88,7 @@ def approver(request: ApprovalRequest) -> bool:
     return True
 
 
-'''
+"""
 
 
 @cache

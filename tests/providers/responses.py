@@ -18,7 +18,9 @@ from tests.providers.wire import (
     same_item,
 )
 
-_FIELDS = "model input instructions tools tool_choice parallel_tool_calls temperature max_output_tokens store include stream"
+_FIELDS = (
+    "model input instructions tools tool_choice parallel_tool_calls temperature max_output_tokens store include stream"
+)
 
 
 def _is_own(item: Json) -> bool:
@@ -103,7 +105,7 @@ class Responses:
         """As `Api`."""
         output: list[Json] = [{"type": "reasoning", "id": f"rs_{tag}", "summary": []}] if reply.calls else []
         if reply.text:
-            content = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+            content: Json = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
             message = {"type": "message", "id": f"msg_{tag}", "role": "assistant", "status": "completed"}
             output.append({**message, "content": [content]})
         output += [
