@@ -134,7 +134,7 @@ def test_a_loop_is_short(name: str) -> None:
 
 
 @pytest.mark.timeout(300)  # of the full form: a line is reached up to 13 times
-@pytest.mark.parametrize("name, line", [*some(LINES, 10), *some(OTHER_LINES, 3)])
+@pytest.mark.parametrize("name, line", [*some(LINES, 6), *some(OTHER_LINES, 2)])
 def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
     """At each time that it is reached; run again to its end, the program has the conversation of an undisturbed run."""
     for nth in times_of(bench.whole[name].lines.get(str(line), 0)):  # 0 for `break`, see below
@@ -142,7 +142,7 @@ def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name, point", some([*product(PROVIDERS, CALL_POINTS)], 8))
+@pytest.mark.parametrize("name, point", some([*product(PROVIDERS, CALL_POINTS)], 5))
 def test_a_kill_at_a_point(name: str, point: str, bench: Bench) -> None:
     """At each time that it is reached. A payment that had begun and is not recorded is not repeated: it is unknown."""
     for nth in times_of(bench.whole[name].points.get(point, 0)):
@@ -160,7 +160,7 @@ def test_a_program_that_is_killed_again_and_again(
     for trial in range(1 if not FULL else 10):
         folder = tmp_path / str(trial)
         folder.mkdir()
-        kills = [Kill(line, chance.randint(1, times)) for line, times in chance.sample(reached, 6)]
+        kills = [Kill(line, chance.randint(1, times)) for line, times in chance.sample(reached, 4)]
         died = [smith.dies(program, folder, kill) for kill in kills]
         assert died[0]
         check(smith.run(program, folder), whole[name], folder, may_doubt=True)
@@ -173,7 +173,7 @@ def test_each_response_has_ids_of_its_own(name: str, smith: Forge, tmp_path: Pat
     """As with the real APIs: a repeated request is answered under other ids, and nothing is done twice all the same."""
     program = program_of(name)
     with wire.serving(Chat(), Responses(), Messages(), fresh_ids=True) as other:
-        for line in some([line for line in program.loop if line in program.lines], 3):
+        for line in some([line for line in program.loop if line in program.lines], 2):
             folder = tmp_path / str(line)
             folder.mkdir()
             smith.dies(program, folder, Kill(line, 2), other.environment())
