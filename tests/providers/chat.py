@@ -111,7 +111,8 @@ class Chat:
             "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
             "service_tier": "default",
         }
-        return response, {message["tool_calls"][0]["id"]: message} if reply.calls else {}
+        first = f"call_{tag}_0"
+        return response, {first: message} if reply.calls else {}
 
     def error(self, refusal: Refusal) -> Json:
         """As `Api`."""

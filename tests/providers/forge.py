@@ -186,7 +186,7 @@ def _traced(file: str, reach: Callable[[int], None]) -> Generator[None]:
         yield
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type] # as the documentation says
+        threading.settrace(None)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.providers.chat import bearer
 from tests.providers.wire import (
     Json,
@@ -62,10 +60,11 @@ class Messages:
 
     def _blocks(self, message: Json, where: str) -> list[Json]:
         content = message.get("content")
-        blocks: Any = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        if not isinstance(blocks, list) or not blocks:
+        found: list[Json] = (
+            [{"type": "text", "text": content}] if isinstance(content, str) else required(message, "content", list)
+        )
+        if not found:
             raise Refusal(f"{where}: all messages must have non-empty content")
-        found: list[Json] = blocks
         for position, block in enumerate(found):
             kind = block.get("type")
             if kind not in _BLOCKS:

@@ -105,7 +105,7 @@ class Responses:
         """As `Api`."""
         output: list[Json] = [{"type": "reasoning", "id": f"rs_{tag}", "summary": []}] if reply.calls else []
         if reply.text:
-            content = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+            content: Json = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
             message = {"type": "message", "id": f"msg_{tag}", "role": "assistant", "status": "completed"}
             output.append({**message, "content": [content]})
         output += [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ SCHEMA: Json = {"type": "object", "properties": {}}
 KEY = {"authorization": "Bearer none", "anthropic-version": "2026-10-21"}
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class Case:
     """A change of a valid request, and what the answer says; `None` if the request is valid all the same."""
 
     name: str
@@ -59,7 +61,7 @@ def messages_request(reply: Json | None) -> Json:
     return {"model": "m", "max_tokens": 5, "system": "Pay.", "messages": messages, "tools": tools}
 
 
-CHAT = [
+CHAT: list[Case] = [
     Case("valid", lambda body: body, None),
     Case("a new field in the reply", lambda body: body["messages"][2].update(later=1), None),
     Case("an unknown parameter", lambda body: body.update(question=1), "Unknown parameter: 'question'"),
@@ -84,7 +86,7 @@ CHAT = [
     Case("the form of another API", lambda body: body["tools"][0].update(name="pay"), "Unknown parameter"),
 ]
 
-RESPONSES = [
+RESPONSES: list[Case] = [
     Case("valid", lambda body: body, None),
     Case("a new field in the reply", lambda body: body["input"][1].update(later=1), None),
     Case("an unknown parameter", lambda body: body.update(messages=[]), "Unknown parameter: 'messages'"),
@@ -102,7 +104,7 @@ RESPONSES = [
     Case("no schema", lambda body: body["tools"][0].pop("parameters"), "Invalid schema"),
 ]
 
-MESSAGES = [
+MESSAGES: list[Case] = [
     Case("valid", lambda body: body, None),
     Case("an unknown parameter", lambda body: body.update(temperature=1), "Unknown parameter: 'temperature'"),
     Case("no limit", lambda body: body.pop("max_tokens"), "Missing required parameter: 'max_tokens'"),

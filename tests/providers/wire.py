@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 Json = dict[str, Any]
 
@@ -132,11 +132,12 @@ class Provider:
         if api.key(headers) != "none":
             raise Refusal("Incorrect API key provided.", status=401)
         try:
-            body: Any = json.loads(data)
+            parsed: Any = json.loads(data)
         except ValueError:
             raise Refusal("We could not parse the JSON body of your request.") from None
-        if not isinstance(body, dict):
+        if not isinstance(parsed, dict):
             raise Refusal("The body must be an object.")
+        body = cast("Json", parsed)
         self.requests.append(body)
         number = api.replies(body, self._issued)
         if number >= len(SCRIPT):
@@ -208,9 +209,9 @@ def only(body: Json, allowed: str, where: str = "") -> None:
         raise Refusal(f"Unknown parameter: '{where}{unknown[0]}'.", f"{where}{unknown[0]}")
 
 
-def check_schema(schema: object, where: str) -> None:
+def check_schema(schema: Json | None, where: str) -> None:
     """Refuse a schema that is not one of an object, whose properties have schemas."""
-    if not (isinstance(schema, dict) and schema.get("type") == "object" and isinstance(schema.get("properties"), dict)):
+    if schema is None or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         raise Refusal(f"Invalid schema for function: schema must be of 'type: \"object\"', at {where}", where)
 
 
