@@ -36,7 +36,7 @@ _GOING_COLUMNS = (
     Column("effects", right=True),
     Column("size", right=True, spare=3),
 )
-_KEPT_COLUMNS = (Column("kept"), Column("because", cut=True))
+_KEPT_COLUMNS = (Column("kept"), Column("because"))
 
 _HELD = "a process has it open"
 _CHANGED = "it was used meanwhile"
@@ -196,7 +196,7 @@ def _why_kept(
             return f"{where}whether it has open calls cannot be read: {error}"
         if calls:
             more = f", and {count_noun(len(calls) - 1, 'more open call')}" if len(calls) > 1 else ""
-            return f"{where}{calls[0]}{more}"
+            return f"{where}call {calls[0].call} of {calls[0].tool} is {calls[0].state}{more}"
     return ""
 
 
