@@ -14,6 +14,7 @@ from handrail.cli import main
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"\d+ (s|min|h|d) ago")
 _SECONDS = re.compile(r"\d+\.\d s\b")
+_BYTES = re.compile(r'"bytes": \d{3,}')  # records of calls hold how long these took
 _PROCESS = re.compile(r"process \d+ on [\w.-]+")
 
 
@@ -37,4 +38,5 @@ def typed(line: str) -> tuple[int, str]:
 
 def comparable(text: str) -> str:
     """A text without what time and place make of it: how long ago something was, its process, and how wide that is."""
-    return re.sub(" {2,}", "  ", _PROCESS.sub("process N", _SECONDS.sub("N s", _SPAN.sub("N ago", text))))
+    text = _BYTES.sub('"bytes": N', _SECONDS.sub("N s", _SPAN.sub("N ago", text)))
+    return re.sub(" {2,}", "  ", _PROCESS.sub("process N", text))

@@ -4,7 +4,7 @@
 
     handrail run|check AGENT_FILE
     handrail new NAME
-    handrail sessions list|show|fork
+    handrail sessions list|show|fork|delete|prune
     handrail ledger list|show|reconcile|invalidate|prune
     handrail completion bash|zsh|fish
 

@@ -32,7 +32,8 @@ from handrail.cli.screen import (
     show_traceback,
     without_option,
 )
-from handrail.cli.sessions import fork_session, list_sessions, show_session
+from handrail.cli.sessions.removal import delete_sessions, prune_sessions
+from handrail.cli.sessions.show import fork_session, list_sessions, show_session
 from handrail.errors import HandrailError
 
 _SILENCE = logging.NullHandler()
@@ -76,10 +77,12 @@ def application() -> App:
     app.command(run_agent, name="run", sort_key=1, help_epilogue=RUN_CODES, usage=RUN_USAGE)
     app.command(check_agent, name="check", sort_key=2, help_epilogue=CHECK_CODES)
     app.command(new_agent, name="new", sort_key=3, help_epilogue=NEW_CODES)
-    sessions = App(name="sessions", sort_key=4, help="List, show and fork the sessions of a store.")
+    sessions = App(name="sessions", sort_key=4, help="List, show, fork and delete the sessions of a store.")
     sessions.command(list_sessions, name="list", sort_key=1)
     sessions.command(show_session, name="show", sort_key=2)
     sessions.command(fork_session, name="fork", sort_key=3)
+    sessions.command(delete_sessions, name="delete", sort_key=4)
+    sessions.command(prune_sessions, name="prune", sort_key=5)
     ledger = App(name="ledger", sort_key=5, help="Show the effects of the ledger, and resolve or remove them.")
     ledger.command(list_effects, name="list", sort_key=1)
     ledger.command(show_effect, name="show", sort_key=2)

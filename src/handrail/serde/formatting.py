@@ -108,6 +108,15 @@ def stable_name(cls: type[Any]) -> str | None:
     return getattr(vars(cls).get(STORED_AS), "name", None)
 
 
+def format_size(size: int) -> str:
+    """A number of bytes in its largest unit: `40 B`, `1.5 kB`, `23 MB`."""
+    if size < 1000:  # noqa: PLR2004 - the units of SI
+        return f"{size} B"
+    power = min(3, (len(str(size)) - 1) // 3)
+    amount = size / 1000**power
+    return f"{amount:.1f} {' kMG'[power]}B" if amount < 9.95 else f"{amount:.0f} {' kMG'[power]}B"  # noqa: PLR2004
+
+
 def count_noun(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 entry`, `2,000 entries`; without `plural` an `s` makes it, or `ies` of a `y`."""
     several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")

@@ -308,8 +308,8 @@ def test_a_row_that_has_changed_is_not_forgotten(
 
 def test_expired_effects_are_pruned(handrail: Command, store: Store, wording: Wording) -> None:
     """Only those; the second time there is nothing left to do."""
-    assert handrail("ledger", "prune").out == wording
-    assert handrail("ledger", "prune").out == wording
+    assert handrail("ledger", "prune", "--yes").out == wording
+    assert handrail("ledger", "prune", "--yes").out == wording
     assert len(list(store.rows())) == 6
 
 
@@ -325,6 +325,27 @@ def test_pruning_dry_shows_what_would_go(handrail: Command, store: Store, wordin
 def test_programs_are_told_how_many_were_pruned(handrail: Command) -> None:
     """One document."""
     dry = json.loads(handrail("ledger", "prune", "--dry-run", "--format", "json").out)
-    assert dry == {"removed": 0, "would_remove": 1, "dry_run": True}
-    done = json.loads(handrail("ledger", "prune", "--format", "json").out)
-    assert done == {"removed": 1, "would_remove": 0, "dry_run": False}
+    assert dry == {"removed": 0, "would_remove": 1, "bytes": 24, "dry_run": True}
+    done = json.loads(handrail("ledger", "prune", "--yes", "--format", "json").out)
+    assert done == {"removed": 1, "would_remove": 0, "bytes": 24, "dry_run": False}
+
+
+def test_pruning_asks_first(handrail: Command, terminal: Terminal, store: Store, wording: Wording) -> None:
+    """It says how much it would remove; anything but a yes removes nothing, and without a terminal it refuses."""
+    assert handrail("ledger", "prune").code == 2
+    assert terminal.run("ledger", "prune", typed="\n", width=80) == 1
+    assert terminal.lines == wording
+    assert len(list(store.rows())) == 7
+    assert terminal.run("ledger", "prune", typed="y\n", width=80) == 0
+    assert terminal.lines == wording
+    assert len(list(store.rows())) == 6
+
+
+def test_many_expired_effects_are_counted_and_not_all_shown(handrail: Command, store: Store, wording: Wording) -> None:
+    """A dry run shows a page of them, the newest."""
+    for number in range(60):
+        row = effect(f"app:pay:{number:02}", "done", store.now(), expires_at=store.now() - timedelta(days=9))
+        insert(store, row._replace(effect_id=f"{number + 100:032x}"))
+    ran = handrail("ledger", "prune", "--dry-run")
+    assert len(ran.out.splitlines()) == 1 + 50 + 1
+    assert (ran.err + ran.out.splitlines()[-1]) == wording

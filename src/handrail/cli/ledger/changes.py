@@ -17,19 +17,22 @@ from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger import show
 from handrail.cli.ledger.show import Key, Partition, Shown, found_beside, found_effect, newest, print_effects
-from handrail.cli.options import AS_SET, StoreOptions
+from handrail.cli.options import AS_SET, PAGE, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.runtime.ledger.states import key_expired, removable, resolved_row
-from handrail.serde.formatting import count_noun
+from handrail.serde.formatting import count_noun, format_size
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect
 
 DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]
 """Whether to remove nothing."""
+
+Yes = Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed without a terminal.")]
+"""Whether to remove without asking."""
 
 _CHANGED = "has been changed concurrently, so it was left unchanged; look at it again"
 
@@ -203,7 +206,7 @@ class Removal:
     force: Annotated[bool, Parameter(help="Remove running and unknown effects too. They may then happen twice.")] = (
         False
     )
-    yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed without a terminal.")] = False
+    yes: Yes = False
     dry_run: DryRun = False
 
 
@@ -248,24 +251,36 @@ def invalidate_effects(
     return _report(screen, options, _Removed(shown, removed, len(rows) - len(going), now, removal.dry_run))
 
 
-def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) -> int:
-    """Remove the effects that have expired. They count as absent already; this only frees space."""
+def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOptions = AS_SET) -> int:
+    """Remove the effects that have expired. They count as absent already; this only frees space.
+
+    They are removed in many short transactions, so that others can write in between.
+    """
     screen = Screen()
+    if not (yes or dry_run or screen.can_ask):
+        raise CycloptsError(
+            msg="this removes expired effects; without a terminal to ask on, give --yes, or --dry-run to look"
+        )
     with options.open(writing=not dry_run) as store:
         now = store.now()
-        # The expired rows are listed for a dry run only: otherwise they would be read twice.
-        expiring = (row for row in store.rows() if key_expired(row, now)) if dry_run else ()
-        rows = found_beside(store, newest(expiring, None))
+        expired = store.expired(now)
+        if dry_run and expired.rows and not options.as_json:
+            rows = newest((row for row in store.rows() if key_expired(row, now)), PAGE)
+            print_effects(screen, found_beside(store, rows), now)
+            if expired.rows > PAGE:
+                screen.remark(f"And {count_noun(expired.rows - PAGE, 'older effect')}.")
+        words = f"{count_noun(expired.rows, 'expired effect')} ({format_size(expired.bytes)})"
+        if expired.rows and not (yes or dry_run):
+            answer = screen.ask(f"Remove {words}? [y = yes, Enter = no]")
+            if (answer or "").lower() not in {"y", "yes"}:
+                screen.remark("Nothing was removed.")
+                return 1
         removed = 0 if dry_run else EffectLedger(store).prune_expired()
     if options.as_json:
-        screen.json({"removed": removed, "would_remove": len(rows), "dry_run": dry_run})
-        return 0
-    if rows:
-        print_effects(screen, rows, now)
-    text = (
-        f"{'Would remove' if dry_run else 'Removed'} {count_noun(len(rows) if dry_run else removed, 'expired effect')}."
-    )
-    screen.say(text)
+        would_remove = expired.rows if dry_run else 0
+        screen.json({"removed": removed, "would_remove": would_remove, "bytes": expired.bytes, "dry_run": dry_run})
+    else:
+        screen.say(f"Would remove {words}." if dry_run else f"Removed {count_noun(removed, 'expired effect')}.")
     return 0
 
 

@@ -23,7 +23,7 @@ from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import SessionEntry
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.store import EffectRow, Store, Testimony
 from handrail.store.processes import process_in_words
@@ -51,7 +51,7 @@ _AWAITED = {
     "unrecorded": "being carried out",
 }
 
-_SAID: Final = "handrail.said"
+CONVERSATION: Final = "handrail.said"
 """The stored type name of conversations; read as JSON, because the extra that defines it may not be installed."""
 
 _TAG: Final = "agent"
@@ -341,14 +341,21 @@ def _testimony(store: Store, row: EffectRow) -> tuple[Testimony, ...]:
 def _agent_of(store: Store, session_id: str) -> str:
     """The agent of a session: that of its conversation, or that in its tag; empty if there is neither."""
     session = store.find(session_id) if session_id else None
-    if session is None:
-        return ""
+    return "" if session is None else agent_of_session(store, session)
+
+
+def agent_of_session(store: Store, session: SessionRow) -> str:
+    """The agent of a session: that of its conversation, or that in its tag; empty if there is neither.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
     # A conversation begins near the start of its session, so little of a long one is read.
     read, until = 0, _FIRST_READ
     while read < session.head:
         # The first entry of a conversation names its speaker, so the loop ends with it.
         until = min(until, session.head)
-        for entry in read_entries(store, session_id, after=read, until=until, type_name=_SAID, limit=1):
+        for entry in read_entries(store, session.session_id, after=read, until=until, type_name=CONVERSATION, limit=1):
             return _speaker(entry.items) or session.tags.get(_TAG, "")
         read, until = until, until * _GROWTH
     return session.tags.get(_TAG, "")

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from handrail.cli import sessions
 from handrail.cli.ledger import show
 from handrail.cli.ledger.show import Beside
+from handrail.cli.sessions import show as sessions
 from handrail.errors import StoreCorruptError
 from handrail.session.persistence.protocol import Role, SessionEntry
 from handrail.store import EffectRow

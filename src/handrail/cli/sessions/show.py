@@ -1,20 +1,25 @@
-"""`handrail sessions`: lists the sessions of a store, shows one, and forks one."""
+"""`handrail sessions list|show|fork`: the sessions of a store, one of them, and a fork of one."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from contextlib import suppress
-from importlib import import_module
 from itertools import islice
 from typing import Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger import show
-from handrail.cli.ledger.show import call_of
+from handrail.cli.ledger.show import agent_of_session, call_of
 from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
 from handrail.cli.screen import NO_VALUE_CELL, Screen, format_time
+from handrail.cli.sessions.filter import (
+    ANY_SESSION,
+    SessionFilter,
+    know_conversations,
+    state_text,
+    states_in_store,
+)
 from handrail.cli.table import Column
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.serde.formatting import count_noun, shorten
@@ -28,6 +33,7 @@ _LONGEST_SHOWN = 200
 
 _SESSION_COLUMNS = (
     Column("session"),
+    Column("state", styles={"unknown": "bold red", "held": "yellow"}),
     Column("entries", right=True),
     Column("created (UTC)", spare=2),
     Column("parent", spare=3),
@@ -60,32 +66,34 @@ SessionId = Annotated[str, Parameter(metavar="SESSION", help="The id of the sess
 
 def list_sessions(
     *,
-    tag: Annotated[
-        tuple[str, ...], Parameter(metavar="NAME=VALUE", help="Only those so tagged. May be repeated.")
-    ] = (),
+    wanted: SessionFilter = ANY_SESSION,
     limit: Limit = None,
     options: StoreOptions = AS_SET,
 ) -> int:
-    """List the sessions, the newest first."""
-    # Parsed before the store is opened, so that a wrong tag is reported in any case.
-    wanted = dict(_tag(text) for text in tag)
+    """List the sessions, the newest first, and say how many they are. All options that are given must fit."""
+    wanted.check()
     size = paginate(limit, options)
     screen = Screen()
     with options.open() as store:
-        # A generator: only the rows that are shown are read from the store.
-        found = (row for row in store.sessions() if wanted.items() <= dict(row.tags).items())
+        held = store.held_sessions()
+        # A generator: whatever is not shown is counted, and not held in memory.
+        found = wanted.found(store)
+        shown = islice(found, size)
         if options.as_json:
-            for row in islice(found, size):
-                screen.json(session_json(row), lines=True)
+            for row in shown:
+                more = {"agent": agent_of_session(store, row) or None, "state": states_in_store(store, row, held)}
+                screen.json(session_json(row) | more, lines=True)
             return 0
-        rows = list(islice(found, size))
-        more = next(found, None) is not None
+        rows = [session_cells(row, state_text(states_in_store(store, row, held))) for row in shown]
+        count = len(rows) + sum(1 for _ in found)
     if not rows:
-        screen.remark(f"No session{' has these tags' if tag else 's'} in {store.url}.")
+        screen.remark(f"No session{'s' if wanted == ANY_SESSION else ' matches'} in {store.url}.")
         return 0
-    screen.table(_SESSION_COLUMNS, [session_cells(row) for row in rows])
-    if more:
-        screen.remark(f"These are the newest {len(rows)}; --limit shows more.")
+    screen.table(_SESSION_COLUMNS, rows)
+    if count > len(rows):
+        screen.remark(f"These are the newest {len(rows):,} of {count:,} sessions; --limit shows more.")
+    else:
+        screen.remark(f"{count_noun(count, 'session')}.")
     return 0
 
 
@@ -111,7 +119,7 @@ def show_session(  # noqa: PLR0913 - they are its options
         row = found_session(store, session)
         # The time of the store, because leases are compared with it.
         now = store.now()
-        _know_conversations()
+        know_conversations()
         open_calls = open_calls_in_store(store, row)
         # Bounded by the head of the row, so that row and entries are consistent while another process writes.
         limit_read = None if size is None else size + 1  # one more than is shown, to know whether there is one
@@ -176,12 +184,6 @@ def fork_session(
     return 0
 
 
-def _know_conversations() -> None:
-    """Load the classes with which agents store conversations, so that the calls in them are listed."""
-    with suppress(ImportError):  # without the extra no agent runs here
-        import_module("handrail.agents")
-
-
 def found_session(store: Store, session_id: str) -> SessionRow:
     """The row of a session.
 
@@ -244,13 +246,6 @@ def _set_in(items: str) -> str:
         return items
 
 
-def _tag(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise CycloptsError(msg=f"--tag {text} is not a tag; write --tag NAME=VALUE")
-    return name, value
-
-
 # --------------------------------------------------------------------------------------------------------- the sessions
 
 
@@ -259,9 +254,10 @@ def tags_of(row: SessionRow) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted(row.tags.items())) or NO_VALUE_CELL
 
 
-def session_cells(row: SessionRow) -> tuple[str, ...]:
-    """A session, for people: id, entries, creation, parent, tags."""
-    return (row.session_id, f"{row.head:,}", format_time(row.created_at), row.parent or NO_VALUE_CELL, tags_of(row))
+def session_cells(row: SessionRow, state: str) -> tuple[str, ...]:
+    """A session, for people: id, state, entries, creation, parent, tags."""
+    parent = row.parent or NO_VALUE_CELL
+    return (row.session_id, state, f"{row.head:,}", format_time(row.created_at), parent, tags_of(row))
 
 
 def session_fields(row: SessionRow) -> list[tuple[str, str]]:

@@ -1,0 +1,206 @@
+"""Which sessions a command means: by agent, tags, state and age.
+
+A store does not record when a session was last used. That is the newest of what it does record: its creation, its last
+recorded call, and the last message of its conversation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from typing import Annotated, Any, Literal, TypeAlias
+
+from cyclopts import CycloptsError, Parameter
+
+from handrail.cli.ledger.show import CONVERSATION, agent_of_session
+from handrail.errors import StoreCorruptError, UnknownTypeError
+from handrail.session.call_records import OpenCall
+from handrail.session.open_calls import open_calls_in_store
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.shared_texts import read_entries
+from handrail.store import Store
+
+SessionState: TypeAlias = Literal["held", "open", "waiting", "unknown", "unreadable", "ended"]
+"""What can be said of a session: a process holds it; it has an open call; one that waits for an approval; one whose
+effect is unknown; its calls cannot be read; or none of these."""
+
+_LAST_ENTRIES = 50
+"""Among so many entries at its end the newest message of a conversation is looked for."""
+
+
+def session_states(open_calls: Iterable[OpenCall], *, held: bool) -> tuple[SessionState, ...]:
+    """What can be said of a session, in the order of `SessionState`."""
+    found = {call.state for call in open_calls}
+    states: list[SessionState] = ["held"] if held else []
+    states += ["open"] if found else []
+    states += ["waiting"] if "postponed" in found else []
+    states += ["unknown"] if "unknown" in found else []
+    return tuple(states) or ("ended",)
+
+
+def state_text(states: tuple[SessionState, ...]) -> str:
+    """The same in one cell: `open` is left out where a word says why."""
+    return ", ".join(state for state in states if state != "open" or {"waiting", "unknown"}.isdisjoint(states))
+
+
+def states_in_store(store: Store, row: SessionRow, held: frozenset[str]) -> tuple[SessionState, ...]:
+    """What can be said of a stored session; `held` are the sessions that processes hold.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    know_conversations()
+    try:
+        return session_states(open_calls_in_store(store, row), held=row.session_id in held)
+    # One session whose values are damaged, or of a class that has changed, does not hide the others.
+    except (StoreCorruptError, UnknownTypeError):
+        return ("held", "unreadable") if row.session_id in held else ("unreadable",)
+
+
+def know_conversations() -> None:
+    """Load the classes with which agents store conversations, so that the calls in them are listed."""
+    with suppress(ImportError):  # without the extra no agent runs here
+        import_module("handrail.agents")
+
+
+def last_used(store: Store, row: SessionRow) -> datetime:
+    """When a session was last used, as far as its store records it; see the head of this module.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    times = [row.created_at]
+    for _, number in store.recorded_calls(row.session_id, limit=1):
+        times += [
+            time for entry in read_entries(store, row.session_id, after=number - 1, until=number) for time in _at(entry)
+        ]
+    tail = max(0, row.head - _LAST_ENTRIES)
+    for entry in read_entries(store, row.session_id, after=tail, until=row.head, type_name=CONVERSATION):
+        times += _said_at(entry)
+    return max(times)
+
+
+def _at(entry: SessionEntry) -> list[datetime]:
+    """When the calls of an entry ended."""
+    # Rows of other versions may have another form; what cannot be read says nothing about the time.
+    try:
+        items: Any = json.loads(entry.items)
+        return [_moment(item["at"]) for item in items]
+    except (ValueError, LookupError, TypeError):
+        return []
+
+
+def _said_at(entry: SessionEntry) -> list[datetime]:
+    """When the messages of an entry were written."""
+    try:
+        items: Any = json.loads(entry.items)
+        messages = [message for item in items for message in json.loads(item["messages"])]
+        dated = [part for message in messages for part in (message, *message.get("parts", ()))]
+        return [_moment(part["timestamp"]) for part in dated if part.get("timestamp")]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return []
+
+
+def _moment(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFilter:
+    """Which sessions are meant: those that all options fit.
+
+    Attributes:
+        agent: their agent; `None` for any.
+        tag: their tags, as `NAME` or `NAME=VALUE`.
+        state: one of their states; empty for any.
+        older_than: how long they have not been used, at least.
+        newer_than: how long ago they were used, at most.
+    """
+
+    agent: Annotated[
+        str | None,
+        Parameter(metavar="NAME", help="Only those of this agent: of the conversation, or else of the tag `agent`."),
+    ] = None
+    tag: Annotated[
+        tuple[str, ...],
+        Parameter(
+            metavar="NAME[=VALUE]", help="Only those with this tag, with any value if none is given. Repeatable."
+        ),
+    ] = ()
+    state: Annotated[
+        tuple[SessionState, ...],
+        Parameter(
+            metavar="STATE",
+            help="Only those in this state, or in one of several. `held`: a process has it open. `open`: it has a call "
+            "that has not come to its end. `waiting`: one that waits for an approval. `unknown`: one whose effect may "
+            "have happened. `unreadable`: its calls cannot be read. `ended`: none of these.",
+        ),
+    ] = ()
+    older_than: Annotated[
+        timedelta | None,
+        Parameter(metavar="TIME", help="Only those that were last used longer ago, such as 30d or 12h."),
+    ] = None
+    newer_than: Annotated[
+        timedelta | None,
+        Parameter(
+            metavar="TIME",
+            help="Only those used since. A session was last used when it was created, its last call was recorded, or "
+            "the last message of its conversation was written, whichever is latest.",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Check the options, before the store is opened.
+
+        Raises:
+            CycloptsError: a tag has no name, or a time is not more than zero.
+        """
+        for text in self.tag:
+            if not text.partition("=")[0]:
+                raise CycloptsError(msg=f"--tag {text} is not a tag; write --tag NAME or --tag NAME=VALUE")
+        for name, time in (("--older-than", self.older_than), ("--newer-than", self.newer_than)):
+            if time is not None and time <= timedelta(0):
+                raise CycloptsError(msg=f"{name} is {time}; it must be more than zero, such as 30d or 12h")
+
+    def found(self, store: Store) -> Iterator[SessionRow]:
+        """The sessions that fit, the newest first; each is read when it is asked for.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        now = store.now()
+        held = store.held_sessions() if self.state else frozenset[str]()
+        return (row for row in store.sessions() if self._fits(store, row, now, held))
+
+    def _fits(self, store: Store, row: SessionRow, now: datetime, held: frozenset[str]) -> bool:
+        # The cheap questions first: the last ones read the session.
+        return (
+            all(self._has_tag(row, text) for text in self.tag)
+            and (self.older_than is None or row.created_at <= now - self.older_than)
+            and self.agent in {None, self.agent and agent_of_session(store, row)}
+            and self._fits_age(store, row, now)
+            and (not self.state or not set(self.state).isdisjoint(states_in_store(store, row, held)))
+        )
+
+    @staticmethod
+    def _has_tag(row: SessionRow, text: str) -> bool:
+        name, equals, value = text.partition("=")
+        return name in row.tags and (not equals or row.tags[name] == value)
+
+    def _fits_age(self, store: Store, row: SessionRow, now: datetime) -> bool:
+        if self.older_than is None and self.newer_than is None:
+            return True
+        unused = now - last_used(store, row)
+        return (self.older_than is None or unused >= self.older_than) and (
+            self.newer_than is None or unused <= self.newer_than
+        )
+
+
+ANY_SESSION = SessionFilter()
+"""The defaults."""

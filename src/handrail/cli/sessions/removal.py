@@ -1,0 +1,348 @@
+"""`handrail sessions delete|prune`: deletes sessions, with what belongs to them alone.
+
+A session is deleted with its child sessions, the children first: a process that dies in between leaves a parent that
+the same command deletes. What was shown is looked at again once the session is held, because another process may have
+used it since.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from cyclopts import CycloptsError, Parameter
+
+from handrail.cli.ledger.changes import DryRun, Yes
+from handrail.cli.options import AS_SET, PAGE, StoreOptions
+from handrail.cli.screen import Screen, format_time
+from handrail.cli.sessions.filter import ANY_SESSION, SessionFilter, know_conversations, last_used
+from handrail.cli.sessions.show import found_session
+from handrail.cli.table import Column
+from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.serde.formatting import count_noun, format_size
+from handrail.session.open_calls import open_calls_in_store
+from handrail.session.persistence.protocol import SessionLock, SessionRow, SessionSize
+from handrail.store import Store
+
+_GOING_COLUMNS = (
+    Column("session"),
+    Column("last used (UTC)", spare=1),
+    Column("children", right=True, spare=4),
+    Column("entries", right=True, spare=2),
+    Column("calls", right=True),
+    Column("effects", right=True),
+    Column("size", right=True, spare=3),
+)
+_KEPT_COLUMNS = (Column("kept"), Column("because"))
+
+_HELD = "a process has it open"
+_CHANGED = "it was used meanwhile"
+_NOTHING = timedelta(0)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRemoval:
+    """How to delete sessions.
+
+    Attributes:
+        with_open_calls: whether to delete also those with open calls.
+        yes: whether to delete without asking.
+        dry_run: whether to delete nothing.
+    """
+
+    with_open_calls: Annotated[
+        bool,
+        Parameter(
+            help="Delete also sessions with open calls: calls that wait for an approval, and effects that are running "
+            "or unknown. What is known of them is lost, and they may happen twice."
+        ),
+    ] = False
+    yes: Yes = False
+    dry_run: DryRun = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """A session with its child sessions, the innermost first, and what they take."""
+
+    row: SessionRow
+    children: Sequence[SessionRow]
+    size: SessionSize
+    used_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is deleted, what is kept and why, and the sessions whose deletion was cut off."""
+
+    going: Sequence[_Tree]
+    kept: Mapping[str, str]
+    unfinished: Sequence[str]
+
+    @property
+    def size(self) -> SessionSize:
+        return _total(tree.size for tree in self.going)
+
+    @property
+    def sessions(self) -> int:
+        return sum(1 + len(tree.children) for tree in self.going)
+
+
+def delete_sessions(
+    *sessions: Annotated[str, Parameter(metavar="SESSION", help="Their ids, as `sessions list` shows them.")],
+    removal: SessionRemoval = SessionRemoval(),
+    options: StoreOptions = AS_SET,
+) -> int:
+    """Delete sessions: entries, records of calls, child sessions, and the effects that belong to them alone.
+
+    Effects whose keys sessions share stay until they expire. A session that a process has open is kept, and so is one
+    with open calls unless --with-open-calls is given.
+    """
+    if not sessions:
+        raise CycloptsError(msg="which sessions? Give their ids, or see sessions prune")
+    screen = _screen(removal)
+    with options.open(writing=not removal.dry_run) as store:
+        unfinished = set(store.unfinished_deletions())
+        rows = [found_session(store, name) for name in dict.fromkeys(sessions) if name not in unfinished]
+        return _remove(screen, store, _planned(store, rows, removal), removal, options, named=True)
+
+
+def prune_sessions(
+    *,
+    wanted: SessionFilter = ANY_SESSION,
+    removal: SessionRemoval = SessionRemoval(),
+    options: StoreOptions = AS_SET,
+) -> int:
+    """Delete the sessions that were not used for some time, as `sessions delete` does. Needs --older-than.
+
+    Child sessions go with their parent, and are not looked at on their own. Sessions that a process has open, or with
+    open calls, are kept.
+    """
+    wanted.check()
+    if wanted.older_than is None:
+        raise CycloptsError(msg="how old must they be? Give --older-than, such as 30d")
+    screen = _screen(removal)
+    with options.open(writing=not removal.dry_run) as store:
+        rows = [row for row in wanted.found(store) if not _is_child(row) or store.find(row.parent or "") is None]
+        return _remove(screen, store, _planned(store, rows, removal), removal, options, named=False)
+
+
+def _screen(removal: SessionRemoval) -> Screen:
+    screen = Screen()
+    if not (removal.yes or removal.dry_run or screen.can_ask):
+        raise CycloptsError(msg="this deletes sessions; without a terminal to ask on, give --yes, or --dry-run to look")
+    return screen
+
+
+# ------------------------------------------------------------------------------------------------------------- the plan
+
+
+def _planned(store: Store, rows: Sequence[SessionRow], removal: SessionRemoval) -> _Plan:
+    know_conversations()
+    held = store.held_sessions()
+    children = _children(store)
+    going: list[_Tree] = []
+    kept: dict[str, str] = {}
+    below = {row.session_id for each in rows for row in _descendants(each, children)}
+    for row in rows:
+        if row.session_id in below:  # goes with its parent, which was named, too
+            continue
+        family = list(_descendants(row, children))
+        why = _why_kept(store, (*family, row), removal, held)
+        if why:
+            kept[row.session_id] = why
+            continue
+        size = _total(store.session_size(each.session_id) for each in (*family, row))
+        going.append(_Tree(row, family, size, last_used(store, row)))
+    return _Plan(going, kept, store.unfinished_deletions())
+
+
+def _is_child(row: SessionRow) -> bool:
+    """Whether a session was made by a call of its parent. A fork has a parent, too, and an id of its own."""
+    return row.parent is not None and row.session_id.startswith(f"{row.parent}/")
+
+
+def _children(store: Store) -> Mapping[str, list[SessionRow]]:
+    found: dict[str, list[SessionRow]] = defaultdict(list)
+    for row in store.sessions():
+        if row.parent is not None and _is_child(row):
+            found[row.parent].append(row)
+    return found
+
+
+def _descendants(row: SessionRow, children: Mapping[str, Sequence[SessionRow]]) -> Iterator[SessionRow]:
+    """The child sessions of a session and theirs, the innermost first."""
+    for child in children.get(row.session_id, ()):
+        yield from _descendants(child, children)
+        yield child
+
+
+def _why_kept(
+    store: Store, family: Iterable[SessionRow], removal: SessionRemoval, held: frozenset[str] = frozenset()
+) -> str:
+    """Why a session with its children is not deleted; empty if it is."""
+    *children, parent = family
+    for row in (parent, *children):
+        where = "" if row is parent else f"child session {row.session_id}: "
+        if row.session_id in held:
+            return f"{where}{_HELD}"
+        try:
+            calls = () if removal.with_open_calls else open_calls_in_store(store, row)
+        except (StoreCorruptError, UnknownTypeError) as error:
+            return f"{where}whether it has open calls cannot be read: {error}"
+        if calls:
+            more = f", and {count_noun(len(calls) - 1, 'more open call')}" if len(calls) > 1 else ""
+            return f"{where}call {calls[0].call} of {calls[0].tool} is {calls[0].state}{more}"
+    return ""
+
+
+def _total(sizes: Iterable[SessionSize]) -> SessionSize:
+    columns = list(zip(*sizes, strict=True))
+    return SessionSize(*map(sum, columns)) if columns else SessionSize(0, 0, 0, 0)
+
+
+# ---------------------------------------------------------------------------------------------------------- the removal
+
+
+def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
+    screen: Screen,
+    store: Store,
+    plan: _Plan,
+    removal: SessionRemoval,
+    options: StoreOptions,
+    named: bool,  # noqa: FBT001
+) -> int:
+    if not options.as_json:
+        _show(screen, plan)
+    if plan.going and not (removal.yes or removal.dry_run) and not _confirmed(screen, plan):
+        screen.remark("Nothing was deleted.")
+        return 1
+    deleted: list[_Tree] = []
+    kept = dict(plan.kept)
+    if not removal.dry_run:
+        for session_id in plan.unfinished:
+            store.finish_deletion(session_id)
+        for tree in plan.going:
+            why = _delete(store, tree, removal)
+            if why:
+                kept[tree.row.session_id] = why
+            else:
+                deleted.append(tree)
+    _report(screen, plan, deleted, kept, removal=removal, options=options)
+    # Whoever names a session wants it to be gone; a filter says what may go.
+    return 1 if set(kept) - (set() if named else set(plan.kept)) else 0
+
+
+def _delete(store: Store, tree: _Tree, removal: SessionRemoval) -> str:
+    """Delete a session and its children; returns why it is kept, or nothing."""
+    try:
+        with _held(store, tree.row) as lock:
+            why = _CHANGED if _is_changed(tree.row, lock) else _why_kept(store, (*tree.children, tree.row), removal)
+            if why:
+                return why
+            for child in tree.children:
+                with _held(store, child) as childs:
+                    why = _CHANGED if _is_changed(child, childs) else _why_kept(store, (child,), removal)
+                    if why:
+                        return f"child session {child.session_id}: {why}"
+                    store.delete_session(childs)
+            store.delete_session(lock)
+    except SessionLockedError:
+        return _HELD
+    except SessionNotFoundError:  # another process has deleted it, or the child, since
+        return "" if store.find(tree.row.session_id) is None else _CHANGED
+    return ""
+
+
+def _is_changed(row: SessionRow, lock: SessionLock) -> bool:
+    return lock.row is not None and lock.row.head != row.head
+
+
+@contextmanager
+def _held(store: Store, row: SessionRow) -> Iterator[SessionLock]:
+    lock = store.acquire(row.session_id, wait=_NOTHING)
+    try:
+        # What an opener does: after the release it could not be seen any more that the process before has died.
+        if not lock.was_released:
+            store.end_leases_of_dead(row.session_id)
+        yield lock
+    finally:
+        store.release(lock)
+
+
+# ----------------------------------------------------------------------------------------------------------- the output
+
+
+def _show(screen: Screen, plan: _Plan) -> None:
+    if plan.going:
+        screen.table(_GOING_COLUMNS, [_going_cells(tree) for tree in plan.going[:PAGE]])
+        if len(plan.going) > PAGE:
+            screen.remark(f"And {count_noun(len(plan.going) - PAGE, 'more session')}.")
+    if plan.kept:
+        screen.table(_KEPT_COLUMNS, list(plan.kept.items())[:PAGE])
+        if len(plan.kept) > PAGE:
+            screen.remark(f"And {count_noun(len(plan.kept) - PAGE, 'more kept session')}.")
+
+
+def _going_cells(tree: _Tree) -> tuple[str, ...]:
+    size = tree.size
+    return (
+        tree.row.session_id,
+        format_time(tree.used_at),
+        f"{len(tree.children):,}",
+        f"{size.entries:,}",
+        f"{size.calls:,}",
+        f"{size.effects:,}",
+        format_size(size.bytes),
+    )
+
+
+def _in_words(count: int, size: SessionSize) -> str:
+    return (
+        f"{count_noun(count, 'session')} with {count_noun(size.entries, 'entry', 'entries')}, "
+        f"{count_noun(size.calls, 'call')} and {count_noun(size.effects, 'effect')} ({format_size(size.bytes)})"
+    )
+
+
+def _confirmed(screen: Screen, plan: _Plan) -> bool:
+    words = _in_words(plan.sessions, plan.size)
+    answer = screen.ask(f"Delete {words}? This cannot be undone. [y = yes, Enter = no]")
+    return (answer or "").lower() in {"y", "yes"}
+
+
+def _report(  # noqa: PLR0913 - the parts of one command
+    screen: Screen,
+    plan: _Plan,
+    deleted: Sequence[_Tree],
+    kept: Mapping[str, str],
+    *,
+    removal: SessionRemoval,
+    options: StoreOptions,
+) -> None:
+    done = plan if removal.dry_run else _Plan(deleted, kept, plan.unfinished)
+    if options.as_json:
+        names = [row.session_id for tree in done.going for row in (*tree.children, tree.row)]
+        screen.json(
+            {
+                "dry_run": removal.dry_run,
+                "deleted": [] if removal.dry_run else names,
+                "would_delete": names if removal.dry_run else [],
+                "completed": [] if removal.dry_run else list(plan.unfinished),
+                "kept": [{"session_id": name, "because": why} for name, why in kept.items()],
+                **done.size._asdict(),
+            }
+        )
+        return
+    if plan.unfinished and not removal.dry_run:
+        screen.say(f"Completed the deletion of {count_noun(len(plan.unfinished), 'session')}, which had been cut off.")
+    if not plan.going and not plan.unfinished:
+        screen.remark("No session to delete.")
+    elif done.going:
+        screen.say(f"{'Would delete' if removal.dry_run else 'Deleted'} {_in_words(done.sessions, done.size)}.")
+    for name in kept.keys() - plan.kept.keys():
+        screen.fault(f"session {name} was kept: {kept[name]}")
