@@ -465,7 +465,7 @@ class Session:
         if self._rules.policy(kind) is SlicePolicy.LOG:
             if not isinstance(change, Append):
                 raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
-            self.log_item(kind, change.item)
+            self.log_item(kind, change.added_items[0])
         else:
             self._write(what, partial(self._state.apply, ((kind, change),)), current())
 

@@ -424,9 +424,11 @@ Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
 
 def _seeds(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """The items that `Slice.seed` was given, one by one or in one iterable."""
-    if len(given) == 1 and isinstance(given[0], Iterable) and not hasattr(type(given[0]), "__dataclass_fields__"):
-        return tuple(given[0])
-    return given
+    items: object = given[0] if len(given) == 1 else None
+    if hasattr(items, "__dataclass_fields__") or not isinstance(items, Iterable):
+        return given
+    found: Iterable[Any] = items  # what is not an item of the slice is refused with the change
+    return tuple(found)
 
 
 def resettable(slices: Versions) -> list[tuple[type[Any], int]]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from handrail import store as stores
+from handrail.adapters.pydantic_ai.conversation import SavedMessages
 from handrail.cli.sessions.filter import last_used
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -91,12 +92,18 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
     add(store, "unused", 40 * DAY)
     add(store, "called", 40 * DAY, ("handrail.tool_invoked", "c1", record))
     add(store, "talked", 40 * DAY, ("handrail.said", "", message(3 * DAY, store)))
+    add(store, "said", 40 * DAY)
+    with Session.open(store, "said") as session:
+        (said,) = json.loads(message(3 * DAY, store))
+        session[SavedMessages].append(SavedMessages("desk", said["messages"].replace(": ", ":").replace(", ", ",")))
+    assert b'"messages":[' in next(store.entries("said")).items  # as JSON, not as text that holds JSON
     add(store, "odd", 40 * DAY, ("handrail.said", "", b"[7]"), ("x", "c1", b"[{}]"))
     rows = {row.session_id: last_used(store, row) for row in store.sessions()}
     assert rows["called"] == now - 2 * DAY
-    assert timedelta(0) <= rows["talked"] - (now - 3 * DAY) < timedelta(minutes=5)
+    for name in ("talked", "said"):
+        assert timedelta(0) <= rows[name] - (now - 3 * DAY) < timedelta(minutes=5)
     assert sorted(listed(handrail, "--older-than", "30d")) == ["odd", "unused"]
-    assert sorted(listed(handrail, "--older-than", "1d", "--newer-than", "30d")) == ["called", "talked"]
+    assert sorted(listed(handrail, "--older-than", "1d", "--newer-than", "30d")) == ["called", "said", "talked"]
     assert listed(handrail, "--newer-than", "30m") == [FORK]
 
 

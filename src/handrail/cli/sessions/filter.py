@@ -35,11 +35,13 @@ _LAST_ENTRIES = 50
 def session_states(open_calls: Iterable[OpenCall], *, held: bool) -> tuple[SessionState, ...]:
     """What can be said of a session, in the order of `SessionState`."""
     found = {call.state for call in open_calls}
-    states: list[SessionState] = ["held"] if held else []
-    states += ["open"] if found else []
-    states += ["waiting"] if "postponed" in found else []
-    states += ["unknown"] if "unknown" in found else []
-    return tuple(states) or ("ended",)
+    said: dict[SessionState, bool] = {
+        "held": held,
+        "open": bool(found),
+        "waiting": "postponed" in found,
+        "unknown": "unknown" in found,
+    }
+    return tuple(state for state, holds in said.items() if holds) or ("ended",)
 
 
 def state_text(states: tuple[SessionState, ...]) -> str:
@@ -98,7 +100,9 @@ def _said_at(entry: SessionEntry) -> list[datetime]:
     """When the messages of an entry were written."""
     try:
         items: Any = json.loads(entry.items)
-        messages = [message for item in items for message in json.loads(item["messages"])]
+        # Where the messages are not JSON, and in older versions, they are stored as text.
+        texts = [item["messages"] for item in items]
+        messages = [one for text in texts for one in (json.loads(text) if isinstance(text, str) else text)]
         dated = [part for message in messages for part in (message, *message.get("parts", ()))]
         return [_moment(part["timestamp"]) for part in dated if part.get("timestamp")]
     except (ValueError, LookupError, TypeError, AttributeError):

@@ -8,7 +8,7 @@ used it since.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -192,7 +192,7 @@ def _why_kept(
         if row.session_id in held:
             return f"{where}{_HELD}"
         try:
-            calls = () if removal.with_open_calls else open_calls_in_store(store, row)
+            calls = [] if removal.with_open_calls else list(open_calls_in_store(store, row))
         except (StoreCorruptError, UnknownTypeError) as error:
             return f"{where}whether it has open calls cannot be read: {error}"
         if calls:
@@ -264,7 +264,7 @@ def _is_changed(row: SessionRow, lock: SessionLock) -> bool:
 
 
 @contextmanager
-def _held(store: Store, row: SessionRow) -> Iterator[SessionLock]:
+def _held(store: Store, row: SessionRow) -> Generator[SessionLock]:
     lock = store.acquire(row.session_id, wait=_NOTHING)
     try:
         # What an opener does: after the release it could not be seen any more that the process before has died.
