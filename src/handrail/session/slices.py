@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import ReducerError
 
@@ -424,11 +424,11 @@ Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
 
 def _seeds(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """The items that `Slice.seed` was given, one by one or in one iterable."""
-    items: object = given[0] if len(given) == 1 else None
-    if hasattr(items, "__dataclass_fields__") or not isinstance(items, Iterable):
-        return given
-    found: Iterable[Any] = items  # what is not an item of the slice is refused with the change
-    return tuple(found)
+    return tuple(given[0]) if len(given) == 1 and _holds_items(given[0]) else given
+
+
+def _holds_items(given: object) -> TypeGuard[Iterable[Any]]:
+    return isinstance(given, Iterable) and not hasattr(cast("object", given), "__dataclass_fields__")
 
 
 def resettable(slices: Versions) -> list[tuple[type[Any], int]]:

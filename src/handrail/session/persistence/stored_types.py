@@ -205,7 +205,12 @@ class StoredType:
 
     def _load(self, item: dict[str, Any], version: int) -> Any:  # noqa: ANN401 - a value of the class
         item = self.upgrade(item, version)
-        return stored_codec(self.kind).parse(item) if self._form is None else self._form.load(item)
+        if self._form is None:
+            return stored_codec(self.kind).parse(item)
+        loaded: object = item
+        if not isinstance(loaded, dict):  # a form is promised an object, and no codec has looked before it
+            raise ValueError(f"an item of {self.name} is not an object")  # noqa: TRY004 - wrong data, no wrong call
+        return self._form.load(item)
 
     def upgrade(self, item: dict[str, Any], version: int) -> dict[str, Any]:
         """The JSON of an item of a version as that of the present version.
