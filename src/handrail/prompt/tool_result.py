@@ -21,8 +21,8 @@ V = TypeVar("V")
 _log = logging.getLogger("handrail.prompt")
 
 _render_log = logging.getLogger("handrail.prompt.render")
-# JSON is a valid form, so nothing is written where a program has not configured logging: without a handler, Python would
-# write the warning to standard error.
+# JSON is a valid form, so nothing is written where a program has not configured logging: without a handler, Python
+# would write the warning to standard error.
 _render_log.addHandler(logging.NullHandler())
 
 
