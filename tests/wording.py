@@ -25,7 +25,7 @@ TESTS = Path(__file__).parent
 FILE = TESTS / "wording.txt"
 _LINE = "  |"
 _PARAMETERS = re.compile(r"\[.*\]", re.DOTALL)  # of a test; written only where the text depends on them
-_SECONDS = re.compile(r"(?<![\d.])\d+\.\d s\b")  # how long a call took
+_SECONDS = re.compile(r"\b(ok|replayed|refused|rolled back), \d+\.\d s\b")  # how long a call took
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -95,7 +95,7 @@ def _shown(text: str, changing: Mapping[str, str]) -> str:
     """A text as it stands in the file: each line after a bar, and what cannot be printed as an escape."""
     for found, written in changing.items():
         text = text.replace(found, written)
-    lines = _SECONDS.sub("N s", _UUID.sub("<uuid>", text)).split("\n")
+    lines = _SECONDS.sub(r"\1, N s", _UUID.sub("<uuid>", text)).split("\n")
     return "\n".join(f"{_LINE} {_printable(line)}".rstrip() for line in lines)
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -233,13 +234,42 @@ idle.wait()
 print("end")
 """
     ran = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         check=False,
         text=True,
         timeout=50,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "end\n", "")
+
+
+@pytest.mark.anyio
+async def test_a_loop_that_an_exception_refers_to_is_closed_with_that() -> None:
+    """By whichever thread drops it, also one that runs a loop."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    failed: list[BaseException] = []
+
+    async def fail() -> None:
+        loops.append(asyncio.get_running_loop())
+        raise ValueError("no")
+
+    def work() -> None:
+        try:
+            run_on_handler_loop(fail())
+        except ValueError as error:
+            failed.append(error)
+
+    await asyncio.to_thread(_in_a_thread_that_ends, work)
+    assert not loops[0].is_closed()
+    failed.clear()
+    gc.collect()
+    assert loops[0].is_closed()
+
+
+def _in_a_thread_that_ends(work: Callable[[], None]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def test_a_forked_process_has_a_loop_of_its_own() -> None:

@@ -20,6 +20,11 @@ V = TypeVar("V")
 
 _log = logging.getLogger("handrail.prompt")
 
+_render_log = logging.getLogger("handrail.prompt.render")
+# JSON is a valid form, so nothing is written where a program has not configured logging: without a handler, Python
+# would write the warning to standard error.
+_render_log.addHandler(logging.NullHandler())
+
 
 @dataclass(frozen=True, slots=True)
 class ToolResult(Generic[T_co]):
@@ -121,7 +126,7 @@ def _rendered(value: object) -> str | None:
     render = getattr(value, "render", None)
     if not callable(render):
         if hasattr(value, "__dataclass_fields__"):
-            _note_that_json_is_shown(type(value).__module__, type(value).__qualname__)
+            _warn_that_json_is_shown(type(value).__module__, type(value).__qualname__)
         return None
     try:
         text = render()
@@ -148,9 +153,6 @@ def _as_json(value: object) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _note_that_json_is_shown(module: str, name: str) -> None:
-    """Log once for each type that the model is shown JSON; the cache prevents repeats.
-
-    For debugging only: JSON is what such a value is meant to be shown as, so there is nothing to warn of.
-    """
-    _log.debug("%s.%s has no method render() -> str, so the model is shown its JSON", module, name)
+def _warn_that_json_is_shown(module: str, name: str) -> None:
+    """Log once for each type that the model is shown JSON; the cache prevents repeats."""
+    _render_log.warning("%s.%s has no method render() -> str, so the model is shown its JSON", module, name)

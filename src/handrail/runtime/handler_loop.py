@@ -95,7 +95,10 @@ class _HandlerLoop:
             _FREE.append(None)
         loop = self._runner.get_loop()
         try:
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            # The traceback of an exception may refer to the loop when its thread has ended. Then it is closed by the
+            # thread that drops that one, which may run a loop of its own.
+            if not _runs_loop():
+                loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             # Not by the runner, which starts a thread to wait for those of the loop: no thread can be started when the
             # interpreter ends.
@@ -108,6 +111,14 @@ class _HandlerLoop:
             self.close()
         else:
             _OF_PARENT.append(self._runner)
+
+
+def _runs_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:

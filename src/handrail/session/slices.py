@@ -434,7 +434,7 @@ def _holds_items(given: object) -> TypeGuard[Iterable[Any]]:
 def resettable(slices: Versions) -> list[tuple[type[Any], int]]:
     """The types whose slices have items and are emptied by `Session.reset`, with how many items they have.
 
-    A class whose items must outlive it says so by a class variable: `survives_reset: ClassVar[bool] = True`.
+    A class whose items are to stay says so by a class variable: `survives_reset: ClassVar[bool] = True`.
     """
     lengths = [(kind, version.length) for kind, version in slices.items() if version.length]
     return [(kind, length) for kind, length in lengths if not getattr(kind, "survives_reset", False)]

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
-from handrail.cli import application, main, sessions
+from handrail.cli import application, main
+from handrail.cli.sessions import show as sessions
 from handrail.store import Store
 from tests.cli.desk import ENTRY, SESSION, Command, effect
 from tests.store.units import insert
@@ -41,10 +42,10 @@ EXIT_CODES: dict[tuple[str, ...], str] = {
 
 
 def test_these_are_the_commands() -> None:
-    """Three for agents, three for sessions, five for the ledger, and one for shells."""
+    """Three for agents, five for sessions, five for the ledger, and one for shells."""
     assert {words for words in COMMANDS if words and words not in {("sessions",), ("ledger",)}} == {
         *((word,) for word in ("run", "check", "new", "completion")),
-        *(("sessions", word) for word in ("list", "show", "fork")),
+        *(("sessions", word) for word in ("list", "show", "fork", "delete", "prune")),
         *(("ledger", word) for word in ("list", "show", "reconcile", "invalidate", "prune")),
     }
 
@@ -108,7 +109,7 @@ def _other(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [_torn, _other, _newer])
-@pytest.mark.parametrize("words", [("sessions", "list"), ("ledger", "list"), ("ledger", "prune")])
+@pytest.mark.parametrize("words", [("sessions", "list"), ("ledger", "list"), ("ledger", "prune", "--yes")])
 def test_a_store_that_cannot_be_read_ends_in_one_line(
     handrail: Command, harm: Callable[[Path], object], words: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -177,7 +178,7 @@ def test_a_reader_that_has_gone_is_noticed_in_this_process(
     os.close(read)
     with os.fdopen(write, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        assert main(["sessions", "list", "--store", url]) == 141
+        assert main(["sessions", "list", "--format", "json", "--store", url]) == 141
     assert capfd.readouterr().err == ""
 
 

@@ -41,7 +41,7 @@ from handrail.errors import AgentError, ApprovalRulesError, DocumentError, Handr
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 
-_ROOM = 80
+_ROOM = 160
 _WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. Ctrl-C twice more ends it at once."
 
 

@@ -234,7 +234,7 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
             else:
                 deleted.append(tree)
     _report(screen, plan, deleted, kept, removal=removal, options=options)
-    # Whoever names a session wants it to be gone; a filter says what may go.
+    # A session that is named is to be deleted; of those that a filter finds, some may be kept.
     return 1 if set(kept) - (set() if named else set(plan.kept)) else 0
 
 
