@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -125,9 +126,10 @@ class Invocation:
 
     def __del__(self) -> None:
         # Ctrl-C may come before `invoke` has this object, and again before `close` has begun.
-        turn = self.__dict__.get("turn")
-        if turn is not None and not turn.ticket.released:
-            turn.ticket.release()
+        # Not through `__dict__`: that makes a dictionary, which a collection takes for a reference from outside.
+        with suppress(AttributeError):  # interrupted before it had a turn
+            if not self.turn.ticket.released:
+                self.turn.ticket.release()
 
     def recorded(self) -> ToolMessage | None:
         """The message of a call that has a final record; `None` for one that goes through the pipeline.

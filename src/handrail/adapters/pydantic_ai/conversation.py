@@ -58,9 +58,7 @@ class _Form:
         return b'%s,"messages":%s}' % (json_of(said)[:-1], messages)
 
     @staticmethod
-    def load(data: Any, /) -> Any:  # noqa: ANN401 - as above
-        if not isinstance(data, dict):
-            raise ValueError("they are not messages of a conversation")  # noqa: TRY004 - as of data of a wrong form
+    def load(data: dict[str, Any], /) -> Any:  # noqa: ANN401 - as above
         messages: object = data.get("messages")
         text = to_json(messages).decode() if isinstance(messages, list) else messages
         return stored_codec(SavedMessages).parse({**data, "messages": text})

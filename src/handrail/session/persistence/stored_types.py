@@ -203,7 +203,7 @@ class StoredType:
                 type_name=self.name,
             ) from error
 
-    def _load(self, item: dict[str, Any], version: int) -> Any:  # noqa: ANN401 - a value of the class
+    def _load(self, item: Any, version: int) -> Any:  # noqa: ANN401 - decoded JSON in, a value of the class out
         item = self.upgrade(item, version)
         if self._form is None:
             return stored_codec(self.kind).parse(item)
