@@ -25,19 +25,9 @@ UNTRACED: Final = {
     "docs/test_pages.py": "reads the pages",
     "**/test_machine.py": "state machines",
     "**/test_*_machine.py": "state machines",
-    "store/postgres/test_store.py": "a state machine",
-    "serde/test_path_unions.py": "many types and values",
-    "serde/test_schema_agreement.py": "many types and values",
-    "serde/test_stored_unions.py": "many types and values",
     "serde/typed/test_fuzz.py": "many types and values",
-    "serde/typed/test_round_trip.py": "many types and values",
-    "runtime/test_final_records.py": "every outcome of a call, on every store",
     "scenarios/test_bad_input.py": "many values, through every entry point",
     "scenarios/test_growth.py": "thousands of calls",
-    "agents/test_run_prefixes.py": "whole runs, whose steps `agents/run` tests",
-    "agents/approval/test_records.py": "whole runs, whose steps `agents/run` tests",
-    "agents/test_crash.py": "a run, killed at many crash points",
-    "crash/test_groups.py": "a program, killed at many crash points",
 }
 """The files whose tests run untraced, as globs below `tests`, with what their tests repeat."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import InvalidArgumentError, SessionUseError
+from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.session import CallRef, Session
 from handrail.session.call_ref import ToolCall
 from handrail.session.conversation import ConversationPart
@@ -144,6 +144,17 @@ def test_a_fork_continues_the_conversation_for_itself(store: MemoryStore) -> Non
             fork.conversation.append(REPLY, calls=CALLS, reply="r1")
             assert fork.conversation.messages == [QUESTION, REPLY]
         assert session.conversation.messages == [QUESTION]
+
+
+def test_an_id_that_two_replies_have_names_no_call_to_fork_at(store: MemoryStore) -> None:
+    """With its reply it does."""
+    with Session.open(store, "s") as session:
+        run(session, CALLS[0], reply="r1")
+        run(session, CALLS[0], reply="r2")
+        with pytest.raises(SessionError):
+            session.fork(at="1")
+        with session.fork(at=("r1", "1")) as fork:
+            assert fork[Note].all() == (Note("a"),)
 
 
 def test_a_handler_of_the_program_sees_its_notes(store: MemoryStore) -> None:
