@@ -189,3 +189,19 @@ def test_a_reader_that_has_gone_is_told_by_an_error_of_the_output(monkeypatch: p
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+def test_a_command_is_continued_on_a_narrow_terminal() -> None:
+    """So that it works as it is typed; a wide terminal and a file have it on one line."""
+    words = ("handrail", "run", "notes/notes.agent", "--session", "3f2a", "--resume")
+    whole = "  handrail run notes/notes.agent --session 3f2a --resume"
+    for output, lines in (
+        (Output(width=80), [whole]),
+        (Output(width=30, terminal=False), [whole]),
+        (
+            Output(width=30),
+            ["  handrail run \\", "    notes/notes.agent \\", "    --session 3f2a --resume"],
+        ),
+    ):
+        output.screen.command(words)
+        assert output.lines == lines
