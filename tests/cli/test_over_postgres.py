@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from datetime import timedelta
 
 import pytest
 
 from handrail import store as stores
 from handrail.session.call_ref import CallRef
-from tests.cli.desk import SESSION, Command, fill, record
+from tests.cli.desk import FORK, SESSION, Command, fill, record
 from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
 
@@ -55,3 +56,14 @@ def test_a_server_that_does_not_answer_is_told_in_one_line(handrail: Command) ->
     assert (ran.code, ran.out) == (1, "")
     assert len(ran.err.splitlines()) == 1
     assert "secret" not in ran.err
+
+
+def test_sessions_are_filtered_deleted_and_pruned(handrail: Command) -> None:
+    """As over SQLite; a session that this process holds is kept."""
+    with stores.open(handrail.url) as store:
+        store.acquire(FORK, wait=timedelta(0))
+        held = handrail("sessions", "list", "--state", "held", "--format", "json").out
+        assert [json.loads(line)["session_id"] for line in held.splitlines()] == [FORK]
+        assert handrail("sessions", "delete", FORK, "--yes").code == 1
+    assert handrail("sessions", "delete", FORK, SESSION, "--yes", "--with-open-calls").code == 0
+    assert handrail("sessions", "list").out == ""

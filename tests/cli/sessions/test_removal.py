@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from handrail.session import Session
-from handrail.session.persistence.protocol import SessionRow
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
 from tests.store.removals import delete_in_steps, fill
-from tests.store.units import at_point, insert
+from tests.store.units import append, at_point, insert
 from tests.wording import Wording
 
 DAY = timedelta(days=1)
@@ -182,3 +182,76 @@ def test_unknown_session_is_reported(handrail: Command, store: Store) -> None:
     """Before anything is deleted."""
     assert handrail("sessions", "delete", FORK, "nobody", "--yes").code == 1
     assert ids(store) == sorted([FORK, SESSION])
+
+
+def test_child_that_is_named_beside_its_parent_is_deleted_once(handrail: Command, family: Store) -> None:
+    """With the parent; named alone, it goes alone."""
+    ran = handrail("sessions", "delete", "old/r1/c1", "old", "--yes", "--format", "json")
+    assert json.loads(ran.out)["deleted"] == ["old/r1/c1/r2/c2", "old/r1/c1", "old"]
+    family.create(SessionRow("s", {}, None, family.now()))
+    family.create(SessionRow("s/r1/c1", {}, "s", family.now()))
+    assert handrail("sessions", "delete", "s/r1/c1", "--yes").code == 0
+    assert ids(family) == sorted([FORK, SESSION, "lone", "old/fork", "s"])
+
+
+def test_session_whose_calls_cannot_be_read_is_kept(handrail: Command, store: Store) -> None:
+    """Nobody can say whether one is open; the option deletes it."""
+    store.create(SessionRow("broken", {}, None, store.now()))
+    lock = store.acquire("broken", wait=NOW)
+    append(store, lock, 0, [SessionEntry(1, "", "", "log", "handrail.said", 1, 0, 0, 1, b"[7]")], None)
+    store.release(lock)
+    ran = handrail("sessions", "delete", "broken", "--yes", "--format", "json")
+    assert (ran.code, [each["session_id"] for each in json.loads(ran.out)["kept"]]) == (1, ["broken"])
+    assert handrail("sessions", "delete", "broken", "--yes", "--with-open-calls").code == 0
+    assert "broken" not in ids(store)
+
+
+@pytest.mark.parametrize("what", ["written", "claimed", "child claimed", "child written", "deleted", "child deleted"])
+def test_session_is_looked_at_again_once_it_is_held(
+    handrail: Command, family: Store, what: str, wording: Wording
+) -> None:
+    """What another process has done since it was shown counts: it is kept, unless it is gone."""
+    who = "old/r1/c1" if what.startswith("child") else "old"
+    done: list[str] = []
+
+    def meanwhile() -> None:
+        if done:
+            return
+        done.append(what)
+        if what.endswith("claimed"):
+            row = effect("call:r9/c9", "unknown", family.now(), partition=who, owner=ClaimOwner(who, "r9", "c9"))
+            insert(family, row._replace(effect_id="d" * 32))
+            return
+        lock = family.acquire(who, wait=NOW)
+        if what.endswith("written"):
+            append(family, lock, 0, [SessionEntry(1, "", "", "state", "x", 1, 0, 0, 1, b"[{}]")], None)
+        else:
+            family.delete_session(lock)
+        family.release(lock)
+
+    with at_point("unit-after-commit", meanwhile):
+        ran = handrail("sessions", "delete", "lone", "old", "--yes")
+    assert "lone" not in ids(family)
+    assert ("old" in ids(family)) is (what != "deleted")
+    assert (ran.code, ran.err) == (int(what != "deleted"), wording)
+
+
+def test_session_of_a_process_that_died_is_deleted(handrail: Command, store: Store) -> None:
+    """Its lock ended with it, although the row of the session still names it as the holder."""
+    store.acquire(FORK, wait=NOW)
+    store.close()
+    assert handrail("sessions", "delete", FORK, "--yes").code == 0
+    assert handrail("sessions", "show", FORK).code == 1
+
+
+def test_long_plans_are_shown_by_the_page(handrail: Command, store: Store, wording: Wording) -> None:
+    """Fifty sessions that go, fifty that are kept, and how many more."""
+    for number in range(51):
+        for name in (f"go{number}", f"keep{number}"):
+            store.create(SessionRow(name, {}, None, store.now() - 40 * DAY))
+        owner = ClaimOwner(f"keep{number}", "r1", "c1")
+        row = effect("call:r1/c1", "unknown", store.now(), partition=f"keep{number}", owner=owner)
+        insert(store, row._replace(effect_id=f"{number + 200:032x}"))
+    ran = handrail("sessions", "prune", "--older-than", "30d", "--dry-run")
+    assert len(ran.out.splitlines()) == 1 + 50 + 1 + 50 + 1
+    assert ran.err == wording
