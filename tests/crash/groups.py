@@ -29,7 +29,8 @@ SESSIONS = tuple(f"agent-{number}" for number in range(5))
 """Two groups may be written at the same time, and the first of each may be of one unit: so the third has three."""
 
 CALL = ToolCall("call-1", "charge", {"cents": 5})
-LEASE = timedelta(milliseconds=100)
+LEASE = timedelta(minutes=1)
+"""No lease is renewed meanwhile: renewals that are due together are a group, too. A dead owner is not waited for."""
 _TURNS_OF_THE_LOOP = 20
 """After so many, each task that can continue has come to where it waits for its store."""
 
