@@ -1,4 +1,4 @@
-"""Names the calls of a run in its progress, so that a reader can tell calls of one reply that run concurrently apart.
+"""Names the calls of a run in its progress, so that a reader can distinguish concurrent calls of one reply.
 
 A call is shown as `move_file(path="a.txt", new_path="done/a.txt")`. When it ends, and the reply has other calls of the
 same tool, only the arguments that differ among them are shown, with `…` for the others. Values are cut in their middle
@@ -60,7 +60,7 @@ class CallLabels:
             call_id: its id.
             tool: its tool.
             room: the cells of the line.
-            more: the cells of a second line, for arguments by which the calls of the reply are told apart.
+            more: the cells of a second line, for arguments by which the calls of the reply are distinguished.
         """
         reply = self._replies.get(path)
         call = None if reply is None else reply.calls.get(call_id)
