@@ -10,7 +10,7 @@ import pytest
 from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.session import CallRef, Session
 from handrail.session.call_ref import ToolCall
-from handrail.session.conversation import ConversationPart
+from handrail.session.conversation_parts import ConversationPart
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Note, echo, executor, tool
@@ -35,7 +35,7 @@ def run(session: Session, *calls: ToolCall, reply: str = "r1") -> None:
 
 def entries_of(store: MemoryStore, session: Session) -> int:
     """How many parts of the conversation are stored."""
-    return sum(entry.type_name == "handrail.messages" for entry in store.entries(session.session_id))
+    return sum(entry.type_name == "handrail.said" for entry in store.entries(session.session_id))
 
 
 def test_messages_come_back_as_they_were_appended(store: MemoryStore) -> None:

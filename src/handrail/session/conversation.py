@@ -21,62 +21,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SessionUseError
 from handrail.errors.developer import check_argument
 from handrail.serde.json_values import escaped_within
-from handrail.session.call_records import CallRecord, OpenCall
+from handrail.session.call_records import CallRecord
 from handrail.session.call_ref import CallRef, ToolCall, is_reply
-from handrail.session.persistence.stored_types import stored_as
-from handrail.session.slices import Slice, SlicePolicy
+from handrail.session.conversation_parts import (
+    NONE_OPEN,
+    ConversationPart,
+    OpenReply,
+    RequestedCall,
+    Speaker,
+    open_reply,
+)
+from handrail.session.slices import Slice
 
 Message = Any
 """A message in the form of its provider: what JSON restores, mostly a dictionary."""
-
-
-@stored_as("handrail.requested_call")
-@dataclass(frozen=True, slots=True)
-class RequestedCall:
-    """A call that a reply of a conversation asks for.
-
-    Attributes:
-        id: as of `ToolCall`.
-        name: as of `ToolCall`.
-        arguments: as of `ToolCall`.
-    """
-
-    id: str
-    name: str
-    arguments: Any
-
-
-@stored_as("handrail.messages")
-@dataclass(frozen=True, slots=True)
-class ConversationPart:
-    """Messages that were appended together. Its slice is a LOG.
-
-    Attributes:
-        messages: in order.
-        reply: the reply whose calls they ask for; `None` if they ask for none.
-        calls: what they ask for, in order.
-    """
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-
-    messages: tuple[Any, ...]
-    reply: str | None = None
-    calls: tuple[RequestedCall, ...] = ()
-
-    @staticmethod
-    def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
-        """The calls of the open reply."""
-        parts = cast("Sequence[ConversationPart]", items)  # the items of the slice of this class
-        for call in parts[-1].calls if parts else ():
-            yield OpenCall(call=CallRef(parts[-1].reply, call.id), tool=call.name, state="unrecorded")
 
 
 class ConversationSession(Protocol):
@@ -103,20 +69,39 @@ class ConversationSession(Protocol):
 
 
 class Conversation:
-    """The messages of a session, in order; `Session.conversation`.
+    """The messages of a session, in order; `Session.conversation` is that of the program's own loop.
 
     Args:
         session: the session.
+        speaker: whose conversation it is.
+        name: the agent or prompt; empty for the program's own loop.
+        clock: the source of the time.
     """
 
-    __slots__ = ("_session",)
+    __slots__ = ("_clock", "_name", "_session", "_speaker")
 
-    def __init__(self, session: ConversationSession) -> None:
+    def __init__(
+        self, session: ConversationSession, speaker: Speaker = "loop", name: str = "", *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._session = session
+        self._speaker: Speaker = speaker
+        self._name = name
+        self._clock = clock
 
     def __len__(self) -> int:
         """How many messages there are."""
-        return sum(len(part.messages) for part in self._session[ConversationPart].all())
+        return sum(len(part.messages) for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[ConversationPart, ...]:
+        """The parts in which the messages are stored, in order; those since the last restart.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        mine = [part for part in self._session[ConversationPart].all() if self._is_mine(part)]
+        start = max((place for place, part in enumerate(mine) if part.restarts), default=0)
+        return tuple(mine[start:])
 
     @property
     def messages(self) -> list[Message]:
@@ -125,21 +110,18 @@ class Conversation:
         Raises:
             StoreError: they cannot be read.
         """
-        parts = self._session[ConversationPart].all()
-        return [copy.deepcopy(message) for part in parts for message in part.messages]
+        return [copy.deepcopy(message) for part in self.parts for message in part.messages]
 
     @property
     def reply(self) -> str | None:
         """The name of the open reply; `None` if none is open."""
-        part = self._session[ConversationPart].latest()
-        return None if part is None else part.reply
+        return self._open_reply().name
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls of the open reply, with and without a record; empty if none is open."""
-        part = self._session[ConversationPart].latest()
-        calls = () if part is None else part.calls
-        return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for call in calls)
+        asked = self._open_reply().calls
+        return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for call in asked)
 
     def append(self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None) -> None:
         """Append messages. After an open reply these are the answers of its calls, all of them at once.
@@ -165,11 +147,48 @@ class Conversation:
                 "the provider gave the response"
             )
         answers = self._check_answered()
-        if not messages:
-            return
-        requested = tuple(RequestedCall(call.id, call.name, _arguments(call)) for call in asked)
-        part = ConversationPart(_storable(messages), reply if asked else None, requested)
-        self._session.log_item(ConversationPart, part, written="deferred" if answers or asked else "now")
+        if messages:
+            requested = OpenReply(reply if asked else None, tuple(map(_requested, asked)))
+            self.add(messages, requested, written="deferred" if answers or asked else "now")
+
+    def add(
+        self,
+        messages: Sequence[Message],
+        asked: OpenReply = NONE_OPEN,
+        *,
+        answers: tuple[str, ...] | None = None,
+        ended: bool = False,
+        restarts: bool = False,
+        written: Literal["now", "deferred"] = "now",
+    ) -> None:
+        """Append a part, without any check of what it answers; the arguments are its attributes.
+
+        Raises:
+            SessionUseError: a message is not JSON. Nothing was appended.
+            SessionError: the session is closed, or has passed to another process.
+        """
+        part = ConversationPart(
+            _storable(messages),
+            asked.name,
+            asked.calls,
+            answers,
+            self._speaker,
+            self._name,
+            ended,
+            restarts,
+            self._clock.now(),
+        )
+        self._session.log_item(ConversationPart, part, written=written)
+
+    def _is_mine(self, part: ConversationPart) -> bool:
+        return part.speaker == self._speaker and part.name == self._name
+
+    def _open_reply(self) -> OpenReply:
+        newest = self._session[ConversationPart].latest()
+        # The fast path reads no other part: the newest one is mostly of this conversation, and says what is open.
+        if newest is None or (self._is_mine(newest) and newest.answers is None):
+            return open_reply(() if newest is None else (newest,))
+        return open_reply(reversed(self.parts))
 
     def _check_answered(self) -> bool:
         """Whether a reply is open, all of whose calls have a record.
@@ -177,16 +196,21 @@ class Conversation:
         Raises:
             SessionUseError: one has none.
         """
-        part = self._session[ConversationPart].latest()
-        calls = () if part is None else part.calls
+        reply, calls = self._open_reply()
         for call in calls:
-            ref = CallRef(None if part is None else part.reply, call.id)
+            ref = CallRef(reply, call.id)
             if self._session.recorded_call(ref) is None:
                 raise SessionUseError(
                     f"call {ref} of {call.name} has not been answered, so no message can follow it in the conversation "
                     f"of session {self._session.session_id!r}; finish the reply first, with ToolExecutor.answer"
                 )
         return bool(calls)
+
+
+def _requested(call: ToolCall) -> RequestedCall:
+    words = call.words
+    written = bytes(words).decode(errors="backslashreplace") if isinstance(words, bytes | bytearray) else words
+    return RequestedCall(call.id, call.name, written)
 
 
 def _storable(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -197,7 +221,3 @@ def _storable(messages: Sequence[Message]) -> tuple[Message, ...]:
         return tuple(map(escaped_within, messages))
     return tuple(map(copy.deepcopy, messages))
 
-
-def _arguments(call: ToolCall) -> Any:  # noqa: ANN401 - what the model wrote, or decoded JSON
-    arguments = call.words
-    return bytes(arguments).decode(errors="backslashreplace") if isinstance(arguments, bytes | bytearray) else arguments

@@ -1,0 +1,171 @@
+"""How the conversation of a session is stored: its messages in parts, each with the calls that they ask for.
+
+A part is an item of a LOG: the messages that were appended together. A session may have several conversations: that of
+the program's own loop, that of an agent, and one for each prompt. Each part states whose it is.
+
+A reply with calls is *open* until a part follows that ends it. A part that answers only some of its calls, because
+others wait for an approval, says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Literal, NamedTuple, cast
+
+from pydantic_core import from_json
+
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef, is_reply
+from handrail.session.persistence.stored_types import stored_as
+from handrail.session.slices import SlicePolicy
+
+Speaker = Literal["loop", "agent", "prompt"]
+"""Whose conversation it is: that of the program's own loop, of an agent, or of a prompt that is evaluated."""
+
+REPLY_KEY = "handrail_reply"
+"""The key in the metadata of a PydanticAI response under which its name is stored."""
+
+
+@stored_as("handrail.requested_call")
+@dataclass(frozen=True, slots=True)
+class RequestedCall:
+    """A call that a reply of a conversation asks for.
+
+    Attributes:
+        id: as of `ToolCall`.
+        name: as of `ToolCall`.
+        arguments: as of `ToolCall`.
+    """
+
+    id: str
+    name: str
+    arguments: Any
+
+
+class _Asked(NamedTuple):
+    """What messages of PydanticAI ask for.
+
+    Attributes:
+        has_reply: whether one of them is a reply.
+        name: the name of the last reply; `None` if it has none.
+        calls: its calls.
+        answered: the ids of calls that are answered after it.
+    """
+
+    has_reply: bool
+    name: str | None
+    calls: list[dict[str, Any]]
+    answered: list[str]
+
+
+def _from_version_1(item: dict[str, Any]) -> dict[str, Any]:
+    """A part as versions before wrote it: messages of PydanticAI, as text or JSON, without the calls in them."""
+    messages = item["messages"]
+    if isinstance(messages, str):
+        with suppress(ValueError, TypeError):  # the latter for a lone surrogate: whoever reads the messages refuses it
+            messages = from_json(messages)
+    listed = cast("list[Any]", messages) if isinstance(messages, list) else [messages]
+    asked = _asked_in(listed)
+    calls = [call for call in asked.calls if call["id"] not in asked.answered]
+    return {
+        "messages": listed,
+        "reply": asked.name if calls else None,
+        "calls": calls,
+        "answers": None if asked.has_reply else asked.answered,
+        "speaker": item.get("of", "agent"),
+        "name": item["agent"],
+        "ended": item.get("ended", False),
+        "restarts": item.get("whole", False),
+    }
+
+
+def _asked_in(messages: Sequence[Any]) -> _Asked:
+    answered: list[str] = []
+    for message in reversed(messages):
+        said = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
+        parts = cast("list[dict[str, Any]]", [part for part in said.get("parts") or () if isinstance(part, dict)])
+        if said.get("kind") == "response":
+            name: object = (said.get("metadata") or {}).get(REPLY_KEY)
+            calls = [
+                {"id": part["tool_call_id"], "name": part["tool_name"], "arguments": part.get("args") or "{}"}
+                for part in parts
+                if part.get("part_kind") == "tool-call"
+            ]
+            return _Asked(True, name if isinstance(name, str) and is_reply(name) else None, calls, answered)
+        answered += [part["tool_call_id"] for part in parts if part.get("part_kind") == "tool-return"]
+    return _Asked(False, None, [], answered)
+
+
+@stored_as("handrail.said", version=2, upgrades={1: _from_version_1})
+@dataclass(frozen=True, slots=True)
+class ConversationPart:
+    """Messages that were appended together. Its slice is a LOG.
+
+    Attributes:
+        messages: in order, each in the form of its provider, or of PydanticAI.
+        reply: the reply whose calls they ask for; `None` if they ask for none, or its name is not known.
+        calls: what they ask for and do not answer, in order.
+        answers: the ids of those calls of the open reply that they answer while others stay open; `None` if they end
+            the open reply.
+        speaker: whose conversation it is.
+        name: the agent or prompt; empty for the program's own loop.
+        ended: whether a run ended with these messages, with an answer.
+        restarts: whether they begin another conversation, to which earlier parts do not belong.
+        at: when they were appended; `None` if a version before stored them.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    messages: tuple[Any, ...]
+    reply: str | None = None
+    calls: tuple[RequestedCall, ...] = ()
+    answers: tuple[str, ...] | None = None
+    speaker: Speaker = "loop"
+    name: str = ""
+    ended: bool = False
+    restarts: bool = False
+    at: datetime | None = None
+
+    @staticmethod
+    def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
+        """The calls of the open reply of each conversation."""
+        parts = cast("Sequence[ConversationPart]", items)  # the items of the slice of this class
+        for speaker, name in dict.fromkeys((part.speaker, part.name) for part in parts):
+            reply, calls = open_reply(part for part in reversed(parts) if (part.speaker, part.name) == (speaker, name))
+            for call in calls:
+                yield OpenCall(call=CallRef(reply, call.id), tool=call.name, state="unrecorded")
+
+
+class OpenReply(NamedTuple):
+    """The reply of a conversation that no part has ended.
+
+    Attributes:
+        name: its name; `None` if none is open, or its name is not known.
+        calls: its calls that no message of the conversation answers.
+    """
+
+    name: str | None
+    calls: tuple[RequestedCall, ...]
+
+
+NONE_OPEN = OpenReply(None, ())
+
+
+def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
+    """The open reply of a conversation.
+
+    Args:
+        parts: its parts, the newest first; no more of them are taken than are needed.
+    """
+    answered: set[str] = set()
+    for part in parts:
+        if part.ended:
+            break
+        if part.answers is None:
+            calls = tuple(call for call in part.calls if call.id not in answered)
+            return OpenReply(part.reply if calls else None, calls)
+        answered.update(part.answers)
+    return NONE_OPEN
