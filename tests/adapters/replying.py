@@ -10,9 +10,9 @@ from typing import Any
 from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from handrail.adapters.pydantic_ai.replies import STAMP
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
+from handrail.session.conversation_parts import REPLY_KEY
 from tests.adapters.notes import Note
 
 
@@ -71,4 +71,4 @@ def model(*replies: ModelResponse | str) -> FunctionModel:
 
 def names(messages: Sequence[ModelMessage]) -> list[str | None]:
     """The names that the responses have been given."""
-    return [(message.metadata or {}).get(STAMP) for message in messages if isinstance(message, ModelResponse)]
+    return [(message.metadata or {}).get(REPLY_KEY) for message in messages if isinstance(message, ModelResponse)]

@@ -17,7 +17,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
-from handrail.adapters.pydantic_ai.conversation import SavedMessages, StoredHistory
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.prompt.effect import Effect
@@ -25,6 +25,7 @@ from handrail.prompt.idempotency import slot_effect_key
 from handrail.runtime import EffectLedger, Session, ToolInvoked
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation_parts import ConversationPart
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
 from tests.adapters.notes import Note
@@ -153,9 +154,9 @@ async def test_a_reply_is_not_that_of_another_prompt_which_is_unfinished(tmp_pat
 
 
 async def test_a_conversation_that_cannot_be_read_keeps_no_other_from_its_ids(tmp_path: Path) -> None:
-    """What it names is not known, so the id of the provider does not count."""
+    """What it asks for is stored beside its messages."""
     box = Outbox()
     with opened(tmp_path) as session:
-        session[SavedMessages].append(SavedMessages("of another version", "{}"))
-        result = await agent_of(box, session, asks("hi", reply_id=SAME)).run("Do it.")
-        assert [event.ref for event in session[ToolInvoked]] == [CallRef(f"{result.run_id}:1", "call_0")]
+        session[ConversationPart].append(ConversationPart(({},), speaker="agent", name="of another version"))
+        await agent_of(box, session, asks("hi", reply_id=SAME)).run("Do it.")
+        assert [event.ref for event in session[ToolInvoked]] == [CallRef(SAME, "call_0")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,13 +10,15 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, Tool, ToolCallPart, ToolReturnPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, UserPromptPart
+from pydantic_core import to_json
 
 from handrail import store
-from handrail.adapters.pydantic_ai.conversation import SavedMessages, StoredHistory
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.agents import Answer, RunOptions
-from handrail.errors import AgentError, SessionError, StoreCorruptError
+from handrail.errors import AgentError, StoreCorruptError
 from handrail.runtime import Session
+from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.stored_types import stored_type
 from handrail.testing import Call, Reply
 from tests.agents.desks import DONE, desk, play, returns
@@ -48,9 +49,8 @@ def conversation(*messages: ModelMessage, ended: bool = False) -> StoredHistory:
 
 def kept(session: Session) -> list[ModelMessage]:
     """All messages that are in a session."""
-    return [
-        message for said in session[SavedMessages] for message in ModelMessagesTypeAdapter.validate_json(said.messages)
-    ]
+    parts = session[ConversationPart]
+    return [message for part in parts for message in ModelMessagesTypeAdapter.validate_json(to_json(part.messages))]
 
 
 def dumped(messages: Sequence[ModelMessage]) -> list[object]:
@@ -86,7 +86,7 @@ def test_nothing_new_is_nothing_to_keep() -> None:
     first.save([ASK, ANSWER])
     first.save([ASK, ANSWER])
     StoredHistory(session, "desk").save([ASK, ANSWER], ended=True)
-    assert len(session[SavedMessages].all()) == 1
+    assert len(session[ConversationPart].all()) == 1
 
 
 def test_a_conversation_belongs_to_one_agent(wording: Wording) -> None:
@@ -98,36 +98,14 @@ def test_a_conversation_belongs_to_one_agent(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["[]", '[{"a":"b\\n","c":[1,2.5,null]}]', "[1, 2]", "[1.0e3]", "{}", "", "[", "\udc80", "[NaN]", '["\\ud800"]'],
-)
-def test_messages_are_stored_as_json_and_read_as_they_were(text: str) -> None:
-    """What is not the JSON of messages, or would be read as another text, is stored as text."""
-    stored = stored_type(SavedMessages)
-    saved = SavedMessages("desk", text, ended=True, of="prompt", whole=True)
-    if "\udc80" in text:
-        with pytest.raises(SessionError):
-            stored.dump((saved,))
-        return
-    data = stored.dump((saved,))
-    assert stored.load(data, 1) == [saved]
-    (said,) = json.loads(data)
-    assert isinstance(said["messages"], list) is (text in {"[]", '[{"a":"b\\n","c":[1,2.5,null]}]', "[NaN]"})
-
-
-def test_messages_that_an_older_version_has_stored_are_read() -> None:
-    """It wrote them as text, and no field that came later."""
-    data = b'[{"agent":"desk","messages":"[1,2]"}]'
-    assert stored_type(SavedMessages).load(data, 1) == [SavedMessages("desk", "[1,2]")]
-
-
 @pytest.mark.parametrize("text", ["", "{}", '[{"kind": "unheard"}]', "[1]"])
 def test_messages_that_cannot_be_read_are_told_with_their_place(text: str, wording: Wording) -> None:
     """Another version of PydanticAI may have written them."""
     session = Session(session_id="s")
     StoredHistory(session, "desk").save([ASK])
-    session[SavedMessages].append(SavedMessages("desk", text))
+    data = to_json([{"agent": "desk", "messages": text}])
+    (part,) = stored_type(ConversationPart).load(data, 1)
+    session[ConversationPart].append(part)
     with pytest.raises(AgentError) as raised:
         StoredHistory(session, "desk")
     assert str(raised.value) == wording
@@ -148,7 +126,7 @@ def test_messages_that_no_json_can_hold_are_refused(wording: Wording) -> None:
     with pytest.raises(AgentError) as raised:
         found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
     assert str(raised.value) == wording
-    assert session[SavedMessages].all() == ()
+    assert session[ConversationPart].all() == ()
 
 
 def test_a_damaged_row_is_the_stores_to_tell(tmp_path: Path) -> None:
@@ -156,7 +134,7 @@ def test_a_damaged_row_is_the_stores_to_tell(tmp_path: Path) -> None:
     room = desk_in(tmp_path)
     replies: Replies = {"desk": ["One.", "Two."]}
     room.run(Reader(replies), "Do it.")
-    change_conversation(room, '[{"agent"', '[("agent"')
+    change_conversation(room, '[{"messages"', '[("messages"')
     reader = Reader(replies)
     with pytest.raises(StoreCorruptError, match="session 's'"):
         room.run(reader, "Again.")
@@ -210,7 +188,7 @@ async def test_every_message_is_kept_once(tmp_path: Path) -> None:
         script = [Reply(calls=[Call("echo", {"text": "x"}, id=f"call-{turn}")]), DONE]
         result = await play(agent, script, session=session)
         assert dumped(kept(session)) == dumped(result.messages)
-        sizes.append(sum(len(said.messages) for said in session[SavedMessages]))
+        sizes.append(len(to_json([part.messages for part in session[ConversationPart]])))
     grown = [after - before for before, after in pairwise(sizes)]
     assert len(kept(session)) == 4 * 6
     assert max(grown) - min(grown) < 100

@@ -14,11 +14,12 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, User
 
 from handrail import store
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
-from handrail.adapters.pydantic_ai.replies import STAMP, name_in_history
+from handrail.adapters.pydantic_ai.replies import name_in_history
 from handrail.agents import Answer
 from handrail.agents.approval.records import ApprovalRecord
 from handrail.runtime import Session, ToolInvoked
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation_parts import REPLY_KEY
 from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies, desk_in
 
 NOTE = Asked("d1", "note", {"text": "a"})
@@ -39,7 +40,8 @@ def as_before(desk: Desk, *renamed: tuple[str, str]) -> None:
         for session_id, number, type_name, items in rows:
             plain: list[dict[str, Any]] = [_plain(type_name, item, dict(renamed)) for item in json.loads(items)]
             database.execute(
-                "UPDATE handrail_entries SET items = ?, reply = '' WHERE session_id = ? AND number = ?",
+                "UPDATE handrail_entries SET items = ?, type_version = 1, reply = ''"
+                " WHERE session_id = ? AND number = ?",
                 (json.dumps(plain).encode(), session_id, number),
             )
         for old, new in renamed:
@@ -52,8 +54,8 @@ def _plain(type_name: str, item: dict[str, Any], renamed: dict[str, str]) -> dic
         messages: list[dict[str, Any]] = item["messages"]
         for message in messages:
             metadata: dict[str, Any] = message.get("metadata") or {}
-            metadata.pop(STAMP, None)
-        return {"agent": item["agent"], "messages": json.dumps(messages), "ended": item["ended"]}
+            metadata.pop(REPLY_KEY, None)
+        return {"agent": item["name"], "messages": json.dumps(messages), "ended": item["ended"]}
     kept = {name: value for name, value in item.items() if name not in {"reply", "final", "written"}}
     if type_name == "handrail.approval":
         kept["written"] = item["written"]

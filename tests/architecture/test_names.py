@@ -31,7 +31,6 @@ STORED = {
     "handrail.lines_found",
     "handrail.list_files",
     "handrail.made_agent",
-    "handrail.messages",
     "handrail.move_file",
     "handrail.plan",
     "handrail.postponed_call",

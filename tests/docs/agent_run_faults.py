@@ -12,11 +12,12 @@ from dataclasses import replace
 from importlib import invalidate_caches
 from pathlib import Path
 
-from handrail.adapters.pydantic_ai.conversation import SavedMessages, one_at_a_time
+from handrail.adapters.pydantic_ai.conversation import one_at_a_time
 from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
 from handrail.agents.run.options import DEFAULT_OPTIONS
 from handrail.cli import main
 from handrail.runtime import Session
+from handrail.session.conversation_parts import ConversationPart
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.adapters.closed_ports import closed_port, openai_at
 from tests.docs.agent_faults import DESK, TOOLS
@@ -237,7 +238,9 @@ def _beside_another(folder: Path) -> Fault:
 
 def _of_another_version(folder: Path) -> Fault:
     session = Session()
-    session[SavedMessages].append(SavedMessages("desk", '[{"kind": "nothing that there is"}]'))
+    session[ConversationPart].append(
+        ConversationPart(({"kind": "nothing that there is"},), speaker="agent", name="desk")
+    )
     return raised(lambda: _run(written(folder, {}), session=session))
 
 

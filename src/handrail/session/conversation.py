@@ -20,7 +20,8 @@ Theory of operation
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -32,7 +33,6 @@ from handrail.serde.json_values import escaped_within
 from handrail.session.call_records import CallRecord
 from handrail.session.call_ref import CallRef, ToolCall, is_reply
 from handrail.session.conversation_parts import (
-    NONE_OPEN,
     ConversationPart,
     OpenReply,
     RequestedCall,
@@ -148,37 +148,19 @@ class Conversation:
             )
         answers = self._check_answered()
         if messages:
-            requested = OpenReply(reply if asked else None, tuple(map(_requested, asked)))
-            self.add(messages, requested, written="deferred" if answers or asked else "now")
+            part = ConversationPart(copy.deepcopy(messages), reply if asked else None, tuple(map(_requested, asked)))
+            self.add(part, written="deferred" if answers or asked else "now")
 
-    def add(
-        self,
-        messages: Sequence[Message],
-        asked: OpenReply = NONE_OPEN,
-        *,
-        answers: tuple[str, ...] | None = None,
-        ended: bool = False,
-        restarts: bool = False,
-        written: Literal["now", "deferred"] = "now",
-    ) -> None:
-        """Append a part, without any check of what it answers; the arguments are its attributes.
+    def add(self, part: ConversationPart, *, written: Literal["now", "deferred"] = "now") -> None:
+        """Append a part, without any check of what it answers; speaker, name and time are those of the conversation.
 
         Raises:
             SessionUseError: a message is not JSON. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
         """
-        part = ConversationPart(
-            _storable(messages),
-            asked.name,
-            asked.calls,
-            answers,
-            self._speaker,
-            self._name,
-            ended,
-            restarts,
-            self._clock.now(),
-        )
-        self._session.log_item(ConversationPart, part, written=written)
+        storable = _storable(part.messages)
+        stored = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
+        self._session.log_item(ConversationPart, stored, written=written)
 
     def _is_mine(self, part: ConversationPart) -> bool:
         return part.speaker == self._speaker and part.name == self._name
@@ -213,11 +195,10 @@ def _requested(call: ToolCall) -> RequestedCall:
     return RequestedCall(call.id, call.name, written)
 
 
-def _storable(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Copies of messages; a lone surrogate, which a model may write and no store takes, is replaced by its escape."""
+def _storable(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Messages in which a lone surrogate, which a model may write and no store takes, is replaced by its escape."""
     try:
         to_json(messages)
     except PydanticSerializationError:
         return tuple(map(escaped_within, messages))
-    return tuple(map(copy.deepcopy, messages))
-
+    return messages

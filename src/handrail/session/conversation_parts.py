@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from pydantic_core import from_json
@@ -49,54 +49,70 @@ class _Asked(NamedTuple):
     """What messages of PydanticAI ask for.
 
     Attributes:
-        has_reply: whether one of them is a reply.
         name: the name of the last reply; `None` if it has none.
-        calls: its calls.
+        calls: its calls; `None` if there is no reply.
         answered: the ids of calls that are answered after it.
     """
 
-    has_reply: bool
     name: str | None
-    calls: list[dict[str, Any]]
+    calls: list[dict[str, Any]] | None
     answered: list[str]
 
 
 def _from_version_1(item: dict[str, Any]) -> dict[str, Any]:
     """A part as versions before wrote it: messages of PydanticAI, as text or JSON, without the calls in them."""
-    messages = item["messages"]
+    messages: Any = item["messages"]
     if isinstance(messages, str):
-        with suppress(ValueError, TypeError):  # the latter for a lone surrogate: whoever reads the messages refuses it
+        with suppress(ValueError, TypeError):  # the latter for a lone surrogate; reading it fails
             messages = from_json(messages)
-    listed = cast("list[Any]", messages) if isinstance(messages, list) else [messages]
+    listed = cast("Sequence[Any]", messages) if isinstance(messages, list) else (messages,)
     asked = _asked_in(listed)
-    calls = [call for call in asked.calls if call["id"] not in asked.answered]
+    calls = [call for call in asked.calls or () if call["id"] not in asked.answered]
     return {
         "messages": listed,
         "reply": asked.name if calls else None,
         "calls": calls,
-        "answers": None if asked.has_reply else asked.answered,
+        "answers": asked.answered if asked.calls is None else None,
         "speaker": item.get("of", "agent"),
         "name": item["agent"],
         "ended": item.get("ended", False),
         "restarts": item.get("whole", False),
+        "at": _time_of(listed),
     }
+
+
+def _time_of(messages: Sequence[Any]) -> str | None:
+    """When the last of these messages of PydanticAI was written; `None` if they do not say."""
+    for message in reversed(messages):
+        for said in (message, *reversed(_parts(message))):
+            text: object = cast("dict[str, Any]", said).get("timestamp") if isinstance(said, dict) else None
+            with suppress(TypeError, ValueError):
+                time = datetime.fromisoformat(cast("str", text))  # a TypeError otherwise
+                return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).isoformat()
+    return None
+
+
+def _parts(message: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
+    parts: Any = cast("dict[str, Any]", message).get("parts") if isinstance(message, dict) else None
+    found = cast("Sequence[Any]", parts) if isinstance(parts, list) else ()
+    return [part for part in found if isinstance(part, dict)]
 
 
 def _asked_in(messages: Sequence[Any]) -> _Asked:
     answered: list[str] = []
     for message in reversed(messages):
         said = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
-        parts = cast("list[dict[str, Any]]", [part for part in said.get("parts") or () if isinstance(part, dict)])
+        parts = _parts(message)
         if said.get("kind") == "response":
-            name: object = (said.get("metadata") or {}).get(REPLY_KEY)
+            name: object = cast("dict[str, Any]", said.get("metadata") or {}).get(REPLY_KEY)
             calls = [
                 {"id": part["tool_call_id"], "name": part["tool_name"], "arguments": part.get("args") or "{}"}
                 for part in parts
                 if part.get("part_kind") == "tool-call"
             ]
-            return _Asked(True, name if isinstance(name, str) and is_reply(name) else None, calls, answered)
+            return _Asked(name if isinstance(name, str) and is_reply(name) else None, calls, answered)
         answered += [part["tool_call_id"] for part in parts if part.get("part_kind") == "tool-return"]
-    return _Asked(False, None, [], answered)
+    return _Asked(None, None, answered)
 
 
 @stored_as("handrail.said", version=2, upgrades={1: _from_version_1})
@@ -152,6 +168,7 @@ class OpenReply(NamedTuple):
 
 
 NONE_OPEN = OpenReply(None, ())
+"""Nothing is open."""
 
 
 def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:

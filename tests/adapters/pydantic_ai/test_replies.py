@@ -29,10 +29,11 @@ from pydantic_ai.tools import DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability
-from handrail.adapters.pydantic_ai.replies import STAMP, asked, name_in_history, stamped
+from handrail.adapters.pydantic_ai.replies import asked, name_in_history, stamped
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, ToolInvoked
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation_parts import REPLY_KEY
 from handrail.store import SqliteStore
 from handrail.testing import FakeClock
 from tests.adapters.notes import Note
@@ -204,19 +205,19 @@ async def test_history_that_names_no_run_is_known_by_what_it_asks_for_and_where(
 
 async def test_a_name_that_was_written_into_a_response_is_kept() -> None:
     """Whatever the history has lost since; the name of an earlier response is not that of a later one."""
-    reply = replace(asks("hi", reply_id="resp-1"), metadata={STAMP: "named", "other": 1}, run_id="run")
+    reply = replace(asks("hi", reply_id="resp-1"), metadata={REPLY_KEY: "named", "other": 1}, run_id="run")
     assert name_in_history([ASK, reply], 1) == "named"
     assert name_in_history([reply, ASK, reply], 2) == "run:2"
-    assert name_in_history([replace(reply, metadata={STAMP: ""})], 0) == "resp-1"
+    assert name_in_history([replace(reply, metadata={REPLY_KEY: ""})], 0) == "resp-1"
 
 
 async def test_a_response_that_arrives_is_named_anew_and_left_as_it_is() -> None:
     """A model may return one object again and again."""
     ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), run_id="run", run_step=3)
-    reply = replace(asks("hi"), metadata={STAMP: "of another run", "other": 1})
+    reply = replace(asks("hi"), metadata={REPLY_KEY: "of another run", "other": 1})
     named = stamped(ctx, Session(), reply, set())
-    assert named.metadata == {STAMP: "run:3", "other": 1}
-    assert reply.metadata == {STAMP: "of another run", "other": 1}
+    assert named.metadata == {REPLY_KEY: "run:3", "other": 1}
+    assert reply.metadata == {REPLY_KEY: "of another run", "other": 1}
     by_hand = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
     assert len(names([stamped(by_hand, Session(), reply, set())])[0] or "") == 64
 

@@ -11,15 +11,17 @@ from pydantic_ai import ModelRequest, ModelResponse, TextPart, ToolCallPart, Une
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_core import to_json
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.adapters.pydantic_ai.conversation import SavedMessages, StoredHistory
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.session.call_records import OpenCall
+from handrail.session.conversation_parts import ConversationPart
 from handrail.store import SqliteStore
 from tests.adapters.notes import Note
 from tests.adapters.replying import GoneError, Outbox, asks, model
@@ -104,7 +106,7 @@ async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
         ("call_3", False, False),
         ("call_3", True, True),
     ]
-    assert "half a smile: \\\\ud83d" in room.values(SavedMessages)[0].messages
+    assert "half a smile: \\\\ud83d" in to_json(room.values(ConversationPart)[0].messages).decode()
 
 
 async def test_what_was_said_is_sent_again_when_an_evaluation_is_resumed(room: Room) -> None:
@@ -167,8 +169,8 @@ async def test_an_answer_that_was_not_accepted_is_asked_for_again(room: Room) ->
     """The process ended between the last reply and the end of the evaluation."""
     await room.evaluate(asks("hi"), "Done.")
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        last = session[SavedMessages].all()[-1]
-        assert (last.messages, last.ended) == ("[]", True)
+        last = session[ConversationPart].all()[-1]
+        assert (last.messages, last.ended) == ((), True)
         found = StoredHistory(session, "tests/mails", of="prompt")
         found.begin_anew()
         found.save([*StoredHistory(session, "tests/mails", of="prompt").history])
@@ -186,7 +188,7 @@ async def test_an_evaluation_that_failed_before_the_first_reply_has_nothing_to_r
         await PydanticAIAdapter(FunctionModel(refuse)).evaluate_async(
             room.box.prompt(), session=session, user_prompt="Hello."
         )
-    assert room.values(SavedMessages) == []
+    assert room.values(ConversationPart) == []
     assert await room.evaluate("Hello.", user_prompt="Hello.") == "Hello."
 
 
@@ -255,7 +257,7 @@ async def test_an_evaluation_inside_a_call_is_not_stored(room: Room) -> None:
     outer = Prompt(PromptTemplate[str](ns="tests", key="outer", sections=[section]))
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         await PydanticAIAdapter(model(asks("hi", tool="ask"), "Done.")).evaluate_async(outer, session=session)
-        assert {said.agent for said in session[SavedMessages]} == {"tests/outer"}
+        assert {part.name for part in session[ConversationPart]} == {"tests/outer"}
         (event,) = session[ToolInvoked]
     assert event.result.message == "Inner."
 
@@ -269,7 +271,7 @@ async def test_in_memory_nothing_is_stored() -> None:
         box.prompt(), session=session, user_prompt="Hello."
     )
     assert response.text == "New."
-    assert session[SavedMessages].all() == ()
+    assert session[ConversationPart].all() == ()
 
 
 async def test_the_choice_is_one_of_two(room: Room) -> None:

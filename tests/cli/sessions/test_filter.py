@@ -8,14 +8,15 @@ from datetime import timedelta
 import pytest
 
 from handrail import store as stores
-from handrail.adapters.pydantic_ai.conversation import SavedMessages
 from handrail.cli.sessions.filter import last_used
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation import Conversation
 from handrail.session.open_calls import note_postponed
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
+from handrail.testing import FakeClock
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
 from tests.store.units import append, insert
 from tests.wording import Wording
@@ -94,9 +95,7 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
     add(store, "talked", 40 * DAY, ("handrail.said", "", message(3 * DAY, store)))
     add(store, "said", 40 * DAY)
     with Session.open(store, "said") as session:
-        (said,) = json.loads(message(3 * DAY, store))
-        session[SavedMessages].append(SavedMessages("desk", said["messages"].replace(": ", ":").replace(", ", ",")))
-    assert b'"messages":[' in next(store.entries("said")).items  # as JSON, not as text that holds JSON
+        Conversation(session, clock=FakeClock(now - 3 * DAY)).append({"role": "user"})
     add(store, "odd", 40 * DAY, ("handrail.said", "", b"[7]"), ("x", "c1", b"[{}]"))
     rows = {row.session_id: last_used(store, row) for row in store.sessions()}
     assert rows["called"] == now - 2 * DAY

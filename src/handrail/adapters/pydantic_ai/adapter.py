@@ -28,7 +28,7 @@ from handrail.adapters.pydantic_ai.evaluation import (
     over_budget,
 )
 from handrail.adapters.pydantic_ai.model_names import check_model_name
-from handrail.adapters.pydantic_ai.stored_evaluation import NotedCapability, Unfinished, stored_conversation
+from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished, stored_conversation
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.errors.developer import check_argument
@@ -219,10 +219,6 @@ class PydanticAIAdapter:
             if conversation is not None and conversation.history:
                 message_history = conversation.resumable
             result = await self._run(executor, user_prompt, message_history, conversation)
-            # Marked as ended before the block releases the conversation: the next evaluation must not find it
-            # unfinished.
-            if conversation is not None:
-                conversation.save(result.all_messages(), ended=True)
         return _response(result, executor)
 
     async def _run(
@@ -251,9 +247,7 @@ class PydanticAIAdapter:
 
     def _agent(self, model: Model, executor: ToolExecutor, conversation: StoredHistory | None) -> Agent[None, Any]:
         """An agent for one run; it costs a tenth of a millisecond."""
-        tools = HandrailCapability(executor)
-        if conversation is not None:
-            tools = NotedCapability(executor, conversation=conversation)
+        tools = HandrailCapability(executor, conversation=conversation)
         rendered = executor.environment.rendered_prompt
         kind = rendered.output_type
         agent: Agent[None, Any] = Agent(

@@ -1,6 +1,6 @@
-"""What a toolset cannot do: answer unknown names, preserve the order of calls, and bound the requests.
+"""What a toolset cannot do: answer unknown names, preserve the order of calls, bound requests, store the conversation.
 
-A PydanticAI capability wraps each step of a run. This one does seven things:
+A PydanticAI capability wraps each step of a run. This one does eight things:
 
 - It applies the deadline to each request, and the budget to each reply.
 - It names each reply before any of it is stored (`handrail.adapters.pydantic_ai.replies`).
@@ -12,6 +12,7 @@ A PydanticAI capability wraps each step of a run. This one does seven things:
   request. PydanticAI cancels the other calls when one raises.
 - It refuses arguments with a duplicate key, also those of tools that PydanticAI validates: decoded arguments do not
   show it.
+- It stores each reply before any of its calls runs, if it has a conversation.
 - It provides the toolset.
 """
 
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_ai import (
+    DeferredToolRequests,
     ModelRequestContext,
     ModelResponse,
     RunContext,
@@ -42,12 +44,14 @@ from pydantic_ai.capabilities import (
     ValidatedToolArgs,
     WrapModelRequestHandler,
     WrapNodeRunHandler,
+    WrapRunHandler,
     WrapToolExecuteHandler,
     WrapToolValidateHandler,
 )
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.replies import stamped
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset, reaches_pipeline
@@ -79,11 +83,13 @@ class HandrailCapability(AbstractCapability[Any]):
 
     Attributes:
         executor: runs the calls.
+        conversation: where the messages of a run are stored, so that another process can resume it; `None` stores none.
         toolset: the tools, as a toolset.
         line: the calls of the run that have not reached the pipeline yet.
     """
 
     executor: ToolExecutor
+    conversation: StoredHistory | None = field(default=None, kw_only=True)
     toolset: HandrailToolset = field(init=False, repr=False)
     line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
     _mistakes: list[BaseException] = field(init=False, repr=False, default_factory=list[BaseException])
@@ -110,6 +116,23 @@ class HandrailCapability(AbstractCapability[Any]):
     def get_ordering(self) -> CapabilityOrdering:
         """Outermost: it must see the calls of a reply before any hook can delay one."""
         return CapabilityOrdering(position="outermost")
+
+    @override
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Store what was said, however the run ends.
+
+        Raises:
+            AgentError: the conversation has another run, or an unfinished one that this run does not continue.
+            SessionError: the messages cannot be stored.
+        """
+        if self.conversation is None:
+            return await handler()
+        with self.conversation.run(ctx.messages):
+            result = await handler()
+            # A run that waits for approvals has not ended; the answers of its other calls are stored all the same.
+            waits = isinstance(result.output, DeferredToolRequests)
+            self.conversation.save(result.all_messages(), ended=not waits)
+            return result
 
     @override
     async def wrap_node_run(
@@ -205,13 +228,15 @@ class HandrailCapability(AbstractCapability[Any]):
         tools = {} if manager is None or manager.tools is None else manager.tools
         # Counted before the reply is named and stored: a reply over the budget raises here, and none of its calls runs.
         self._count(ctx, response, sum(1 for call in response.tool_calls if not _is_answer(tools, call.tool_name)))
-        response = stamped(ctx, self.executor.environment.session, response, self.taken_ids())
+        # Some providers refuse a conversation in which an id stands twice.
+        taken = set[str]() if self.conversation is None else self.conversation.call_ids
+        response = stamped(ctx, self.executor.environment.session, response, taken)
         self.take_unknown(response.tool_calls, tools)
+        if self.conversation is not None:
+            # Stored before this method returns, and so before any call of the reply starts. A copy of the list, because
+            # PydanticAI continues to append to its own; it does not have the response yet.
+            self.conversation.note([*ctx.messages, response])
         return response
-
-    def taken_ids(self) -> set[str]:
-        """The ids that no call of the next reply may have; those of its calls are added."""
-        return set()
 
     def take_unknown(self, calls: Iterable[ToolCallPart], tools: dict[str, ToolsetTool[Any]]) -> None:
         """Create a tool for each unknown name, so that its call reaches the pipeline."""

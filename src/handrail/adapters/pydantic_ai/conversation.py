@@ -1,8 +1,8 @@
-"""The conversation of an agent or prompt with a model, stored in the session, so that another process can resume it.
+"""The message history of a PydanticAI agent or a prompt, stored in the session, so that another process can resume it.
 
-Each reply of the model is stored before any of its calls runs. A run that dies in between therefore leaves a reply
-whose calls have no answers; when it is resumed, calls with a final record are answered from the record, and only the
-others run.
+It is a conversation of the session (`handrail.session.conversation`) whose messages are those of PydanticAI. Each reply
+of the model is stored before any of its calls runs. A run that dies in between therefore leaves a reply whose calls
+have no answers; when it is resumed, calls with a final record are answered from the record, and only the others run.
 
 A session has one conversation of an agent, and one of each prompt. `one_at_a_time` excludes a second run.
 """
@@ -10,120 +10,94 @@ A session has one conversation of an agent, and one of each prompt. `one_at_a_ti
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, cast
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Literal, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
 from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.calls import is_same_call, written_arguments
-from handrail.serde import stored_codec
-from handrail.serde.json_values import escaped_within, json_of
-from handrail.session import Session, SlicePolicy, stored_as
-from handrail.session.call_records import OpenCall
+from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation import Conversation
+from handrail.session.conversation_parts import ConversationPart, RequestedCall
 
-Speaker = Literal["agent", "prompt"]
-"""The owner of a conversation: an agent, which has one in its session, or a prompt, which starts one each time."""
+Owner = Literal["agent", "prompt"]
+"""An agent, which has one conversation in its session, or a prompt, which starts one with each evaluation."""
 
-_RUNNING: WeakKeyDictionary[Session, dict[tuple[Speaker, str], str]] = WeakKeyDictionary()
+_RUNNING: WeakKeyDictionary[Session, dict[tuple[Owner, str], str]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 """Guards `_RUNNING`: the conversations of each session that have a run, by kind, and for prompts by name."""
-
-
-class _Form:
-    """How `SavedMessages` are stored: the messages as JSON, and not as text that holds JSON.
-
-    So the texts in them are those of other entries, and are stored once
-    (`handrail.session.persistence.shared_texts`). Versions before wrote text.
-    """
-
-    @staticmethod
-    def dump(item: Any, /) -> bytes:  # noqa: ANN401 - a `SavedMessages`, which is declared with this class
-        said: dict[str, object] = {"agent": item.agent, "ended": item.ended, "of": item.of, "whole": item.whole}
-        messages: bytes = json_of(item.messages)
-        with suppress(ValueError, TypeError):  # not JSON: it is stored as text; the latter for a lone surrogate
-            decoded: object = from_json(item.messages)
-            # Only what is read again as the same text.
-            if isinstance(decoded, list) and to_json(decoded) == (text := item.messages.encode()):
-                messages = text
-        return b'%s,"messages":%s}' % (json_of(said)[:-1], messages)
-
-    @staticmethod
-    def load(data: dict[str, Any], /) -> Any:  # noqa: ANN401 - as above
-        messages: object = data.get("messages")
-        text = to_json(messages).decode() if isinstance(messages, list) else messages
-        return stored_codec(SavedMessages).parse({**data, "messages": text})
-
-
-@stored_as("handrail.said", form=_Form())
-@dataclass(frozen=True, slots=True)
-class SavedMessages:
-    """Messages of a conversation, in order. Its slice is a LOG.
-
-    Attributes:
-        agent: the agent or prompt of the conversation.
-        messages: the messages as PydanticAI's JSON.
-        ended: whether a run ended with these messages, with an answer.
-        of: whether `agent` is an agent or a prompt.
-        whole: whether these are all messages of the conversation, so that earlier ones do not belong to it.
-    """
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-
-    agent: str
-    messages: str
-    ended: bool = False
-    of: Speaker = "agent"
-    whole: bool = False
-
-    @staticmethod
-    def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
-        """The unanswered calls of the last reply of each conversation; none of one that has ended."""
-        said = cast("Sequence[SavedMessages]", items)  # the items of the slice of this class
-        speakers: dict[tuple[Speaker, str], None] = dict.fromkeys((each.of, each.agent) for each in said)
-        for of, name in speakers:
-            history, ended = _read(said, name, of, "the session")
-            for call in () if ended else _unanswered(history):
-                yield OpenCall(call=_ref(history, call), tool=call.tool_name, state="unrecorded")
 
 
 class StoredHistory:
     """The conversation of one agent or prompt in one session; tracks how much of it has been stored.
 
+        stored = StoredHistory(session, "desk")
+        agent = Agent(model, capabilities=[HandrailCapability(executor, conversation=stored)])
+        result = agent.run_sync(None if stored.unfinished else question, message_history=stored.history)
+
+    A run with the history continues the conversation. A run without it begins another one in its place, unless a run is
+    unfinished.
+
+    Args:
+        session: the session.
+        name: the agent or prompt.
+        of: which of both it is.
+        is_held: whether the caller has excluded other runs of the conversation, as `one_at_a_time` does.
+
     Attributes:
-        history: the messages before this run.
+        history: the stored messages, as `message_history` of a run.
         call_ids: the ids of all calls of the conversation.
     """
 
-    __slots__ = ("_ended", "_kept", "_name", "_noted", "_of", "_session", "_whole", "call_ids", "history")
+    __slots__ = (
+        "_conversation",
+        "_ended",
+        "_is_held",
+        "_kept",
+        "_name",
+        "_noted",
+        "_of",
+        "_session",
+        "_whole",
+        "call_ids",
+        "history",
+    )
 
-    def __init__(self, session: Session, name: str, *, of: Speaker = "agent") -> None:
+    def __init__(self, session: Session, name: str, *, of: Owner = "agent", is_held: bool = False) -> None:
         """Load the stored messages.
 
         Raises:
             AgentError: they cannot be read, or belong to another agent.
+            StoreError: the store cannot be read.
         """
         self._session = session
         self._name = name
-        self._of: Speaker = of
+        self._of: Owner = of
+        self._is_held = is_held
+        self._conversation = Conversation(session, of, name)
+        self._load()
+
+    def _load(self) -> None:
+        session, of, name = self._session, self._of, self._name
         self._whole = False
-        said = session[SavedMessages].all()
-        other = next((each.agent for each in said if each.of == of == "agent" and each.agent != name), None)
+        speakers = ((part.speaker, part.name) for part in session[ConversationPart].all())
+        other = next((speaker for of_part, speaker in speakers if of_part == of == "agent" and speaker != name), None)
         if other is not None:
             raise AgentError(
                 f"session {session.session_id!r} holds a conversation of agent {other}, so {name} cannot continue "
                 "it; use a separate session for each agent"
             )
-        self.history, self._ended = _read(said, name, of, f"session {session.session_id!r}")
+        self.history, self._ended = _read(self._conversation.parts, f"session {session.session_id!r}")
         self._kept: Sequence[ModelMessage] = tuple(self.history)
         self._noted: Sequence[ModelMessage] = self.history
         # Ids of the whole conversation, because some models restart their ids in each reply.
@@ -199,8 +173,42 @@ class StoredHistory:
         self._ended, self._whole = False, True
         self.call_ids.clear()
 
+    @contextmanager
+    def run(self, given: Sequence[ModelMessage]) -> Generator[None]:
+        """A run of the conversation: what `note` was given is stored, however the block ends.
+
+        Args:
+            given: the history with which the run begins.
+
+        Raises:
+            AgentError: another run has the conversation, or the last one is unfinished and its history was not given.
+            SessionError: as for `save`.
+        """
+        with nullcontext() if self._is_held else one_at_a_time(self._session, self._name, of=self._of):
+            if not self._is_held:
+                # Another run may have ended since the messages were loaded.
+                self._load()
+                self._check_continued(given)
+            self.adopt_records()
+            try:
+                yield
+            except BaseException as error:
+                try:
+                    # The conversation may end in the middle of a reply; a later run resumes from it.
+                    self.save(self._noted)
+                except HandrailError as fault:  # the store has failed: what ended the run is raised, and not this
+                    error.add_note(f"its last messages could not be stored: {fault}")
+                raise
+
+    def _check_continued(self, given: Sequence[ModelMessage]) -> None:
+        if self.unfinished and not _follows(self.history, given):
+            raise AgentError(
+                f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it with "
+                "its history and without a user prompt: run(message_history=stored.history)"
+            )
+
     def note(self, messages: Sequence[ModelMessage]) -> None:
-        """Store the messages; in a session in memory only at `save_pending`.
+        """Store the messages; in a session in memory only at the end of the run.
 
         No other process can resume a session in memory, and writing each reply as JSON takes time.
 
@@ -213,10 +221,6 @@ class StoredHistory:
         self._noted = messages
         if self._session.store is not None:
             self.save(messages)
-
-    def save_pending(self) -> None:
-        """Store the pending messages, at the end of a run, however it ended."""
-        self.save(self._noted)
 
     def save(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
         """Store the new messages since the last call; all of them, if messages have been dropped since.
@@ -233,32 +237,46 @@ class StoredHistory:
         """
         # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
         whole = self._whole or not _follows(self._kept, messages)
-        new = list(messages if whole else messages[len(self._kept) :])
+        new = messages if whole else messages[len(self._kept) :]
         # An agent's final messages are stored already; a prompt's conversation is finished by its mark.
         if new or (ended and self._of == "prompt"):
-            part = SavedMessages(self._name, self._as_json(new), ended, self._of, whole)
+            part = replace(self._part(messages, new, continues=not whole), ended=ended, restarts=whole)
             # A reply with calls is stored before the first of them starts, with its claim if it has one.
-            asks = isinstance(new[-1], ModelResponse) and bool(new[-1].tool_calls) if new else False
-            self._session.log_item(SavedMessages, part, written="deferred" if asks and not ended else "now")
+            asks = bool(part.calls) and isinstance(new[-1], ModelResponse) and not ended
+            self._conversation.add(part, written="deferred" if asks else "now")
             # Only after the append: if the store refuses it, the next call stores the same messages again.
             self._kept, self._whole = tuple(messages), False
+            self.history, self._ended = list(messages), ended
 
-    def _as_json(self, messages: list[ModelMessage]) -> str:
+    def _part(
+        self, messages: Sequence[ModelMessage], new: Sequence[ModelMessage], *, continues: bool
+    ) -> ConversationPart:
+        """The last messages of a conversation with what they ask for.
+
+        Args:
+            messages: the whole conversation.
+            new: its last messages.
+            continues: whether the messages before them are stored.
+
+        Raises:
+            AgentError: a message has a value that cannot be written as JSON.
+        """
         try:
-            return ModelMessagesTypeAdapter.dump_json(messages).decode()
-        except PydanticSerializationError:
-            pass  # models and tools may return lone surrogates, which have no UTF-8
-        # The second attempt takes longer, so it is only made for a conversation that needs it.
-        try:
-            return to_json(escaped_within(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))).decode()
+            said = tuple(ModelMessagesTypeAdapter.dump_python(list(new), mode="json"))
         except PydanticSerializationError as error:
             raise AgentError(
                 f"the conversation of {self._name} in session {self._session.session_id!r} cannot be stored: {error}"
             ) from error
+        left = _unanswered(messages)
+        if left and continues and not any(isinstance(message, ModelResponse) for message in new):
+            returns = (part for message in new for part in message.parts if isinstance(part, ToolReturnPart))
+            return ConversationPart(said, answers=tuple(part.tool_call_id for part in returns))
+        calls = tuple(RequestedCall(call.tool_call_id, call.tool_name, call.args or "{}") for call in left)
+        return ConversationPart(said, _ref(messages, left[0]).reply if left else None, calls)
 
 
 @contextmanager
-def one_at_a_time(session: Session, name: str, *, of: Speaker) -> Generator[None]:
+def one_at_a_time(session: Session, name: str, *, of: Owner) -> Generator[None]:
     """Exclude other runs from a conversation until the end of the block.
 
     Concurrent runs would not see each other's messages, which could not be separated afterwards.
@@ -288,7 +306,7 @@ def one_at_a_time(session: Session, name: str, *, of: Speaker) -> Generator[None
             del running[conversation]
 
 
-def _in_use(session_id: str, running: str, name: str, of: Speaker) -> HandrailError:
+def _in_use(session_id: str, running: str, name: str, of: Owner) -> HandrailError:
     if of == "prompt":
         return PromptEvaluationError(
             f"{name} is being evaluated on session {session_id!r}. A stored session holds one conversation of each "
@@ -303,26 +321,22 @@ def _in_use(session_id: str, running: str, name: str, of: Speaker) -> HandrailEr
     )
 
 
-def _read(said: Sequence[SavedMessages], name: str, of: Speaker, where: str) -> tuple[list[ModelMessage], bool]:
-    """The messages of the last conversation of that name, and whether it has ended.
+def _read(parts: Sequence[ConversationPart], where: str) -> tuple[list[ModelMessage], bool]:
+    """The messages of a conversation, and whether it has ended.
 
     Raises:
         AgentError: they cannot be read.
     """
-    mine = [(number, each) for number, each in enumerate(said, start=1) if (each.of, each.agent) == (of, name)]
-    start = max((place for place, (_, each) in enumerate(mine) if each.whole), default=0)
     history: list[ModelMessage] = []
-    ended = False
-    for number, each in mine[start:]:
+    for number, part in enumerate(parts, start=1):
         try:
-            history += ModelMessagesTypeAdapter.validate_json(each.messages)
-        except ValidationError as error:
+            history += ModelMessagesTypeAdapter.validate_json(to_json(part.messages))
+        except (ValidationError, PydanticSerializationError) as error:
             raise AgentError(
                 f"part {number} of the conversation in {where} cannot be read by this version of PydanticAI: {error}"
             ) from error
-        ended = each.ended
     # PydanticAI does the same at the start of a run, and the stored conversation is counted in messages.
-    return repair_messages(history, repair_last_response=False), ended
+    return repair_messages(history, repair_last_response=False), bool(parts) and parts[-1].ended
 
 
 def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:

@@ -42,14 +42,12 @@ from pydantic_ai import ModelMessage, ModelResponse, RunContext, ToolCallPart
 from pydantic_ai.messages import ModelResponsePart
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from handrail.errors import AgentError, StoreError
+from handrail.errors import StoreError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, is_reply, is_storable_id
-
-STAMP = "handrail_reply"
-"""The key in the metadata of a response under which its name is stored."""
+from handrail.session.conversation_parts import REPLY_KEY
 
 Words = str | dict[str, Any] | None
 """The arguments of a call as the model wrote them; `None` if they are not known, or it wrote none."""
@@ -126,7 +124,7 @@ def stamped(ctx: RunContext[Any], session: Session, response: ModelResponse, tak
     """
     response = _with_storable_calls(response, taken)
     name = _new_name(ctx, session, ctx.messages, response)
-    return replace(response, metadata={**(response.metadata or {}), STAMP: name})
+    return replace(response, metadata={**(response.metadata or {}), REPLY_KEY: name})
 
 
 def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelResponse:
@@ -205,7 +203,7 @@ def _name_of(ctx: RunContext[Any], session: Session, place: int, response: Model
     else:
         name = name_in_history(ctx.messages, place)
     if _stamp(response) != name:
-        response.metadata = {**(response.metadata or {}), STAMP: name}
+        response.metadata = {**(response.metadata or {}), REPLY_KEY: name}
     return name
 
 
@@ -233,7 +231,7 @@ def _is_taken(name: str, session: Session, response: ModelResponse) -> bool:
     try:
         names = _names_of(session)
         records = [session.recorded_call(CallRef(name, call.tool_call_id)) for call in response.tool_calls]
-    except (StoreError, AgentError):  # no call starts without its store; another conversation cannot be read
+    except StoreError:  # no call starts without its store
         return True
     # Durable execution delivers the same response again, with its timestamp: it keeps its name.
     if names.given.get(name) == arrived:
@@ -263,7 +261,6 @@ def _open_replies(session: Session) -> dict[str, datetime]:
 
     Raises:
         StoreError: the store cannot be read.
-        AgentError: a conversation of the session cannot be read.
     """
     found: dict[str, datetime] = {}
     for each in session.open_calls:
@@ -276,7 +273,7 @@ def _open_replies(session: Session) -> dict[str, datetime]:
 
 
 def _stamp(response: ModelResponse) -> str | None:
-    name: object = (response.metadata or {}).get(STAMP)
+    name: object = (response.metadata or {}).get(REPLY_KEY)
     return name if isinstance(name, str) and is_reply(name) else None
 
 

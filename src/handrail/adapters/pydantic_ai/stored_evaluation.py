@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from pydantic_ai import ModelRequestContext, ModelResponse, RunContext
-from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
-
-from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import StoredHistory, one_at_a_time
 from handrail.errors import PromptEvaluationError
 from handrail.session import Session
@@ -22,28 +17,6 @@ from handrail.transaction import current
 
 Unfinished = Literal["resume", "discard"]
 """How an unfinished conversation of the prompt is treated: it is resumed, or replaced by a new one."""
-
-
-@dataclass
-class NotedCapability(HandrailCapability):
-    """A prompt's tools in an evaluation whose conversation is stored.
-
-    Attributes:
-        conversation: the conversation.
-    """
-
-    conversation: StoredHistory = field(kw_only=True)
-
-    @override
-    async def after_model_request(
-        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
-    ) -> ModelResponse:
-        """Store a reply before any of its calls runs."""
-        response = await super().after_model_request(ctx, request_context=request_context, response=response)
-        # A copy of the list, because PydanticAI continues to append to its own. `ctx.messages` does not have the
-        # response yet.
-        self.conversation.note([*ctx.messages, response])
-        return response
 
 
 @contextmanager
@@ -73,7 +46,7 @@ def stored_conversation(
         return
     with one_at_a_time(session, name, of="prompt"):
         # Loaded under the exclusion, or a run that has just ended could add messages after the load.
-        conversation = StoredHistory(session, name, of="prompt")
+        conversation = StoredHistory(session, name, of="prompt", is_held=True)
         if conversation.unfinished and unfinished == "resume":
             if not continues:
                 raise PromptEvaluationError(
@@ -83,7 +56,6 @@ def stored_conversation(
                     "unfinished='discard'",
                     phase="request",
                 )
-            conversation.adopt_records()
         else:
             conversation.begin_anew()
         yield conversation

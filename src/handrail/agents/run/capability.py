@@ -1,4 +1,4 @@
-"""What Handrail does at the steps of an agent's run: it asks before calls run, stores the conversation, and notifies.
+"""What Handrail does at the steps of an agent's run: it asks before calls run, counts, and notifies.
 
 The questions of one reply are settled before any of its calls starts, one after the other, and nothing is open while a
 person thinks: PydanticAI validates all calls of a reply before it carries out the first. Whether a call may run is not
@@ -26,7 +26,6 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import ValidatedToolArgs
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
@@ -44,7 +43,6 @@ class AgentCapability(PipelineCapability):
 
     Attributes:
         gate: says which calls may run.
-        conversation: what was said.
         describe: how a call looks to the gate.
         admit: refuses a tool whose calls would not take the pipeline of this run.
         tools_known: is called at each step once its tools are known, before the model is offered any.
@@ -55,7 +53,6 @@ class AgentCapability(PipelineCapability):
     """
 
     gate: ApprovalGate = field(kw_only=True)
-    conversation: StoredHistory = field(kw_only=True)
     describe: DescribeAhead = field(kw_only=True)
     admit: Callable[[ToolDefinition], None] = field(kw_only=True)
     tools_known: Callable[[], None] = field(kw_only=True)
@@ -87,18 +84,9 @@ class AgentCapability(PipelineCapability):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Keep the reply before any of its calls is carried out; see to it that each of them has an id of its own."""
-        # Counted first: usage is reported even if the reply is refused for the budget.
+        """Count what the reply has used; usage is reported even if the reply is refused for the budget."""
         self.count(response)
-        response = await super().after_model_request(ctx, request_context=request_context, response=response)
-        # Stored before this method returns, and so before any call of the reply starts.
-        self.conversation.note([*ctx.messages, response])
-        return response
-
-    @override
-    def taken_ids(self) -> set[str]:
-        """The ids of all calls of the conversation: some providers refuse one in which an id stands twice."""
-        return self.conversation.call_ids
+        return await super().after_model_request(ctx, request_context=request_context, response=response)
 
     @override
     async def after_tool_validate(

@@ -61,7 +61,7 @@ from handrail.agents.toolsets.labelled_toolset import (
     static_names,
 )
 from handrail.agents.toolsets.listing import listing_of
-from handrail.errors import AgentDepthError, AgentError, CallPostponed, HandrailError, PromptEvaluationError
+from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
@@ -238,7 +238,7 @@ class AgentRun:
         """
         # The stack can be closed twice: here, and in `opened`.
         with self._stack:  # what was opened to prepare the run is closed, too, if it cannot begin
-            conversation = StoredHistory(self.session, self.agent.file.name)
+            conversation = StoredHistory(self.session, self.agent.file.name, is_held=True)
             self._check_start(input, conversation)
             # A record means that the call has ended, so its decision must not answer a new call of the same id.
             self._doors.forget_ended()
@@ -249,11 +249,6 @@ class AgentRun:
                 with self.opened(), self._listening():
                     result = await self._run(input, conversation, spent, output_type)
             except BaseException as error:
-                try:
-                    # The conversation may end in the middle of a reply; a later run resumes from it.
-                    conversation.save_pending()
-                except HandrailError as fault:  # the store has failed: what ended the run is raised, and not this
-                    error.add_note(f"its last messages could not be stored: {fault}")
                 self.tree.notify(RunEnded(self.path, "failed", _describe(error), self._used))
                 raise
         # After the stack has been closed, so that a listener sees an answer only when nothing is open any more.
@@ -315,8 +310,6 @@ class AgentRun:
         output_type: Any,  # noqa: ANN401
     ) -> RunResult:
         output_names: dict[str, str] = {}
-        # Before the run: PydanticAI calls the unanswered calls first, and they must find their records.
-        conversation.adopt_records()
         capability = self._capability(conversation, output_names)
         async with open_model(self.model) as model:
             agent: Agent[Any, Any] = Agent(
@@ -341,8 +334,6 @@ class AgentRun:
             except RUN_ERRORS as error:
                 raise evaluation_error(error, self.agent.file.name) from error
         waits = isinstance(result.output, DeferredToolRequests)
-        # Stored even while it waits, so that the answers of the other calls are not lost.
-        conversation.save(result.all_messages(), ended=not waits)
         return RunResult(
             status="waiting" if waits else "done",
             output="" if waits else result.output,

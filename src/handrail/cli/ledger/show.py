@@ -18,13 +18,15 @@ from cyclopts import Parameter
 from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
 from handrail.cli.screen import NO_VALUE_CELL, Screen, format_duration, format_time, format_when
 from handrail.cli.table import Column
-from handrail.errors import LedgerError
+from handrail.errors import LedgerError, UnknownTypeError
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
+from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectRow, Store, Testimony
 from handrail.store.processes import process_in_words
 
@@ -51,8 +53,8 @@ _AWAITED = {
     "unrecorded": "being carried out",
 }
 
-CONVERSATION: Final = "handrail.said"
-"""The stored type name of conversations; read as JSON, because the extra that defines it may not be installed."""
+CONVERSATION: Final = stored_type(ConversationPart)
+"""How the parts of conversations are stored."""
 
 _TAG: Final = "agent"
 """The tag of a session that names its agent, if a program has set it."""
@@ -355,19 +357,21 @@ def agent_of_session(store: Store, session: SessionRow) -> str:
     while read < session.head:
         # The first entry of a conversation names its speaker, so the loop ends with it.
         until = min(until, session.head)
-        for entry in read_entries(store, session.session_id, after=read, until=until, type_name=CONVERSATION, limit=1):
-            return _speaker(entry.items) or session.tags.get(_TAG, "")
+        for entry in read_entries(
+            store, session.session_id, after=read, until=until, type_name=CONVERSATION.name, limit=1
+        ):
+            return _speaker(entry) or session.tags.get(_TAG, "")
         read, until = until, until * _GROWTH
     return session.tags.get(_TAG, "")
 
 
-def _speaker(items: bytes) -> str:
-    """The speaker of the first of these; empty if they cannot be read."""
+def _speaker(entry: SessionEntry) -> str:
+    """The speaker of the first of these parts; empty for the program's own loop, or if they cannot be read."""
     try:
-        said: Any = json.loads(items)
-        return str(said[0]["agent"])
-    # Rows of other versions may have another form; the agent is only shown, so an unreadable one is left out.
-    except (ValueError, LookupError, TypeError):
+        parts: list[ConversationPart] = CONVERSATION.load(entry.items, entry.type_version)
+        return parts[0].name
+    # The agent is only shown, so an unreadable one is left out.
+    except (ValueError, LookupError, UnknownTypeError):
         return ""
 
 

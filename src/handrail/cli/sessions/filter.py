@@ -19,6 +19,7 @@ from cyclopts import CycloptsError, Parameter
 from handrail.cli.ledger.show import CONVERSATION, agent_of_session
 from handrail.errors import StoreCorruptError, UnknownTypeError
 from handrail.session.call_records import OpenCall
+from handrail.session.conversation_parts import ConversationPart
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
@@ -81,7 +82,7 @@ def last_used(store: Store, row: SessionRow) -> datetime:
             time for entry in read_entries(store, row.session_id, after=number - 1, until=number) for time in _at(entry)
         ]
     tail = max(0, row.head - _LAST_ENTRIES)
-    for entry in read_entries(store, row.session_id, after=tail, until=row.head, type_name=CONVERSATION):
+    for entry in read_entries(store, row.session_id, after=tail, until=row.head, type_name=CONVERSATION.name):
         times += _said_at(entry)
     return max(times)
 
@@ -97,15 +98,11 @@ def _at(entry: SessionEntry) -> list[datetime]:
 
 
 def _said_at(entry: SessionEntry) -> list[datetime]:
-    """When the messages of an entry were written."""
+    """When the messages of an entry were appended."""
     try:
-        items: Any = json.loads(entry.items)
-        # Where the messages are not JSON, and in older versions, they are stored as text.
-        texts = [item["messages"] for item in items]
-        messages = [one for text in texts for one in (json.loads(text) if isinstance(text, str) else text)]
-        dated = [part for message in messages for part in (message, *message.get("parts", ()))]
-        return [_moment(part["timestamp"]) for part in dated if part.get("timestamp")]
-    except (ValueError, LookupError, TypeError, AttributeError):
+        parts: list[ConversationPart] = CONVERSATION.load(entry.items, entry.type_version)
+        return [part.at for part in parts if part.at is not None]
+    except (ValueError, UnknownTypeError):
         return []
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.adapters.pydantic_ai.conversation import SavedMessages
 from handrail.cli.ledger.show import found_beside, newest
+from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store, protocol
@@ -141,7 +141,8 @@ def test_a_message_cannot_steer_the_terminal(terminal: Terminal, store: Store) -
     assert "\\x1b[2J" in terminal.screen
 
 
-SAID = stored_type(SavedMessages)
+SAID = stored_type(ConversationPart)
+TALK = SAID.dump([ConversationPart((), speaker="agent", name="research")])
 EVIL = {"to": "\x1b[2J\x07", "by": "\x9b31m\u202efed"}
 BOTH = json.dumps({"arguments": EVIL, "written": "\x1b]0;title\x07"}, ensure_ascii=False).encode()
 
@@ -179,9 +180,9 @@ def test_an_effect_is_shown_with_its_arguments_and_its_agent(handrail: Command, 
 @pytest.mark.parametrize(
     "numbers, length, items, agent",
     [
-        ((1,), 1, SAID.dump([SavedMessages("research", "[]")]), "research"),
-        ((300,), 300, b'[{"agent":"research"}]', "research"),
-        ((3, 20), 40, b'[{"agent":"research"}]', "research"),
+        ((1,), 1, TALK, "research"),
+        ((300,), 300, TALK, "research"),
+        ((3, 20), 40, TALK, "research"),
         ((), 20, b"", "tagged"),
         ((2,), 3, b"[]", "tagged"),
         ((2,), 3, b"{", "tagged"),
@@ -195,7 +196,7 @@ def test_the_agent_is_the_one_whose_conversation_the_session_holds(
     hold = store.acquire("talk", wait=timedelta(0))
     entries = [SessionEntry(number, "", "", "state", "desk.plan", 1, 0, 0, 1, b"[]") for number in range(1, length + 1)]
     for number in numbers:
-        entries[number - 1] = entries[number - 1]._replace(type_name=SAID.name, items=items)
+        entries[number - 1] = entries[number - 1]._replace(type_name=SAID.name, type_version=SAID.version, items=items)
     append(store, hold, 0, entries, None)
     row = effect("k", "unknown", store.now(), owner=ClaimOwner("talk", None, "c"))
     slot = effect("s", "unknown", store.now(), owner=ClaimOwner(), partition="talk")
