@@ -52,7 +52,8 @@ STORED = {
 
 FACES = {
     "handrail.adapters.pydantic_ai": """
-        HandrailCapability HandrailToolset PipelineCapability PromptResponse PydanticAIAdapter tool_context
+        HandrailCapability HandrailToolset PipelineCapability PromptResponse PydanticAIAdapter StoredHistory
+        tool_context
     """,
     "handrail.agents": """
         AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallStarted CallWaits Decision Entry GatedCall

@@ -15,6 +15,7 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 
 SHORT_MODULES = {
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
+    "agents/run/child_sessions.py": "the session of a called agent is named after its call",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "interrupts.py": "one rule about Ctrl-C, below everything",

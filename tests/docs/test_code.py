@@ -28,7 +28,7 @@ from tests.architecture.sources import ROOT
 from tests.docs.console import typed
 from tests.providers.chat import Chat
 from tests.providers.messages import Messages
-from tests.providers.programs import PAGE as OWN_LOOP
+from tests.providers.programs import OWN_LOOP, PYDANTIC_AI, end_kept_loop
 from tests.providers.responses import Responses
 from tests.providers.wire import serving
 from tests.store.conftest import VERSION_1
@@ -64,7 +64,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def _providers(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where a page has programs that ask a model, a folder of their own and a server in the place of the providers."""
-    if page != OWN_LOOP:
+    if page not in {OWN_LOOP, PYDANTIC_AI}:
         yield
         return
     monkeypatch.chdir(tmp_path)
@@ -72,6 +72,7 @@ def _providers(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         for name, value in provider.environment().items():
             monkeypatch.setenv(name, value)
         yield
+    end_kept_loop()
 
 
 @pytest.mark.parametrize("page", with_code(), ids=lambda page: str(page.relative_to(ROOT)))

@@ -90,7 +90,9 @@ class Chat:
         if not calls:
             required(message, "content", str)
             return []
-        same_item(message, issued.get(calls[0].get("id", "")), where)
+        known = issued.get(calls[0].get("id", ""))
+        # The text of arguments may be written anew, with other blanks.
+        same_item(_decoded(message), None if known is None else _decoded(known), where)
         return [required(call, "id", str) for call in calls]
 
     def response(self, reply: Reply, tag: str, body: Json) -> tuple[Json, dict[str, Json]]:
@@ -121,6 +123,13 @@ class Chat:
     def key(self, headers: dict[str, str]) -> str | None:
         """As `Api`."""
         return bearer(headers)
+
+
+def _decoded(message: Json) -> Json:
+    """A message in which the arguments of its calls are decoded."""
+    functions = [(call, call["function"]) for call in message["tool_calls"]]
+    calls = [{**call, "function": {**said, "arguments": json.loads(said["arguments"])}} for call, said in functions]
+    return {**message, "tool_calls": calls}
 
 
 def _function(name: str, arguments: Json) -> Json:

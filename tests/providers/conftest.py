@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
 from tests.providers import forge, wire
 from tests.providers.chat import Chat
+from tests.providers.kills import Bench
 from tests.providers.messages import Messages
+from tests.providers.programs import ADAPTERS, PROVIDERS, program_of
 from tests.providers.responses import Responses
 
 
@@ -24,3 +27,16 @@ def smith(provider: wire.Provider) -> Generator[forge.Forge]:
     """One process that makes those that are killed."""
     with forge.running(provider.environment()) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def whole(smith: forge.Forge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, forge.Run]:
+    """The undisturbed run of each program."""
+    names = (*PROVIDERS, *ADAPTERS)
+    return {name: smith.run(program_of(name), tmp_path_factory.mktemp(name)) for name in names}
+
+
+@pytest.fixture
+def bench(smith: forge.Forge, provider: wire.Provider, whole: dict[str, forge.Run], tmp_path: Path) -> Bench:
+    """One for each test."""
+    return Bench(smith, provider, whole, tmp_path)

@@ -14,9 +14,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,9 +27,10 @@ from chaos.worker import wait_for_threads
 from handrail import store
 from handrail.crash_points import arm
 from handrail.runtime import Session, ToolInvoked
+from handrail.session.conversation_parts import ConversationPart
 from tests.architecture.sources import ROOT
 from tests.crash.forge import forked
-from tests.providers.programs import PROVIDERS, Program, program_of
+from tests.providers.programs import ADAPTERS, PROVIDERS, Program, end_kept_loop, program_of
 
 Environment = Mapping[str, str]
 
@@ -38,7 +39,8 @@ class Kill(NamedTuple):
     """Where a process is killed.
 
     Attributes:
-        place: a line of the program, just before it runs, or one of `handrail.crash_points.POINTS`.
+        place: a line of the program, just before it runs, or of a file of the library, such as `adapter.py:7`; or one
+            of `handrail.crash_points.POINTS`.
         nth: at which time it is reached.
     """
 
@@ -52,11 +54,12 @@ class Run:
 
     Attributes:
         output: what it printed.
-        messages: the conversation.
+        messages: the conversation, without times and ids of the run.
         payments: the orders of the payments that have a record, in order, each with whether the payment succeeded.
         notes: the texts of the notes in the session.
         still_open: the states of the calls that are open.
-        lines: how often it came to each line.
+        lines: how often it came to each line of the program.
+        library: how often it came to each line of the library, as in `Kill`.
         points: how often it came to each point.
     """
 
@@ -66,6 +69,7 @@ class Run:
     notes: list[str]
     still_open: list[str]
     lines: dict[str, int] = field(compare=False)
+    library: dict[str, int] = field(compare=False)
     points: dict[str, int] = field(compare=False)
 
 
@@ -112,9 +116,10 @@ def running(environment: dict[str, str]) -> Generator[Forge]:
 
 def _serve() -> None:
     importlib.import_module("handrail.store.postgres")
-    for provider in PROVIDERS:  # what is made once is not made in each fork
+    for name in (*PROVIDERS, *ADAPTERS):  # what is made once is not made in each fork
         with TemporaryDirectory() as folder:
-            _run(program_of(provider), folder, None, warm=True)
+            _run(program_of(name), folder, None, warm=True)
+        end_kept_loop()
         wait_for_threads()
     for line in sys.stdin:
         program, folder, kill, environment = json.loads(line)
@@ -145,40 +150,64 @@ def _run(
     file = str(Path(folder) / "program.py")
     code = compile(program.source, file, "exec")
     arm(reach)
-    with redirect_stdout(output), nullcontext() if warm else _traced(file, reach):
+    with redirect_stdout(output), nullcontext() if warm else _traced(file, program.library, reach):
         exec(code, names)  # noqa: S102 - the program
     arm(None)
     lines = {str(place): times for place, times in reached.items() if isinstance(place, int)}
     points = {place: times for place, times in reached.items() if isinstance(place, str)}
-    found = _found(program, names, output.getvalue(), lines, points)
+    library = {place: points.pop(place) for place in list(points) if ":" in place}
+    found = replace(_found(program, names, output.getvalue()), lines=lines, library=library, points=points)
     names.clear()  # the types that are stored live on, and their methods refer to the store, whose thread ends with it
     return asdict(found)
 
 
-def _found(program: Program, names: dict[str, Any], output: str, lines: dict[str, int], points: dict[str, int]) -> Run:
+def _found(program: Program, names: dict[str, Any], output: str) -> Run:
     with store.open(program.url) as kept_in, Session.open(kept_in, program.session) as session:
+        parts = session[ConversationPart].all()
+        start = max((place for place, part in enumerate(parts) if part.restarts), default=0)
         return Run(
             output=output,
-            messages=session.conversation.messages,
+            messages=[_comparable(message) for part in parts[start:] for message in part.messages],
             payments=[[event.params.number, event.success] for event in session[ToolInvoked] if event.name == "pay"],
             notes=[each.text for each in session[names["Note"]].all()],
             still_open=[each.state for each in session.open_calls],
-            lines=lines,
-            points=points,
+            lines={},
+            library={},
+            points={},
         )
 
 
+_OF_THE_RUN = {"conversation_id", "metadata", "run_id", "timestamp"}
+"""The fields of PydanticAI's messages, and of their parts, that differ from run to run."""
+
+
+def _comparable(message: dict[str, Any]) -> dict[str, Any]:
+    """A message without what differs from run to run."""
+    if "kind" not in message:
+        return message
+    plain = {name: value for name, value in message.items() if name not in _OF_THE_RUN}
+    parts = [{name: value for name, value in part.items() if name not in _OF_THE_RUN} for part in message["parts"]]
+    return {**plain, "parts": parts}
+
+
 @contextmanager
-def _traced(file: str, reach: Callable[[int], None]) -> Generator[None]:
-    """Have each line of a file reported before it runs, in every thread."""
+def _traced(file: str, library: Collection[str], reach: Callable[[int | str], None]) -> Generator[None]:
+    """Have each line of the program, and of some files of the library, reported before it runs, in every thread."""
 
     def inside(frame: FrameType, event: str, arg: object) -> Any:
         if event == "line":
             reach(frame.f_lineno)
         return inside
 
+    def inside_library(frame: FrameType, event: str, arg: object) -> Any:
+        if event == "line":
+            reach(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+        return inside_library
+
     def outside(frame: FrameType, event: str, arg: object) -> Any:
-        return inside if frame.f_code.co_filename == file else None
+        if frame.f_code.co_filename == file:
+            return inside
+        return inside_library if frame.f_code.co_filename in library else None
 
     threading.settrace(outside)
     sys.settrace(outside)

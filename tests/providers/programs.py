@@ -1,11 +1,13 @@
-"""The programs of `docs/how-to/own-loop.md`: the block with the tools, followed by the block of a provider."""
+"""The programs of the pages that ask a model: the block with the tools, followed by a block of the page."""
 
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import CodeType
@@ -13,9 +15,15 @@ from typing import Final
 
 from tests.architecture.sources import ROOT
 
-PAGE: Final = ROOT / "docs" / "how-to" / "own-loop.md"
+_HOW_TO = ROOT / "docs" / "how-to"
+OWN_LOOP: Final = _HOW_TO / "own-loop.md"
+PYDANTIC_AI: Final = _HOW_TO / "pydantic-ai.md"
 PROVIDERS: Final = ("chat", "responses", "messages")
-"""Names of the APIs, in the order of the page; the program of one works on the session of this name."""
+"""The programs of `own-loop.md`, in its order, by their APIs."""
+ADAPTERS: Final = ("prompt", "agent")
+"""The programs of `pydantic-ai.md` that store their conversations, in its order."""
+
+_ADAPTER_FILES = ("adapter", "capability", "conversation", "stored_evaluation")
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _URL = "sqlite:///desk.db"
@@ -29,11 +37,13 @@ class Program:
         source: its text.
         url: its store, in the folder that it runs in.
         session: the id of its session.
+        library: the files of the library before whose lines it may be killed, too.
     """
 
     source: str
     url: str
     session: str
+    library: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[int]:
@@ -57,14 +67,14 @@ class Program:
 
     def over(self, url: str) -> Program:
         """The same over another store."""
-        return Program(self.source.replace(_URL, url), url, self.session)
+        return replace(self, source=self.source.replace(_URL, url), url=url)
 
     def with_approval(self) -> Program:
         """The same with a policy that has payments approved, and an approver that waits until there is a file `yes`."""
         source = self.source.replace('    title="Payments",', '    title="Payments", policies=[AskAboutPayments()],')
         source = source.replace("session=session)", "session=session, approver=approver)")
         assert source.count("AskAboutPayments") == source.count("approver=approver") == 1
-        return Program(_APPROVAL + source, self.url, self.session)
+        return replace(self, source=_APPROVAL + source)
 
 
 _APPROVAL = """
@@ -92,13 +102,16 @@ def approver(request: ApprovalRequest) -> bool:
 
 
 @cache
-def program_of(provider: str) -> Program:
-    """The program of a provider."""
-    tools, *parts = _BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    source = tools + "\n" + parts[PROVIDERS.index(provider)]
+def program_of(name: str) -> Program:
+    """A program, by the name of its API or of what it adapts."""
+    page, names = (OWN_LOOP, PROVIDERS) if name in PROVIDERS else (PYDANTIC_AI, ADAPTERS)
+    tools, *parts = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    source = tools + "\n" + parts[names.index(name)]
     (session,) = re.findall(r'Session\.open\(store, "([^"]+)"\)', source)
     assert source.count(_URL) == 1
-    return Program(source, _URL, session)
+    package = ROOT / "src" / "handrail" / "adapters" / "pydantic_ai"
+    library = () if name in PROVIDERS else tuple(str(package / f"{file}.py") for file in _ADAPTER_FILES)
+    return Program(source, _URL, session, library)
 
 
 def _lines_of(code: CodeType) -> Iterator[int]:
@@ -112,3 +125,12 @@ def payments_in(folder: Path) -> list[str]:
     """The orders that the service was asked to pay, once for each time."""
     path = folder / "payments.txt"
     return [line.split()[0] for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+def end_kept_loop() -> None:
+    """End the event loop that `run_sync` of PydanticAI keeps in a thread, with its executor."""
+    with suppress(RuntimeError, DeprecationWarning):  # there is none
+        loop = asyncio.get_event_loop()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+        asyncio.set_event_loop(None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -11,22 +10,16 @@ from typing import Any
 
 import pytest
 
-from handrail.crash_points import POINTS
 from tests.extent import FULL, some
 from tests.providers import wire
 from tests.providers.chat import Chat
 from tests.providers.forge import Forge, Kill, Run
+from tests.providers.kills import CALL_POINTS, IN_DOUBT, ORDERS, Bench, check, times_of
 from tests.providers.messages import Messages
 from tests.providers.programs import PROVIDERS, payments_in, program_of
 from tests.providers.responses import Responses
 from tests.providers.wire import Provider
 from tests.store.postgres_server import fresh_url
-
-ORDERS = ["A-17", "A-18"]
-IN_DOUBT = {"after-claim", "before-handler", "after-handler", "before-commit"} | {
-    point for point in POINTS if point.startswith("unit-")
-}
-"""The points at which a payment may have begun and is not recorded."""
 
 
 def lines_of(name: str) -> tuple[list[int], list[int]]:
@@ -39,75 +32,11 @@ def lines_of(name: str) -> tuple[list[int], list[int]]:
 
 LINES = [(name, line) for name in PROVIDERS for line in lines_of(name)[0]]
 OTHER_LINES = [(name, line) for name in PROVIDERS for line in lines_of(name)[1]]
-CALL_POINTS = [point for point in POINTS if not point.startswith("journal-") and "testimony" not in point]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What kills a program, and what it is compared with.
-
-    Attributes:
-        smith: makes the processes.
-        provider: what they talk to.
-        whole: the undisturbed run of each program.
-        root: has a folder for each kill.
-    """
-
-    smith: Forge
-    provider: Provider
-    whole: dict[str, Run]
-    root: Path
-
-    def survives(self, name: str, kill: Kill, *, may_doubt: bool) -> None:
-        """Kill a program, run it again to its end, and check what it has then."""
-        folder = self.root / f"{kill.place}-{kill.nth}"
-        folder.mkdir()
-        assert self.smith.dies(program_of(name), folder, kill)
-        check(self.smith.run(program_of(name), folder), self.whole[name], folder, may_doubt=may_doubt)
-        assert self.provider.refusals == []
-
-
-@pytest.fixture
-def bench(smith: Forge, provider: Provider, whole: dict[str, Run], tmp_path: Path) -> Bench:
-    """One for each test."""
-    return Bench(smith, provider, whole, tmp_path)
-
-
-@pytest.fixture(scope="session")
-def whole(smith: Forge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """The undisturbed run of each program."""
-    return {name: smith.run(program_of(name), tmp_path_factory.mktemp(name)) for name in PROVIDERS}
 
 
 def evenly(items: Sequence[Any], number: int) -> list[Any]:
     """Some of many, also in the full form."""
     return [items[position * (len(items) - 1) // (number - 1)] for position in range(number)]
-
-
-def times_of(times: int) -> list[int]:
-    """At which times of several a process is killed."""
-    return some(range(1, times + 1), 2)
-
-
-def check(run: Run, whole: Run, folder: Path, *, may_doubt: bool = False) -> None:
-    """What holds of a run that has come to its end, however often it was killed before."""
-    paid = payments_in(folder)
-    assert len({*paid}) == len(paid), "an order was paid twice"
-    assert {order for order, success in run.payments if success} <= {*paid}
-    assert run.notes == whole.notes
-    assert run.output == whole.output
-    doubts = {order for order, success in run.payments if not success}
-    if not doubts:
-        assert run.messages == whole.messages
-        assert sorted(paid) == ORDERS
-        assert run.still_open == []
-        return
-    assert may_doubt
-    assert len(run.messages) == len(whole.messages)
-    changed = [mine for mine, other in zip(run.messages, whole.messages, strict=True) if mine != other]
-    assert len(changed) == len(doubts)
-    assert all("it is not known whether it took effect" in str(message) for message in changed)
-    assert run.still_open == ["unknown"] * len(doubts)
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

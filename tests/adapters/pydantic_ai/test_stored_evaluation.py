@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -291,3 +292,70 @@ def test_the_synchronous_entry_resumes_too(room: Room) -> None:
             adapter.run(ToolExecutor(prompt=prompt, session=session), user_prompt="More.")
         assert PydanticAIAdapter(model("Done.")).evaluate(prompt, session=session).text == "Done."
     assert room.box.sent == ["one", "fail"]
+
+
+async def test_the_same_user_prompt_resumes(room: Room) -> None:
+    """A program that is started again says what it said before; text or parts."""
+    for user_prompt in ("Send them.", ("Send", "them.")):
+        room.box = Outbox()
+        await broken_off(room, user_prompt=user_prompt)
+        assert await room.evaluate("All sent.", user_prompt=user_prompt) == "All sent."
+        assert room.box.sent == ["before", "one", "fail", "two"]
+
+
+async def test_a_finished_evaluation_can_be_returned(room: Room) -> None:
+    """Nothing is asked, and nothing is done again; another user prompt is another evaluation."""
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        adapter = PydanticAIAdapter(model(asks("hi"), "Sent."))
+        first = await adapter.evaluate_async(room.box.prompt("state"), session=session, user_prompt="Send it.")
+    for user_prompt in ("Send it.", None):
+        with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+            adapter = PydanticAIAdapter(model(asks("other"), "Other."))
+            again = await adapter.evaluate_async(
+                room.box.prompt("state"), session=session, user_prompt=user_prompt, finished="return"
+            )
+        assert (again.text, again.output, again.usage) == (first.text, first.output, first.usage)
+        assert [type(message) for message in again.messages] == [type(message) for message in first.messages]
+    assert room.box.sent == ["hi"]
+    assert await room.evaluate(asks("other"), "Other.", user_prompt="Send other.", finished="return") == "Other."
+    assert room.box.sent == ["hi", "other"]
+
+
+@dataclass(frozen=True)
+class Bill:
+    """A structured answer."""
+
+    total: int
+
+
+@dataclass(frozen=True)
+class OtherBill:
+    """The same of a later version of the program."""
+
+    amount: int
+
+
+async def bill(room: Room, kind: type[Any], *replies: Any) -> Any:
+    """Evaluate a prompt with a structured answer, of which a stored one is returned."""
+    prompt = Prompt(PromptTemplate[kind](ns="tests", key="bill", sections=[]))
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        adapter = PydanticAIAdapter(model(*replies))
+        return (await adapter.evaluate_async(prompt, session=session, finished="return")).output
+
+
+async def test_a_structured_answer_is_returned_as_its_type(room: Room, wording: Wording) -> None:
+    """It is read from the conversation; one that does not fit the type of today is refused."""
+    answer = ModelResponse([ToolCallPart("final_result", {"total": 3})])
+    assert await bill(room, Bill, answer) == await bill(room, Bill) == Bill(3)
+    assert await bill(room, str) == ""
+    with pytest.raises(PromptEvaluationError) as raised:
+        await bill(room, OtherBill)
+    assert raised.value.phase == "response"
+    assert str(raised.value) == wording
+
+
+async def test_the_choice_for_finished_evaluations_is_one_of_two(room: Room) -> None:
+    """Another word is the developer's to correct."""
+    wrong: Any = "again"
+    with pytest.raises(ValueError, match="'repeat', 'return'"):
+        await room.evaluate("Done.", finished=wrong)

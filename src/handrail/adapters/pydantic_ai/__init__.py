@@ -22,6 +22,7 @@ if find_spec("pydantic_ai") is None:
 
 from handrail.adapters.pydantic_ai.adapter import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import PromptResponse
 from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
@@ -33,5 +34,6 @@ __all__ = [
     "PipelineCapability",
     "PromptResponse",
     "PydanticAIAdapter",
+    "StoredHistory",
     "tool_context",
 ]

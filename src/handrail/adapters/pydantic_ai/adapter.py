@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from types import NoneType
 from typing import Any, TypeVar, cast
 
-from pydantic_ai import Agent, ModelMessage, UsageLimits, UserContent
+from pydantic_ai import Agent, ModelMessage, ModelResponse, UsageLimits
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
+from pydantic_ai.usage import UsageBase
 
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.conversation import StoredHistory
+from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt
 from handrail.adapters.pydantic_ai.evaluation import (
     RUN_ERRORS,
     PromptResponse,
@@ -26,11 +27,17 @@ from handrail.adapters.pydantic_ai.evaluation import (
     output_parser,
     output_type,
     over_budget,
+    stored_output,
 )
 from handrail.adapters.pydantic_ai.model_names import check_model_name
-from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished, stored_conversation
+from handrail.adapters.pydantic_ai.stored_evaluation import (
+    EarlierEvaluation,
+    Unfinished,
+    WhenFinished,
+    stored_conversation,
+)
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, PromptEvaluationError
+from handrail.errors import BudgetExceededError, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
 from handrail.prompt import Approver, Prompt
@@ -40,9 +47,6 @@ from handrail.runtime.execution import loop_is_running
 from handrail.session import Session
 
 Out = TypeVar("Out")
-
-UserPrompt = str | Sequence[UserContent]
-"""A user prompt, in any form that PydanticAI accepts."""
 
 BEGIN = "Begin."
 """The default user prompt: some providers refuse a conversation without a user message."""
@@ -101,6 +105,7 @@ class PydanticAIAdapter:
         deadline: Deadline | None = None,
         budget: Budget | None = None,
         unfinished: Unfinished = "resume",
+        finished: WhenFinished = "repeat",
     ) -> PromptResponse[Out]:
         """Run a prompt to its answer, and wait for it; see `evaluate_async`.
 
@@ -117,6 +122,7 @@ class PydanticAIAdapter:
                 deadline=deadline,
                 budget=budget,
                 unfinished=unfinished,
+                finished=finished,
             )
         )
 
@@ -129,6 +135,7 @@ class PydanticAIAdapter:
         deadline: Deadline | None = None,
         budget: Budget | None = None,
         unfinished: Unfinished = "resume",
+        finished: WhenFinished = "repeat",
     ) -> PromptResponse[Out]:
         """Run a prompt to its answer.
 
@@ -142,11 +149,13 @@ class PydanticAIAdapter:
             deadline: bounds requests and calls; the budget's own deadline applies too, if it is earlier.
             budget: limits of the run. By default, PydanticAI's limit of 50 requests applies.
             unfinished: how an unfinished evaluation of the prompt in a stored session is treated. `"resume"` resumes
-                it, and refuses a `user_prompt`; `"discard"` starts a new one, and committed changes remain.
+                it, and refuses another `user_prompt`; `"discard"` starts a new one, and committed changes remain.
+            finished: how a finished evaluation of the prompt with the same `user_prompt` in a stored session is
+                treated. `"repeat"` starts a new one; `"return"` returns its response, and no model is asked.
 
         Raises:
-            PromptEvaluationError: the evaluation stopped, in the phase `phase`. Committed changes remain. Or there is a
-                `user_prompt` and an unfinished evaluation, or the prompt is being evaluated on this stored session.
+            PromptEvaluationError: the evaluation stopped, in the phase `phase`. Committed changes remain. Or there is
+                another `user_prompt` and an unfinished evaluation, or the prompt is being evaluated on this session.
             InvalidArgumentError: an argument has a wrong type, such as a template for a prompt.
             DeveloperMistake: the program is at fault, in a call; the other calls of the reply have ended.
             VisibilityExpansionRequired: the prompt must be rendered again with sections expanded.
@@ -169,7 +178,7 @@ class PydanticAIAdapter:
             approver=self._approver,
             budget_tracker=None if budget is None else BudgetTracker(budget),
         )
-        response = await self.run_async(executor, user_prompt=user_prompt, unfinished=unfinished)
+        response = await self.run_async(executor, user_prompt=user_prompt, unfinished=unfinished, finished=finished)
         return cast("PromptResponse[Out]", response)  # the executor's prompt is `prompt`
 
     def run(
@@ -179,6 +188,7 @@ class PydanticAIAdapter:
         user_prompt: UserPrompt | None = None,
         message_history: Sequence[ModelMessage] = (),
         unfinished: Unfinished = "resume",
+        finished: WhenFinished = "repeat",
     ) -> PromptResponse[Any]:
         """Run the prompt of an executor to its answer, and wait for it; see `run_async`.
 
@@ -187,7 +197,13 @@ class PydanticAIAdapter:
         """
         _refuse_event_loop("run")
         return asyncio.run(
-            self.run_async(executor, user_prompt=user_prompt, message_history=message_history, unfinished=unfinished)
+            self.run_async(
+                executor,
+                user_prompt=user_prompt,
+                message_history=message_history,
+                unfinished=unfinished,
+                finished=finished,
+            )
         )
 
     async def run_async(
@@ -197,6 +213,7 @@ class PydanticAIAdapter:
         user_prompt: UserPrompt | None = None,
         message_history: Sequence[ModelMessage] = (),
         unfinished: Unfinished = "resume",
+        finished: WhenFinished = "repeat",
     ) -> PromptResponse[Any]:
         """Run the prompt of an executor to its answer, with the ledger, ids and heartbeat of the executor.
 
@@ -206,18 +223,23 @@ class PydanticAIAdapter:
             message_history: the conversation to continue. Without a `user_prompt` it replaces an unfinished one in the
                 session.
             unfinished: how an unfinished evaluation is treated, as for `evaluate_async`.
+            finished: how a finished one is treated, as for `evaluate_async`; with a `message_history` it is repeated.
 
         Raises:
             RunAbortedError: as for `evaluate_async`.
         """
         environment = executor.environment
         session, name = environment.session, environment.rendered_prompt.name
-        # The caller has supplied the conversation to continue, so the stored one would be a second, competing history.
-        if message_history and user_prompt is None:
-            unfinished = "discard"
-        with stored_conversation(session, name, continues=user_prompt is None, unfinished=unfinished) as conversation:
+        earlier = EarlierEvaluation(unfinished, finished)
+        if message_history:
+            # The caller has supplied the conversation to continue, so the stored one would be a second, competing
+            # history.
+            earlier = EarlierEvaluation("discard" if user_prompt is None else unfinished)
+        with stored_conversation(session, name, user_prompt, earlier) as conversation:
+            if conversation is not None and conversation.ended:
+                return _stored_response(conversation, executor)
             if conversation is not None and conversation.history:
-                message_history = conversation.resumable
+                message_history, user_prompt = conversation.resumable, None
             result = await self._run(executor, user_prompt, message_history, conversation)
         return _response(result, executor)
 
@@ -264,14 +286,39 @@ class PydanticAIAdapter:
 
 def _response(result: AgentRunResult[Any], executor: ToolExecutor) -> PromptResponse[Any]:
     rendered = executor.environment.rendered_prompt
-    usage = result.usage
     return PromptResponse(
         prompt_name=rendered.name,
         text=result.response.text or "",
         output=None if rendered.output_type is None else result.output,
-        usage=TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens),
+        usage=_tokens(result.usage),
         messages=tuple(result.all_messages()),
     )
+
+
+def _stored_response(conversation: StoredHistory, executor: ToolExecutor) -> PromptResponse[Any]:
+    """The response of a finished evaluation.
+
+    Raises:
+        PromptEvaluationError: its answer does not fit the declared type of today.
+    """
+    rendered = executor.environment.rendered_prompt
+    replies = [message for message in conversation.history if isinstance(message, ModelResponse)]
+    text = replies[-1].text or ""
+    try:
+        output = stored_output(replies[-1], rendered.output_type, {tool.name for tool in rendered.tools})
+    except ParseError as error:
+        raise PromptEvaluationError(
+            f"the stored answer of {rendered.name} in session {executor.environment.session.session_id!r} does not fit "
+            f"its declared type: {error}. Evaluate it again with finished='repeat'",
+            phase="response",
+        ) from error
+    usage = sum((_tokens(reply.usage) for reply in replies), start=TokenUsage())
+    messages = tuple(conversation.history)
+    return PromptResponse(prompt_name=rendered.name, text=text, output=output, usage=usage, messages=messages)
+
+
+def _tokens(usage: UsageBase) -> TokenUsage:
+    return TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
 
 
 def _earlier(one: Deadline | None, other: Deadline | None) -> Deadline | None:

@@ -17,7 +17,15 @@ from typing import Any, Literal, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
-from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -32,6 +40,9 @@ from handrail.session.conversation_parts import ConversationPart, RequestedCall
 
 Owner = Literal["agent", "prompt"]
 """An agent, which has one conversation in its session, or a prompt, which starts one with each evaluation."""
+
+UserPrompt = str | Sequence[UserContent]
+"""A user prompt, in any form that PydanticAI accepts."""
 
 _RUNNING: WeakKeyDictionary[Session, dict[tuple[Owner, str], str]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
@@ -123,6 +134,23 @@ class StoredHistory:
         if not self.history or self._ended:
             return False
         return self._of == "prompt" or isinstance(self.history[-1], ModelRequest) or bool(self.unanswered)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last evaluation of a prompt ended with its answer; an agent has `unfinished`."""
+        return self._ended
+
+    @property
+    def user_prompt(self) -> UserPrompt | None:
+        """What the user asked first; `None` if nothing is stored."""
+        first = self.history[0] if self.history else None
+        parts = first.parts if isinstance(first, ModelRequest) else ()
+        return next((part.content for part in parts if isinstance(part, UserPromptPart)), None)
+
+    def is_asked(self, user_prompt: UserPrompt | None) -> bool:
+        """Whether the conversation began with a user prompt; `None` is any."""
+        given = user_prompt if user_prompt is None or isinstance(user_prompt, str) else list(user_prompt)
+        return given is None or given == self.user_prompt
 
     @property
     def postpone(self) -> bool:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from socket import gaierror
@@ -34,6 +35,7 @@ from urllib.parse import urlsplit
 from pydantic_ai import (
     FallbackExceptionGroup,
     ModelMessage,
+    ModelResponse,
     ModelRetry,
     StructuredDict,
     UnexpectedModelBehavior,
@@ -89,6 +91,23 @@ def output_parser(kind: type[Any]) -> Callable[[Any], Any]:
             raise ModelRetry(str(error)) from error
 
     return parse
+
+
+def stored_output(reply: ModelResponse, kind: type[Any] | None, tools: AbstractSet[str]) -> Any:  # noqa: ANN401 - the declared type
+    """The answer in the last reply of a finished conversation.
+
+    Args:
+        reply: the reply.
+        kind: the declared type; `None` if the prompt declares none.
+        tools: the names of the prompt's tools; a call of another name is the answer.
+
+    Raises:
+        ParseError: it does not fit the type.
+    """
+    if kind is None or kind is str:
+        return None if kind is None else reply.text or ""
+    answers = (call.args for call in reply.tool_calls if call.tool_name not in tools)
+    return codec(kind).parse(next(answers, reply.text) or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

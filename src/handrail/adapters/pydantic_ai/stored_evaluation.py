@@ -1,16 +1,25 @@
-"""The stored conversation of an evaluation: started, stored reply by reply, resumed, and exclusive for each prompt.
+"""The stored conversation of an evaluation: started, resumed, returned, and exclusive for each prompt.
 
 Only evaluations on a stored session have one. An evaluation inside a call has none: it is rolled back with that call,
 so there is nothing to resume.
+
+| the last evaluation of the prompt in the session | the new one |
+|---|---|
+| does not exist | starts a conversation |
+| is unfinished, and `unfinished="resume"` | resumes it, if it has no user prompt or the same; else it is refused |
+| is unfinished, and `unfinished="discard"` | starts a conversation |
+| is finished, and `finished="return"` | returns the stored response, if it has no user prompt or the same |
+| is finished, otherwise | starts a conversation |
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from handrail.adapters.pydantic_ai.conversation import StoredHistory, one_at_a_time
+from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt, one_at_a_time
 from handrail.errors import PromptEvaluationError
 from handrail.session import Session
 from handrail.transaction import current
@@ -18,44 +27,63 @@ from handrail.transaction import current
 Unfinished = Literal["resume", "discard"]
 """How an unfinished conversation of the prompt is treated: it is resumed, or replaced by a new one."""
 
+WhenFinished = Literal["repeat", "return"]
+"""How a finished conversation of the prompt is treated: a new one is started, or its response is returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierEvaluation:
+    """How an evaluation treats the last one of its prompt in the session.
+
+    Attributes:
+        unfinished: if that one is unfinished.
+        finished: if that one is finished.
+    """
+
+    unfinished: Unfinished = "resume"
+    finished: WhenFinished = "repeat"
+
+    def __post_init__(self) -> None:
+        for name, words in (("unfinished", get_args(Unfinished)), ("finished", get_args(WhenFinished))):
+            if (given := getattr(self, name)) not in words:
+                raise ValueError(f"{name} is {given!r}; it is one of {', '.join(map(repr, words))}")
+
 
 @contextmanager
 def stored_conversation(
-    session: Session, name: str, *, continues: bool, unfinished: Unfinished
+    session: Session, name: str, user_prompt: UserPrompt | None, earlier: EarlierEvaluation
 ) -> Generator[StoredHistory | None]:
     """The conversation of an evaluation, for the block; `None` if it is not stored.
 
-    A resumed conversation has a history.
+    A resumed or finished conversation has a history.
 
     Args:
         session: the session of the evaluation.
         name: the name of the prompt.
-        continues: whether there is no new user message: only then is an unfinished conversation resumed.
-        unfinished: how an unfinished one is treated.
+        user_prompt: the new user message.
+        earlier: how the last conversation of the prompt is treated.
 
     Raises:
-        PromptEvaluationError: the last conversation of the prompt is unfinished, and there is a new user message; or
+        PromptEvaluationError: the last conversation of the prompt is unfinished, and there is another user message; or
             the prompt is being evaluated on this session.
         AgentError: the stored messages cannot be read.
         StoreError: the store cannot be read.
     """
-    if unfinished not in get_args(Unfinished):
-        raise ValueError(f"unfinished is {unfinished!r}; it is one of {', '.join(map(repr, get_args(Unfinished)))}")
     if session.store is None or current() is not None:
         yield None
         return
     with one_at_a_time(session, name, of="prompt"):
         # Loaded under the exclusion, or a run that has just ended could add messages after the load.
         conversation = StoredHistory(session, name, of="prompt", is_held=True)
-        if conversation.unfinished and unfinished == "resume":
-            if not continues:
-                raise PromptEvaluationError(
-                    f"the last evaluation of {name} in session {session.session_id!r} is unfinished. Resume it by "
-                    "leaving user_prompt out: calls that have a final record are answered from it. Or start a new "
-                    "one with "
-                    "unfinished='discard'",
-                    phase="request",
-                )
-        else:
+        is_same = conversation.is_asked(user_prompt)
+        if conversation.unfinished and earlier.unfinished == "resume" and not is_same:
+            raise PromptEvaluationError(
+                f"the last evaluation of {name} in session {session.session_id!r} is unfinished. Resume it with the "
+                "same user_prompt or without one: calls that have a final record are answered from it. Or start a new "
+                "one with unfinished='discard'",
+                phase="request",
+            )
+        continues = earlier.unfinished == "resume" if conversation.unfinished else earlier.finished == "return"
+        if not (continues and is_same):
             conversation.begin_anew()
         yield conversation

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from pydantic_ai import ModelRequest, UserPromptPart
-
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -48,7 +46,7 @@ def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> st
     # Numbers were counted up without gaps, so the first missing one ends the search.
     while _exists(caller, name := f"{caller.session_id}/{call_id}{'' if number == 1 else f'_{number}'}"):
         with caller.child(session_id=name) as session:
-            if _task(StoredHistory(session, agent)) in {None, input}:
+            if StoredHistory(session, agent).user_prompt in {None, input}:
                 return name
         number += 1
     return None
@@ -56,12 +54,3 @@ def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> st
 
 def _exists(caller: Session, session_id: str) -> bool:
     return caller.store is not None and caller.store.find(session_id) is not None
-
-
-def _task(conversation: StoredHistory) -> str | None:
-    """What the agent was asked in the first place; `None` if nothing was said yet."""
-    if not conversation.history:
-        return None
-    first = conversation.history[0]
-    parts = first.parts if isinstance(first, ModelRequest) else ()
-    return next((str(part.content) for part in parts if isinstance(part, UserPromptPart)), "")

@@ -1,0 +1,131 @@
+"""`StoredHistory` in an agent of the program's own: its runs are stored, continued, resumed, and exclude each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from handrail.adapters.pydantic_ai import HandrailCapability, StoredHistory
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import AgentError, SessionError
+from handrail.runtime import Session
+from handrail.store import SqliteStore
+from tests.adapters.replying import GoneError, Outbox, asks, model
+from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """A stored session."""
+    with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as opened:
+        yield opened
+
+
+def agent_of(stored: StoredHistory, session: Session, box: Outbox, given: FunctionModel) -> Agent[None, str]:
+    """An agent with the mails as a capability."""
+    executor = ToolExecutor(prompt=box.prompt("state"), session=session)
+    return Agent(given, capabilities=[HandrailCapability(executor, conversation=stored)])
+
+
+async def broken_off(session: Session, box: Outbox) -> None:
+    """A run that ends in the middle of a reply."""
+    stored = StoredHistory(session, "mails")
+    with pytest.raises(GoneError):
+        await agent_of(stored, session, box, model(asks("one", "fail", "two"))).run("Send them.")
+
+
+async def test_runs_with_the_history_continue_the_conversation(session: Session) -> None:
+    """Each sees the messages before it; the same object serves for several runs, and another one has the same."""
+    box, seen = Outbox(), list[int]()
+
+    def reply(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        seen.append(len(messages))
+        return ModelResponse([TextPart("Hello.")])
+
+    stored = StoredHistory(session, "mails")
+    agent = agent_of(stored, session, box, FunctionModel(reply))
+    for _ in range(2):
+        await agent.run("Hi.", message_history=stored.history)
+    other = StoredHistory(session, "mails")
+    await agent_of(other, session, box, FunctionModel(reply)).run("Hi.", message_history=other.history)
+    # The first object has not seen that run; what it has is no longer what is stored.
+    await agent.run("Hi.", message_history=StoredHistory(session, "mails").history)
+    assert seen == [1, 3, 5, 7]
+    assert len(StoredHistory(session, "mails").history) == 8
+
+
+async def test_a_run_without_the_history_begins_another_conversation(session: Session) -> None:
+    """That is what the program asked for; the messages before it are not sent again."""
+    stored = StoredHistory(session, "mails")
+    agent = agent_of(stored, session, Outbox(), model("First.", "Second."))
+    await agent.run("One.")
+    await agent.run("Two.")
+    assert (stored.answer, stored.user_prompt) == ("Second.", "Two.")
+    assert StoredHistory(session, "mails").user_prompt == "Two."
+
+
+async def test_an_interrupted_run_is_resumed(session: Session) -> None:
+    """With its history and no user prompt; recorded calls are not made again."""
+    box = Outbox()
+    await broken_off(session, box)
+    stored = StoredHistory(session, "mails")
+    assert stored.unfinished
+    await agent_of(stored, session, box, model("Sent.")).run(message_history=stored.history)
+    assert box.sent == ["one", "fail", "two"]
+    assert (stored.unfinished, stored.answer, session.open_calls) == (False, "Sent.", ())
+
+
+async def test_a_run_that_does_not_continue_an_unfinished_one_is_refused(session: Session, wording: Wording) -> None:
+    """Its calls would be forgotten; the message says how to resume."""
+    box = Outbox()
+    await broken_off(session, box)
+    with pytest.raises(AgentError) as raised:
+        await agent_of(StoredHistory(session, "mails"), session, box, model("Sent.")).run("Another.")
+    assert str(raised.value) == wording
+    assert StoredHistory(session, "mails").unfinished
+
+
+async def test_two_runs_of_a_conversation_exclude_each_other(session: Session) -> None:
+    """Their messages could not be separated."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def wait(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        begun.set()
+        await end.wait()
+        return ModelResponse([TextPart("Done.")])
+
+    stored = StoredHistory(session, "mails")
+    agent = agent_of(stored, session, Outbox(), FunctionModel(wait))
+    first = asyncio.create_task(agent.run("One."))
+    await begun.wait()
+    with pytest.raises(AgentError):
+        await agent.run("Two.")
+    end.set()
+    assert (await first).output == "Done."
+
+
+async def test_what_ended_a_run_is_raised_although_the_conversation_cannot_be_stored(session: Session) -> None:
+    """The failure of the store is a note."""
+    box = Outbox()
+
+    def close(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        session.close()
+        raise GoneError
+
+    stored = StoredHistory(session, "mails")
+    with pytest.raises(GoneError):
+        await agent_of(stored, session, box, FunctionModel(close)).run("Send them.")
+
+    def answer_and_close(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        return ModelResponse([TextPart("Done.")])
+
+    with pytest.raises(SessionError):
+        await agent_of(stored, session, box, FunctionModel(answer_and_close)).run("Send them.")
