@@ -337,7 +337,8 @@ class OtherBill:
 
 async def bill(room: Room, kind: type[Any], *replies: Any) -> Any:
     """Evaluate a prompt with a structured answer, of which a stored one is returned."""
-    prompt = Prompt(PromptTemplate[kind](ns="tests", key="bill", sections=[]))
+    template: Any = PromptTemplate
+    prompt = Prompt(template[kind](ns="tests", key="bill", sections=[]))
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         adapter = PydanticAIAdapter(model(*replies))
         return (await adapter.evaluate_async(prompt, session=session, finished="return")).output
