@@ -118,7 +118,7 @@ FACES = {
         Testimony WatchCallback open
     """,
     "handrail.store.postgres": """
-        PostgresStore Server
+        PostgresStore Server harmless_address
     """,
     "handrail.testing": """
         Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel crash_at play play_async

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import PurePath
 from typing import get_args
@@ -20,6 +21,12 @@ _FORMS = (
     '"postgresql://user@host/database"'
 )
 
+
+_PLAIN = re.compile(r"[\w./+-]*:?/{0,3}[\w./+-]*")
+"""Words and paths, after a scheme or without one: neither a user nor an option."""
+
+_WITH_PASSWORD = re.compile(r"(?P<begin>[\w+-]+://[\w.-]+)(:[^\s:/?#@]*)?(?P<end>@[\w.-]+(:\d+)?(/[\w.-]*)?)")
+"""A URL whose parts are certain, because no part has a sign that could end another."""
 
 _IN_MEMORY = frozenset({"//", "//:memory:", "///:memory:", ":memory:"})
 """How a database of SQLite in memory is named elsewhere."""
@@ -69,12 +76,11 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
         path = unquote(rest[len("///") :])
         return SqliteStore(path, durability=durability, busy=busy, read_only=read_only, clock=clock or SYSTEM_CLOCK)
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
-        from handrail.store.postgres import PostgresStore, Server  # noqa: PLC0415 - the core does not load psycopg
+        from handrail.store.postgres import PostgresStore, Server, harmless_address  # noqa: PLC0415 - the core does not load psycopg
 
-        server = Server(url, _without_password(url), durability, busy, read_only, pipelines)
+        server = Server(url, harmless_address(url), durability, busy, read_only, pipelines)
         return PostgresStore(server, clock=clock)
-    msg = f"{_without_password(url)!r} is not a store URL; write {_FORMS}"
-    raise StoreError(msg, store=_without_password(url))
+    raise StoreError(f"{_harmless(url)!r} is not a store URL; write {_FORMS}", store=_harmless(url))
 
 
 def _expected(given: object) -> str:
@@ -84,12 +90,12 @@ def _expected(given: object) -> str:
     return f"the URL of a store: {_FORMS}"
 
 
-def _without_password(url: str) -> str:
-    """The URL as people may see it; whatever could be a password is left out."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return url
-    address, question, query = rest.partition("?")
-    user, at, place = address.rpartition("@")
-    shown = "&".join(part for part in query.split("&") if not part.partition("=")[0].lower().endswith("password"))
-    return f"{scheme}://{user.partition(':')[0]}{at}{place}{question if shown else ''}{shown}"
+def _harmless(text: str) -> str:
+    """What may be shown of a text that is not the URL of a store, and may hold a password anywhere."""
+    if _PLAIN.fullmatch(text):
+        return text
+    found = _WITH_PASSWORD.fullmatch(text)
+    if found is not None:
+        return f"{found['begin']}{found['end']}"
+    scheme, separator, _ = text.partition("://")
+    return f"{scheme}{separator}..." if separator and _PLAIN.fullmatch(scheme) else "..."

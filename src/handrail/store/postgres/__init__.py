@@ -10,7 +10,7 @@ if find_spec("psycopg") is None or find_spec("psycopg_pool") is None:
         name="psycopg",
     )
 
-from handrail.store.postgres.server import Server
+from handrail.store.postgres.server import Server, harmless_address
 from handrail.store.postgres.store import PostgresStore
 
-__all__ = ["PostgresStore", "Server"]
+__all__ = ["PostgresStore", "Server", "harmless_address"]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import select
 import sys
 import threading
@@ -25,9 +26,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlencode
 from weakref import WeakSet
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq.abc import PGconn
 from psycopg.rows import RowFactory, tuple_row
 
@@ -260,3 +263,39 @@ def _leave_to_parent() -> None:
 
 if sys.platform != "win32":  # pragma: no branch - Windows has no fork
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_leave_to_parent)
+
+
+_HARMLESS = frozenset(
+    {"application_name", "connect_timeout", "dbname", "host", "hostaddr", "options", "port", "sslmode", "user"}
+    | {"target_session_attrs"}
+)
+"""The options of a connection that people and journals may see."""
+
+
+def harmless_address(conninfo: str) -> str:
+    """The URL of a database as people may see it: without passwords, and without options that are not known.
+
+    It is read as libpq reads it, so that no sign in a password hides where that ends.
+
+    Raises:
+        StoreError: it cannot be read, or a password may be part of something else.
+    """
+    try:
+        parts = conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError:  # its text quotes the conninfo
+        parts = {"host": "@"}
+    shown = {name: str(value) for name, value in sorted(parts.items()) if name in _HARMLESS}
+    # A slash or a second @ in a password makes its end a part of the host, the port or the name of the database.
+    if any("@" in text for text in shown.values()) or not re.fullmatch(r"[\d,]*", shown.get("port", "")):
+        raise StoreError(
+            "the URL of the store is not an address of PostgreSQL; write postgresql://user@host:5432/database, and the "
+            "signs : / ? # @ of a password as %3A %2F %3F %23 %40",
+            store="postgresql://...",
+        )
+    if shown.keys() == parts.keys():
+        return conninfo
+    user, host, port, name = (shown.pop(part, "") for part in ("user", "host", "port", "dbname"))
+    if "/" in host:  # a socket
+        shown["host"], host = host, ""
+    place = f"{quote(user)}{'@' if user else ''}{host}{':' if port else ''}{port}/{quote(name)}"
+    return f"postgresql://{place}{'?' if shown else ''}{urlencode(shown, quote_via=quote)}"
