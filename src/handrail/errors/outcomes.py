@@ -61,9 +61,11 @@ class CallPostponed(HandrailError):
 
     Attributes:
         question: the `ApprovalRequest` that the approver has left open; `None` if none has.
+        is_recorded: whether the one that raised it has recorded the question, as the gate of an agent's run does.
     """
 
     question: object = None
+    is_recorded: bool = False
 
 
 class TurnConflictError(ModelVisibleError):

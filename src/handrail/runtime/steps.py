@@ -62,9 +62,10 @@ from handrail.runtime.failures import (
 )
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, is_result
+from handrail.runtime.recorded_answers import question_of, recorded_answer
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import stored_as
-from handrail.session.open_calls import note_postponed
+from handrail.session.postponed_calls import note_postponed
 from handrail.transaction import Transaction, current
 
 _LONGEST_NAME = 80
@@ -160,7 +161,7 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
 
 
 async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
-    """Ask the approver, if there is a question; no transaction is open meanwhile.
+    """Ask the approver, if there is a question that no recorded answer covers; no transaction is open meanwhile.
 
     Raises:
         Denial: the answer is no.
@@ -170,16 +171,18 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
     if not questions:
         return
     asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
-    approver = run.environment.approver
-    if approver is None:
-        raise CallRefusedError(
-            f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
-        )
     session_id = run.environment.session.session_id
     request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
-    answer = await _answer(run, approver, request)
+    answer = await recorded_answer(run, request)
+    if answer is None:
+        approver = run.environment.approver
+        if approver is None:
+            raise CallRefusedError(
+                f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
+            )
+        answer = await _answer(run, approver, request)
     if not answer.approved:
-        reason = f": {answer.reason}" if answer.reason else ""
+        reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
         refused = f"approval of {tool.name} was refused{reason}. Do not request it again; do without it."
         raise Denial(refused) if answer.final else CallRefusedError(refused)
 
@@ -409,7 +412,7 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     """
     if run.raises is not None and isinstance(run.raises, CallPostponed | CallIdReusedError):
         if isinstance(run.raises, CallPostponed):
-            await _note_postponed(run)
+            await _note_postponed(run, run.raises)
         return
     session, event = run.environment.session, run.committed_event
     try:
@@ -453,17 +456,18 @@ async def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], ob
         _log.exception("the outcome found by a repeat of %s could not be recorded", run.call.name)
 
 
-async def _note_postponed(run: Invocation) -> None:
+async def _note_postponed(run: Invocation, postponed: CallPostponed) -> None:
     """List the call among the open calls of a stored session; it is not recorded, because it will be repeated.
 
-    A nested call is not listed: it is repeated with its parent.
+    A nested call is repeated with its parent, and listed only if it is the one that was asked about.
     """
     session = run.environment.session
-    if session.store is None or run.turn.outer is not None:
+    question = question_of(run, postponed)
+    if session.store is None or (run.turn.outer is not None and question is None):
         return
     try:
         at = run.environment.clock.now()
-        await run.mode.write_to(session.store, partial(note_postponed, session, run.ref, run.call.name, at))
+        await run.mode.write_to(session.store, partial(note_postponed, session, run.ref, run.call.name, at, question))
     except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call was postponed
         _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 

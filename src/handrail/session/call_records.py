@@ -194,8 +194,8 @@ def still_open(
             found[each.call] = each
 
     def is_open(each: OpenCall) -> bool:
-        # Its effect is applied with the outermost call, which alone has a record that answers it.
-        if each.state == "unapplied" and any(is_settled(call) for call in each.call.ancestors):
+        # It is made with the outermost call, which alone has a record that answers it.
+        if each.state not in {"running", "unknown"} and any(is_settled(call) for call in each.call.ancestors):
             return False
         before = _without_reply(each)
         if each.state in {"running", "unknown"}:

@@ -6,32 +6,14 @@ Those that have claimed an effect are in the ledger; `Session.open_calls` puts a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol
 
 from handrail.errors import SessionError
 from handrail.session.call_records import CallLister, CallRecord, OpenCall, still_open
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import SessionRow, SessionStore
-from handrail.session.persistence.stored_types import stored_as
-from handrail.session.slices import Slice, SlicePolicy
-
-T = TypeVar("T")
-
-
-class SessionSlices(Protocol):
-    """The slices of a session, for what is below it."""
-
-    @property
-    def session_id(self) -> str:
-        """The id of the session."""
-        ...
-
-    def __getitem__(self, kind: type[T], /) -> Slice[T]:
-        """The slice of a type."""
-        ...
+from handrail.session.postponed_calls import SessionSlices, own_items
 
 
 class RecordedSlices(SessionSlices, Protocol):
@@ -45,54 +27,6 @@ class RecordedSlices(SessionSlices, Protocol):
     def recorded_call(self, ref: CallRef) -> CallRecord | None:
         """The event that recorded a call last; `None` if there is none."""
         ...
-
-
-@stored_as("handrail.postponed_call")
-@dataclass(frozen=True, slots=True)
-class PostponedCall:
-    """A call was postponed: an approver has left the question open. Its slice is a LOG, with one item for each call.
-
-    Attributes:
-        session_id: the session of the call.
-        reply: the reply of the model that asked for the call; `None` if the program did not say.
-        call_id: the id of the call.
-        tool: name of the tool.
-        at: when it was first postponed.
-    """
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-
-    session_id: str
-    reply: str | None
-    call_id: str
-    tool: str
-    at: datetime
-
-    @property
-    def call(self) -> CallRef:
-        """The identity of the call within its session."""
-        return CallRef(self.reply, self.call_id)
-
-    @staticmethod
-    def listed_calls(items: Sequence[PostponedCall]) -> Iterable[OpenCall]:
-        """The calls that were postponed, whether or not they have been recorded since."""
-        return (OpenCall(call=item.call, tool=item.tool, state="postponed") for item in items)
-
-
-def note_postponed(session: SessionSlices, ref: CallRef, tool: str, at: datetime) -> None:
-    """Append a postponed call to the LOG of a stored session, unless it is there.
-
-    Nothing is appended for a call without reply and id: no record of it could be found later.
-
-    Raises:
-        SessionError: the session is closed.
-        StoreError: the store cannot be read.
-    """
-    stored = ref.stored if ref.call_id else ref  # an empty id is listed as it is
-    # A fork has copies of the items of its origin, which do not list the calls of the fork.
-    own = _own(session[PostponedCall].all(), session.session_id)
-    if ref.is_named and not any(item.call == stored for item in own):
-        session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at))
 
 
 def open_calls_of(session: RecordedSlices, claimed: Iterable[OpenCall]) -> tuple[OpenCall, ...]:
@@ -153,9 +87,4 @@ def _lists(kind: type[Any]) -> bool:
 
 
 def _listed(items: Mapping[type[Any], Sequence[Any]], session_id: str) -> list[OpenCall]:
-    return [call for kind, all_of in items.items() for call in kind.listed_calls(_own(all_of, session_id))]
-
-
-def _own(items: Sequence[Any], session_id: str) -> list[Any]:
-    """The items that belong to a session, and not to the one that it was forked from."""
-    return [item for item in items if getattr(item, "session_id", session_id) == session_id]
+    return [call for kind, all_of in items.items() for call in kind.listed_calls(own_items(all_of, session_id))]

@@ -11,6 +11,7 @@ from handrail import store
 from handrail.agents import Answer, GatedCall, RunOptions
 from handrail.agents.approval.records import ApprovalRecord
 from handrail.runtime import Session
+from handrail.session.postponed_calls import PostponedCall
 from tests.agents.stored_desks import PATIENCE, Asked, Clerk, Desk, Reader, Replies, change_conversation, desk_in
 from tests.wording import Wording
 
@@ -239,3 +240,26 @@ def test_a_record_keeps_the_whole_question(desk: Desk) -> None:
     assert (call.path, call.session_id, call.call_id, call.tool) == (("desk",), "s", "d2", "pay")
     assert (call.effect, call.arguments, call.asks) == ("external", {"order": "tea"}, ())
     assert "tools.py" in call.origin
+
+
+def test_question_that_is_left_open_is_recorded_with_what_a_person_needs(desk: Desk) -> None:
+    """When it was asked, why, and what the tool does; other decisions note none of it."""
+    asked: Replies = {"desk": [[Asked("d1", "bill", {"order": "tea"})], "Done."]}
+    (desk.folder / "approval.yaml").write_text("ask: [bill]\n")
+    with store.open(desk.url) as kept_in:
+        before = kept_in.now()
+    assert desk.run(Reader(asked), "Do it.", asker=Clerk({"bill": LATER})).status == "waiting"
+    (record,) = desk.values(ApprovalRecord)
+    assert (record.description, record.reason) == ("Bills.", "the ask rule bill (approval.yaml:1) fits")
+    assert record.at is not None
+    assert record.at >= before
+    desk.run(Reader(asked), asker=Clerk({"bill": YES}))
+    _, answered = desk.values(ApprovalRecord)
+    assert (answered.at, answered.description, answered.answered_by) == (None, "", "")
+
+
+def test_question_of_an_agent_is_recorded_once(desk: Desk) -> None:
+    """Also where the pipeline has asked it: the call is postponed, and waits for what the gate has recorded."""
+    left_open(desk, NESTED)
+    assert [record.call_id for record in desk.values(ApprovalRecord)] == ["h1"]
+    assert [item.question for item in desk.values(PostponedCall)] == [None]

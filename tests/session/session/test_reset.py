@@ -17,7 +17,7 @@ from handrail.prompt import ToolsSection as Tools
 from handrail.runtime import EffectApplied, ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-from handrail.session.open_calls import note_postponed
+from handrail.session.postponed_calls import note_postponed
 from handrail.store.urls import open as open_store
 from handrail.testing import Crashed, Finished, run_to_crash
 from tests.session.faulty_stores import FaultyStore, Point

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from handrail.prompt.effect import Effect
 from handrail.session.call_ref import CallRef
+from handrail.session.postponed_calls import answer_in_words
 
 Verdict = Literal["allow", "ask", "deny"]
 """What rules say of a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""
@@ -45,6 +46,7 @@ class GatedCall:
             paths, by argument; `None` if there are none. Rules look at both, and the digest names these too.
         own_tool: the name that the tool has in its section, where a prefix or another name has been given to it; empty
             where it has the same. Rules that ask or deny go by both.
+        description: what the model reads of the tool; empty if it is not known.
     """
 
     path: tuple[str, ...]
@@ -61,6 +63,7 @@ class GatedCall:
     reply: str | None = None
     reached: Mapping[str, str] | None = None
     own_tool: str = ""
+    description: str = ""
 
     @property
     def ref(self) -> CallRef:
@@ -151,3 +154,14 @@ class Grant:
     origin: str = ""
     verdict: Literal["allow", "deny"] = "allow"
     reason: str = ""
+
+
+def decision_of(call: GatedCall, answer: Answer) -> tuple[Decision, Grant | None]:
+    """What a yes or a no to the question about a call decides, and what it holds for beside the call."""
+    verdict: Literal["allow", "deny"] = "allow" if answer.verdict == "yes" else "deny"
+    reason = answer_in_words(answer.verdict == "yes", answer.reason)
+    grant = None
+    if answer.remember != "nothing":
+        digest = call.digest if answer.remember == "arguments" else None
+        grant = Grant(call.tool, digest, origin=call.origin, verdict=verdict, reason=reason)
+    return Decision(verdict, call.digest, reason, "person"), grant

@@ -36,6 +36,7 @@ from handrail.agents.approval.decisions import (
     Grant,
     Judgement,
     Remember,
+    decision_of,
 )
 from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choice, judge_call
 from handrail.errors import AgentError, CallPostponed, RunAbortedError
@@ -237,19 +238,16 @@ class ApprovalGate:
         if isinstance(answer, str):
             return self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
         if answer.verdict == "later":
-            return self._left_open(call)
-        verdict: Literal["allow", "deny"] = "allow" if answer.verdict == "yes" else "deny"
-        said = f"a person said {answer.verdict}"
-        reason = f"{said}: {answer.reason.strip()}" if answer.reason.strip() else said
+            return self._left_open(call, ruled.reason)
+        decision, grant = decision_of(call, answer)
         # Stored before the decision, so that a caller that waits for the lock finds the grant.
-        if answer.remember != "nothing":
-            digest = call.digest if answer.remember == "arguments" else None
-            self._grant(Grant(call.tool, digest, origin=call.origin, verdict=verdict, reason=reason))
-        return self._record(call, Decision(verdict, call.digest, reason, "person"), asked=True)
+        if grant is not None:
+            self._grant(grant)
+        return self._record(call, decision, asked=True)
 
-    def _left_open(self, call: GatedCall) -> Decision:
+    def _left_open(self, call: GatedCall, why: str) -> Decision:
         if self._can_wait:
-            return self._record(call, Decision("later", call.digest, "the question is left open", "person"), asked=True)
+            return self._record(call, Decision("later", call.digest, why, "person"), asked=True)
         reason = "the question was put off, but this run is not stored, so it could not be answered later"
         return self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
 
@@ -395,5 +393,8 @@ class GatePolicy:
         # Questions of other policies are part of what the person sees, and of what the answer covers.
         decision = await self.gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
         if decision.verdict == "later":
-            raise CallPostponed(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
+            postponed = CallPostponed(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
+            # The session of the outermost run has it already, with the decisions of the gate.
+            postponed.is_recorded = True
+            raise postponed
         return Approval(decision.verdict == "allow", decision.reason, decision.final)

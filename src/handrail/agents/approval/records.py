@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ClassVar, Literal, cast
 
 from handrail.agents.approval.decisions import CallKey, Decision, GatedCall, Grant
@@ -37,6 +38,10 @@ class ApprovalRecord:
         reached: the paths to which links in its arguments lead, by argument.
         own_tool: the name that the tool has in its section; empty where it has the same, and in records of versions
             that did not note it.
+        at: when a question that is left open was asked, or when an answer was given outside of a run; `None` in other
+            records, and in those of versions that did not note it.
+        description: of a question that is left open, what the model reads of the tool.
+        answered_by: who has given an answer outside of a run; empty if that is not known, and for other decisions.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -58,6 +63,9 @@ class ApprovalRecord:
     reply: str | None = None
     reached: Mapping[str, str] | None = None
     own_tool: str = ""
+    at: datetime | None = None
+    description: str = ""
+    answered_by: str = ""
 
     @staticmethod
     def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
@@ -87,6 +95,7 @@ class ApprovalRecord:
             reply=self.reply,
             reached=self.reached,
             own_tool=self.own_tool,
+            description=self.description,
         )
 
 
@@ -121,35 +130,57 @@ class GrantRecord:
 
 def record_decision(session: Session, call: GatedCall, decision: Decision) -> None:
     """Write down what was decided about a call."""
-    session[ApprovalRecord].append(
-        ApprovalRecord(
-            path=call.path,
-            session_id=call.session_id,
-            call_id=call.call_id,
-            tool=call.tool,
-            effect=call.effect,
-            origin=call.origin,
-            arguments=json.dumps(call.arguments),
-            digest=call.digest,
-            asks=call.asks,
-            verdict=decision.verdict,
-            reason=decision.reason,
-            by=decision.by,
-            default=call.default,
-            written=None if call.written is None else json.dumps(call.written),
-            reply=call.reply,
-            reached=None if call.reached is None else dict(call.reached),
-            own_tool=call.own_tool,
-        )
+    # By the clock of the store, with which `handrail approvals` compares it. It does not read sessions in memory.
+    store = session.store if decision.verdict == "later" else None
+    at = None if store is None else store.now()
+    session[ApprovalRecord].append(record_of(call, decision, at=at))
+
+
+def record_of(
+    call: GatedCall, decision: Decision, *, at: datetime | None = None, answered_by: str = ""
+) -> ApprovalRecord:
+    """The record of a decision.
+
+    Args:
+        call: the call.
+        decision: what was decided about it.
+        at: when it was asked or answered; see `ApprovalRecord`.
+        answered_by: who has answered outside of a run.
+    """
+    return ApprovalRecord(
+        path=call.path,
+        session_id=call.session_id,
+        call_id=call.call_id,
+        tool=call.tool,
+        effect=call.effect,
+        origin=call.origin,
+        arguments=json.dumps(call.arguments),
+        digest=call.digest,
+        asks=call.asks,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        by=decision.by,
+        default=call.default,
+        written=None if call.written is None else json.dumps(call.written),
+        reply=call.reply,
+        reached=None if call.reached is None else dict(call.reached),
+        own_tool=call.own_tool,
+        at=at,
+        # Only where a person looks at it: most calls are decided by a rule.
+        description=call.description if decision.verdict == "later" else "",
+        answered_by=answered_by,
     )
 
 
 def record_grants(session: Session, grants: Iterable[Grant]) -> None:
     """Write new grants down."""
     for grant in grants:
-        session[GrantRecord].append(
-            GrantRecord(grant.tool, grant.digest, dict(grant.arguments), grant.origin, grant.verdict, grant.reason)
-        )
+        session[GrantRecord].append(grant_record(grant))
+
+
+def grant_record(grant: Grant) -> GrantRecord:
+    """The record of a grant."""
+    return GrantRecord(grant.tool, grant.digest, dict(grant.arguments), grant.origin, grant.verdict, grant.reason)
 
 
 def load_grants(session: Session) -> tuple[Grant, ...]:
@@ -159,31 +190,32 @@ def load_grants(session: Session) -> tuple[Grant, ...]:
 
 def open_questions(session: Session) -> tuple[GatedCall, ...]:
     """The questions that earlier runs have left open, in the order in which they were asked."""
-    return tuple(record.call for record in _last_records(session) if record.verdict == "later")
+    records = last_records(session[ApprovalRecord].all(), session.session_id)
+    return tuple(record.call for record in records if record.verdict == "later")
 
 
 def load_decisions(session: Session) -> dict[CallKey, Decision]:
     """What people have decided about calls, by session and identity: each is asked about once, in whatever process."""
     return {
         record.call.key: Decision(record.verdict, record.digest, record.reason, record.by)
-        for record in _last_records(session)
+        for record in last_records(session[ApprovalRecord].all(), session.session_id)
         # Decisions by rule or mode are made again: the rules may have changed since.
         if record.verdict != "later" and record.by == "person"
     }
 
 
-def _last_records(session: Session) -> list[ApprovalRecord]:
-    """The record that holds for each call of this session and of those below it.
+def last_records(records: Iterable[ApprovalRecord], session_id: str) -> list[ApprovalRecord]:
+    """The record that holds for each call of a session and of those below it, in the order in which they were made.
 
     A fork has the records of the session that it was made of, too. They are about calls of that one, and a person who
     let one of them run has not let the fork do the same a second time.
     """
     # Nested runs have sessions of their own, whose ids continue this one's, and record in the session of the outermost
     # run.
-    own, below = session.session_id, f"{session.session_id}/"
     # A slash ends the id, so that session `a` does not take the records of session `ab`.
-    records = [each for each in session[ApprovalRecord] if each.session_id == own or each.session_id.startswith(below)]
-    return list(_last(records).values())
+    below = f"{session_id}/"
+    own = [each for each in records if each.session_id == session_id or each.session_id.startswith(below)]
+    return list(_last(own).values())
 
 
 def _last(records: Iterable[ApprovalRecord]) -> dict[CallKey, ApprovalRecord]:

@@ -147,6 +147,7 @@ class RunExecutors:
             described = None if own is None else self._of_own(ref, call, name, own, args)
         # Kept for the pipeline, which describes the call once more without knowing what the model wrote.
         if described is not None:
+            described = replace(described, description=definition.description or "")
             self._ahead[ref, name] = described
         return described
 
@@ -201,6 +202,7 @@ class RunExecutors:
         described = self._gated(ref, tool.name if ahead is None else ahead.tool, tool.effect, looks)
         if ahead is not None:
             described = replace(described, default=ahead.default, asks=ahead.asks, own_tool=ahead.own_tool)
+            described = replace(described, description=ahead.description)
         if looks_again:  # who is asked about it next is shown what was found now
             self._ahead[ref, tool.name] = described
         return described

@@ -8,8 +8,7 @@ used it since.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -26,6 +25,7 @@ from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorru
 from handrail.serde.formatting import count_noun, format_size
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionLock, SessionRow, SessionSize
+from handrail.session.persistence.stored_logs import held_session
 from handrail.store import Store
 
 _GOING_COLUMNS = (
@@ -241,12 +241,12 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
 def _delete(store: Store, tree: _Tree, removal: SessionRemoval) -> str:
     """Delete a session and its children; returns why it is kept, or nothing."""
     try:
-        with _held(store, tree.row) as lock:
+        with held_session(store, tree.row.session_id, wait=_NOTHING) as lock:
             why = _CHANGED if _is_changed(tree.row, lock) else _why_kept(store, (*tree.children, tree.row), removal)
             if why:
                 return why
             for child in tree.children:
-                with _held(store, child) as childs:
+                with held_session(store, child.session_id, wait=_NOTHING) as childs:
                     why = _CHANGED if _is_changed(child, childs) else _why_kept(store, (child,), removal)
                     if why:
                         return f"child session {child.session_id}: {why}"
@@ -261,18 +261,6 @@ def _delete(store: Store, tree: _Tree, removal: SessionRemoval) -> str:
 
 def _is_changed(row: SessionRow, lock: SessionLock) -> bool:
     return lock.row is not None and lock.row.head != row.head
-
-
-@contextmanager
-def _held(store: Store, row: SessionRow) -> Generator[SessionLock]:
-    lock = store.acquire(row.session_id, wait=_NOTHING)
-    try:
-        # What an opener does: after the release it could not be seen any more that the process before has died.
-        if not lock.was_released:
-            store.end_leases_of_dead(row.session_id)
-        yield lock
-    finally:
-        store.release(lock)
 
 
 # ----------------------------------------------------------------------------------------------------------- the output

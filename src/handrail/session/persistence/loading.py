@@ -241,6 +241,15 @@ def end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None
     return found[0][1] if found else None
 
 
+def slice_indexes(store: SessionStore, row: SessionRow) -> dict[str, EntryIndex]:
+    """Where the items of each slice of a stored session stand, by the names of their types; the session stays closed.
+
+    Raises:
+        StoreCorruptError: what is stored of it makes no sense; the message names the entry.
+    """
+    return _layouts(store, row, store.contents(row)).layouts
+
+
 def known_items(
     store: SessionStore, row: SessionRow, wanted: Callable[[type[Any]], bool]
 ) -> dict[type[Any], list[Any]]:
@@ -250,7 +259,7 @@ def known_items(
         StoreCorruptError: they cannot be read.
     """
     found: dict[type[Any], list[Any]] = {}
-    for name, layout in _layouts(store, row, store.contents(row)).layouts.items():
+    for name, layout in slice_indexes(store, row).items():
         kind = find_type(name)
         if kind is not None and wanted(kind):
             found[kind] = _load(store, row.session_id, layout, StoredType(kind, name))

@@ -1,0 +1,93 @@
+"""The question about a call as its session stores it, and the answer that a person has recorded to it.
+
+A recorded answer holds for one call of one session: the same identity, the same tool and the same arguments, and no
+question that was not shown with it. It is used by the next attempt of that call. Once an attempt has been recorded, a
+further one is asked about anew, as it is by an approver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+
+from handrail.errors import CallPostponed, DumpError, SchemaError, StoreError
+from handrail.prompt import Approval, ApprovalRequest
+from handrail.runtime.calls import ToolInvoked, written_arguments
+from handrail.runtime.failures import CallRefusedError, describe_error
+from handrail.runtime.invocation import Invocation
+from handrail.runtime.ledger.recorded_arguments import recorded_arguments
+from handrail.serde import digest
+from handrail.session.call_ref import ToolCall
+from handrail.session.postponed_calls import CallQuestion, PostponedCall, postponed_call, recorded_as
+
+
+async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval | None:
+    """The answer that a person has recorded to a request; `None` if there is none that covers it.
+
+    Raises:
+        CallRefusedError: the store cannot be read.
+    """
+    session = run.environment.session
+    # The common case costs no reading, and so no thread.
+    if session.store is None or not run.ref.is_named or not len(session[PostponedCall]):
+        return None
+    try:
+        return await run.mode.write_to(session.store, partial(_recorded, run, request))
+    except StoreError as error:
+        raise CallRefusedError(
+            f"{request.tool.name} was not run, because the store cannot be read for its approval: "
+            f"{describe_error(error)}"
+        ) from error
+
+
+def question_of(run: Invocation, postponed: CallPostponed) -> CallQuestion | None:
+    """What the approver was asked about a call that it has postponed, for the session to store.
+
+    `None` if the call waits for something else, or if the question is recorded elsewhere.
+    """
+    request = postponed.question
+    if postponed.is_recorded or not isinstance(request, ApprovalRequest):
+        return None
+    # What a nested call was asked leaves the handlers of the calls that it is nested in.
+    if run.tool is None or (request.session_id, request.call) != (run.environment.session.session_id, run.ref):
+        return None
+    return CallQuestion(
+        arguments=recorded_arguments(run.call, run.params, run.tool.masking).decode(),
+        digest=_digest(run),
+        asks=_asks(request),
+        effect=run.tool.effect,
+        description=run.tool.description,
+        reason=str(postponed),
+    )
+
+
+def _recorded(run: Invocation, request: ApprovalRequest) -> Approval | None:
+    item = postponed_call(run.environment.session, run.ref.stored)
+    if item is None or item.question is None or item.answer is None or item.tool != request.tool.name:
+        return None
+    # A policy that asks something else asks again, and so does a call with other arguments.
+    if item.question.digest != _digest(run) or not set(_asks(request)) <= set(item.question.asks):
+        return None
+    record = run.environment.session.recorded_call(recorded_as(run.ref))
+    last_attempt = record.at if isinstance(record, ToolInvoked) else None
+    # Compared for equality: the process that has answered may have had another clock.
+    return Approval(item.answer.approved, item.answer.reason) if last_attempt == item.answer.last_attempt else None
+
+
+def _asks(request: ApprovalRequest) -> tuple[str, ...]:
+    return tuple(f"{question.policy}: {question.text}" for question in request.questions)
+
+
+def _digest(run: Invocation) -> str:
+    """Names the tool, its arguments as they were parsed, and what the model wrote; never raises.
+
+    Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.
+    """
+    call, tool = run.call, run.tool
+    shown = b"" if tool is None else recorded_arguments(call, run.params, tool.masking)
+    given = written_arguments(ToolCall(call.id, call.name, call.arguments))
+    named = {"tool": call.name, "shown": shown.decode(), "given": given, "written": written_arguments(call)}
+    try:
+        return digest(named)
+    except (DumpError, SchemaError, RecursionError):  # not JSON
+        return hashlib.sha256(repr(named).encode(errors="backslashreplace")).hexdigest()

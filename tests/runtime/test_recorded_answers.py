@@ -1,0 +1,253 @@
+"""An answer that a person has recorded: for one attempt of one call, with the same tool, arguments and questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from typing_extensions import override
+
+from handrail.errors import CallPostponed, StoreUnavailableError
+from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.session.call_ref import CallRef
+from handrail.session.persistence.protocol import SessionEntry
+from handrail.session.postponed_calls import CallAnswer, PostponedCall, postponed_call
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+from tests.runtime.bench import ASKS, Decides, Note, Run, both_ways, call, echo, executor, tool
+from tests.wording import Wording
+
+CALL = CallRef("r1", "call-1")
+
+
+def later(_request: object) -> bool:
+    """Leave every question open."""
+    raise CallPostponed("tomorrow")
+
+
+@pytest.fixture
+def session() -> Session:
+    """A stored session."""
+    return Session.open(MemoryStore(clock=FakeClock()), "s")
+
+
+def postpone(session: Session, request: ToolCall | None = None, **options: Any) -> None:
+    """Have a call postponed."""
+    desk = executor(
+        options.pop("of", tool("pay")), policies=[options.pop("policy", ASKS)], session=session, approver=later
+    )
+    with pytest.raises(CallPostponed):
+        desk.execute(request or call("pay"), reply="r1")
+
+
+def answer(session: Session, *, approved: bool = True, call: CallRef = CALL, **changed: Any) -> None:
+    """Record an answer to the question about a call."""
+    last = postponed_call(session, call)
+    assert last is not None
+    given = CallAnswer(approved=approved, reason="a person said so", by="ada", at=last.at, **changed)
+    session[PostponedCall].append(replace(last, answer=given))
+
+
+@both_ways
+def test_approved_call_runs_without_an_approver(way: Run, session: Session) -> None:
+    """In each mode; the approver is not asked."""
+    postpone(session, ToolCall("call-1", "pay", '{"text": "hello"}'))
+    answer(session)
+    desk = executor(tool("pay"), policies=[ASKS], session=session)
+    assert way(_With("r1", desk), call("pay")).content == "hello"
+
+
+@dataclass
+class _With:
+    """An executor that states a reply."""
+
+    reply: str
+    desk: Any
+
+    def execute(self, request: ToolCall) -> Any:
+        return self.desk.execute(request, reply=self.reply)
+
+    async def execute_async(self, request: ToolCall) -> Any:
+        return await self.desk.execute_async(request, reply=self.reply)
+
+
+def test_denied_call_is_refused_for_good(session: Session) -> None:
+    """It is recorded as final."""
+    postpone(session)
+    answer(session, approved=False)
+    desk = executor(tool("pay"), policies=[ASKS], session=session)
+    message = desk.execute(call("pay"), reply="r1")
+    assert not message.success
+    assert "a person said so" in message.content
+    (event,) = session[ToolInvoked]
+    assert event.final
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        call("pay", "other"),
+        call("mail"),
+        ToolCall("call-1", "pay", {"text": "hello"}, {"text": "written otherwise"}),
+        ToolCall("call-1", "pay", {"text": "hello"}, "\ud800"),
+        call("pay", id="call-2"),
+    ],
+    ids=["arguments", "tool", "words", "words that are not JSON", "id"],
+)
+def test_answer_is_for_the_same_call(request_: ToolCall, session: Session) -> None:
+    """With the same tool and arguments; another one is asked about."""
+    postpone(session)
+    answer(session)
+    with pytest.raises(CallPostponed):
+        executor(tool("pay"), tool("mail"), policies=[ASKS], session=session, approver=later).execute(
+            request_, reply="r1"
+        )
+
+
+def test_answer_is_for_the_reply_of_the_call(session: Session) -> None:
+    """Some servers count from 0 in each reply."""
+    postpone(session)
+    answer(session)
+    with pytest.raises(CallPostponed):
+        executor(tool("pay"), policies=[ASKS], session=session, approver=later).execute(call("pay"), reply="r2")
+
+
+def test_secret_is_part_of_the_arguments(session: Session) -> None:
+    """It is recorded as asterisks, and an answer does not cover another one."""
+
+    @dataclass(frozen=True)
+    class Login:
+        password: SecretStr
+
+    def sign_in(params: Login, *, context: ToolContext) -> ToolResult[None]:
+        return ToolResult.ok(None, "signed in")
+
+    login = Tool[Login, None](name="login", description="Signs in.", handler=sign_in)
+    asked = ToolCall("call-1", "login", {"password": "first"})
+    postpone(session, asked, of=login)
+    item = postponed_call(session, CALL)
+    assert item is not None
+    assert item.question is not None
+    assert "first" not in item.question.arguments
+    answer(session)
+    with pytest.raises(CallPostponed):
+        executor(login, policies=[ASKS], session=session, approver=later).execute(
+            ToolCall("call-1", "login", {"password": "second"}), reply="r1"
+        )
+
+
+def test_answer_covers_what_was_shown_with_it(session: Session) -> None:
+    """A policy that asks less is covered, and one that asks something else is not."""
+    both = Decides(lambda _tool, _params: PolicyDecision.ask("really?"), name="other")
+
+    def desk(*policies: Any) -> Any:
+        return executor(tool("pay"), policies=policies, session=session, approver=later)
+
+    with pytest.raises(CallPostponed):
+        desk(ASKS, both).execute(call("pay"), reply="r1")
+    answer(session)
+    with pytest.raises(CallPostponed):
+        desk(replace(both, name="third")).execute(call("pay"), reply="r1")
+    answer(session)
+    assert desk(replace(both, name="third")).execute(call("pay"), reply="r1").success
+
+
+def test_answer_is_for_one_attempt(session: Session) -> None:
+    """One that was given after an attempt is for the next one."""
+    attempts: list[str] = []
+
+    def fail_once(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        attempts.append(params.text)
+        if len(attempts) == 1:
+            raise OSError("closed")
+        return ToolResult.ok(params)
+
+    desk = executor(tool("pay", fail_once), policies=[ASKS], session=session, approver=later, clock=FakeClock())
+    postpone(session)
+    answer(session)
+    assert not desk.execute(call("pay"), reply="r1").success
+    with pytest.raises(CallPostponed):
+        desk.execute(call("pay"), reply="r1")
+    (event,) = session[ToolInvoked]
+    answer(session, last_attempt=event.at)
+    assert desk.execute(call("pay"), reply="r1").success
+    assert len(attempts) == 2
+
+
+def test_question_that_a_handler_leaves_is_not_recorded(session: Session) -> None:
+    """The call waits for something that no person answers."""
+
+    def wait(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise CallPostponed("the bank is closed")
+
+    with pytest.raises(CallPostponed):
+        executor(tool("pay", wait), session=session).execute(call("pay"), reply="r1")
+    (item,) = session[PostponedCall]
+    assert item.question is None
+
+
+def test_question_that_is_recorded_elsewhere_is_not_recorded_again(session: Session) -> None:
+    """That of an agent, by the gate of its run."""
+
+    def elsewhere(_request: object) -> bool:
+        postponed = CallPostponed("the gate asks")
+        postponed.is_recorded = True
+        raise postponed
+
+    with pytest.raises(CallPostponed):
+        executor(tool("pay"), policies=[ASKS], session=session, approver=elsewhere).execute(call("pay"), reply="r1")
+    (item,) = session[PostponedCall]
+    assert item.question is None
+
+
+def test_nested_call_is_answered(session: Session) -> None:
+    """It is made again with the call that it is nested in, and recorded with that one."""
+
+    def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        inner = executor(tool("pay"), policies=[ASKS], session=session, approver=later)
+        return ToolResult.ok(Note(inner.execute(call("pay", id="p1")).content))
+
+    desk = executor(tool("order", order), session=session)
+    with pytest.raises(CallPostponed):
+        desk.execute(call("order"), reply="r1")
+    answer(session, call=CallRef.nested(CALL, "p1"))
+    assert desk.execute(call("order"), reply="r1").content == "hello"
+    assert session.open_calls == ()
+
+
+def test_session_in_memory_has_no_answers() -> None:
+    """Nobody else could record one."""
+    session = Session(session_id="s")
+    postpone(session)
+    assert session[PostponedCall].all() == ()
+
+
+class Unreadable(MemoryStore):
+    """A store whose entries cannot be read while it is down."""
+
+    is_down = False
+
+    @override
+    def entries(self, *args: Any, **options: Any) -> Iterator[SessionEntry]:
+        if self.is_down:
+            raise StoreUnavailableError("no answer", store=self.url)
+        return super().entries(*args, **options)
+
+
+@both_ways
+def test_store_that_cannot_be_read_refuses_the_call(way: Run, wording: Wording) -> None:
+    """The approver is not asked: the answer may be there."""
+    store = Unreadable(clock=FakeClock())
+    with Session.open(store, "s") as session:
+        postpone(session)
+    with Session.open(store, "s") as session:
+        store.is_down = True
+        desk = executor(tool("pay", echo), policies=[ASKS], session=session, approver=later)
+        assert way(_With("r1", desk), call("pay")).content == wording
+        store.is_down = False
+        with pytest.raises(CallPostponed):
+            way(_With("r1", desk), call("pay"))

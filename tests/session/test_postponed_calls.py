@@ -1,0 +1,134 @@
+"""The LOG of postponed calls: one item for each question, the last one of a call holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from handrail.session import Session
+from handrail.session.call_ref import CallRef
+from handrail.session.postponed_calls import (
+    CallAnswer,
+    CallQuestion,
+    PostponedCall,
+    answer_in_words,
+    note_postponed,
+    postponed_call,
+    recorded_as,
+)
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+
+CALL = CallRef("r1", "c1")
+QUESTION = CallQuestion(arguments="{}", digest="d", asks=("ask: sure?",), effect="state", reason="tomorrow")
+
+
+@pytest.fixture
+def session() -> Session:
+    """A session in a store whose time stands still."""
+    return Session.open(MemoryStore(clock=FakeClock()), "s")
+
+
+def note(session: Session, question: CallQuestion | None = QUESTION, call: CallRef = CALL) -> None:
+    """Have a call postponed."""
+    store = session.store
+    assert store is not None
+    note_postponed(session, call, "pay", store.now(), question)
+
+
+def answered(session: Session) -> None:
+    """Answer the question about the call."""
+    last = postponed_call(session, CALL)
+    assert last is not None
+    answer = CallAnswer(approved=True, reason="a person said yes", by="ada", at=last.at)
+    session[PostponedCall].append(replace(last, answer=answer))
+
+
+def states(session: Session) -> list[str]:
+    """The states of the open calls."""
+    return [call.state for call in session.open_calls]
+
+
+def test_question_is_noted_once(session: Session) -> None:
+    """However often it is asked, and in whatever words the approver puts it off."""
+    for question in (QUESTION, QUESTION, replace(QUESTION, reason="next week"), None):
+        note(session, question)
+    assert [item.question for item in session[PostponedCall]] == [QUESTION]
+    assert states(session) == ["postponed"]
+
+
+@pytest.mark.parametrize("other", [replace(QUESTION, digest="e"), replace(QUESTION, asks=("ask: really?",))])
+def test_other_question_takes_its_place(session: Session, other: CallQuestion) -> None:
+    """About other arguments, or with another policy."""
+    note(session)
+    note(session, other)
+    last = postponed_call(session, CALL)
+    assert last is not None
+    assert last.question == other
+    assert len(session.open_calls) == 1
+
+
+def test_question_is_noted_for_a_call_that_a_version_before_has_postponed(session: Session) -> None:
+    """So that it can be answered."""
+    note(session, None)
+    note(session)
+    assert [item.question for item in session[PostponedCall]] == [None, QUESTION]
+
+
+def test_answered_call_waits_for_its_program_alone(session: Session) -> None:
+    """Asked again, it is open again."""
+    note(session)
+    answered(session)
+    assert states(session) == ["unrecorded"]
+    note(session)
+    assert states(session) == ["postponed"]
+
+
+def test_item_of_another_session_holds_for_no_call_of_this_one(session: Session) -> None:
+    """A fork has copies of them."""
+    note(session)
+    with session.fork(session_id="branch") as fork:
+        assert postponed_call(fork, CALL) is None
+        assert len(fork[PostponedCall]) == 1
+
+
+def test_call_without_a_name_is_not_noted(session: Session) -> None:
+    """No record of it could be found."""
+    note(session, call=CallRef(None, ""))
+    assert session[PostponedCall].all() == ()
+
+
+def test_items_come_back_from_a_store() -> None:
+    """With question and answer."""
+    store = MemoryStore(clock=FakeClock())
+    with Session.open(store, "s") as session:
+        note(session)
+        answered(session)
+        items = session[PostponedCall].all()
+    with Session.open(store, "s") as session:
+        assert session[PostponedCall].all() == items
+        assert items[1].answer is not None
+        assert items[1].answer.at - items[0].at == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    "call, record", [(CALL, CALL), (CallRef.nested(CallRef.nested(CALL, "a"), "b"), CALL), (CallRef(None, "c1"),) * 2]
+)
+def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallRef) -> None:
+    """That one alone is made again."""
+    assert recorded_as(call) == record
+
+
+@pytest.mark.parametrize(
+    "approved, reason, text",
+    [
+        (True, "", "a person said yes"),
+        (False, " too dear ", "a person said no: too dear"),
+        (False, " ", "a person said no"),
+    ],
+)
+def test_answer_is_worded_once(approved: bool, reason: str, text: str) -> None:
+    """For agents and for other programs."""
+    assert answer_in_words(approved, reason) == text
