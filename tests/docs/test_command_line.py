@@ -34,7 +34,7 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.
 def test_every_command_has_an_example() -> None:
     """A command that is added is shown on the page."""
     shown = {tuple(line.split()[1:3]) for line, _ in commands_of(PAGE)}
-    groups = {group: application()[group] for group in ("sessions", "ledger")}
+    groups = {group: application()[group] for group in ("sessions", "approvals", "ledger")}
     there = {(group, name) for group, app in groups.items() for name in app if not name.startswith("-")}
     assert there <= shown
     assert {"new", "check", "run"} <= {first for first, *_ in shown}

@@ -1,10 +1,11 @@
-"""The `handrail` command: run agents, inspect a store, and resolve effects that need a human decision.
+"""The `handrail` command: run agents, inspect a store, and record what only a person can decide.
 
 ::
 
     handrail run|check AGENT_FILE
     handrail new NAME
     handrail sessions list|show|fork|delete|prune
+    handrail approvals list|show|answer
     handrail ledger list|show|reconcile|invalidate|prune
     handrail completion bash|zsh|fish
 

@@ -17,6 +17,8 @@ from typing import IO, Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from handrail.cli.agents.commands import CHECK_CODES, NEW_CODES, RUN_CODES, RUN_USAGE, check_agent, new_agent, run_agent
+from handrail.cli.approvals.answer import ANSWER_USAGE, answer_question
+from handrail.cli.approvals.show import list_questions, show_question
 from handrail.cli.ledger.changes import invalidate_effects, prune_effects, reconcile_effect
 from handrail.cli.ledger.show import list_effects, show_effect
 from handrail.cli.options import GONE, folder_here, os_error_text
@@ -39,8 +41,8 @@ from handrail.errors import HandrailError
 _SILENCE = logging.NullHandler()
 """The logger of the libraries: an error is reported once, by the exception."""
 
-_HELP = """Run agents in which every tool call is a transaction, inspect a store of sessions and effects, and resolve
-effects that need a human decision.
+_HELP = """Run agents in which every tool call is a transaction, inspect a store of sessions and effects, answer calls
+that wait for approval, and resolve effects that need a human decision.
 
 The store is named by --store URL, or for all commands by the environment variable HANDRAIL_STORE. --debug, or the
 environment variable HANDRAIL_DEBUG, shows tracebacks. Every command has a help: handrail ledger reconcile --help.
@@ -83,13 +85,18 @@ def application() -> App:
     sessions.command(fork_session, name="fork", sort_key=3)
     sessions.command(delete_sessions, name="delete", sort_key=4)
     sessions.command(prune_sessions, name="prune", sort_key=5)
-    ledger = App(name="ledger", sort_key=5, help="Show the effects of the ledger, and resolve or remove them.")
+    approvals = App(name="approvals", sort_key=5, help="List, show and answer the questions about calls that wait.")
+    approvals.command(list_questions, name="list", sort_key=1)
+    approvals.command(show_question, name="show", sort_key=2)
+    approvals.command(answer_question, name="answer", sort_key=3, usage=ANSWER_USAGE)
+    ledger = App(name="ledger", sort_key=6, help="Show the effects of the ledger, and resolve or remove them.")
     ledger.command(list_effects, name="list", sort_key=1)
     ledger.command(show_effect, name="show", sort_key=2)
     ledger.command(reconcile_effect, name="reconcile", sort_key=3)
     ledger.command(invalidate_effects, name="invalidate", sort_key=4)
     ledger.command(prune_effects, name="prune", sort_key=5)
     app.command(sessions)
+    app.command(approvals)
     app.command(ledger)
     add_completion(app)
     return app
@@ -191,4 +198,4 @@ def add_completion(app: App) -> None:
         Screen().raw(app.generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
         return 0
 
-    app.command(completion, name="completion", help=_COMPLETION_HELP, sort_key=6)
+    app.command(completion, name="completion", help=_COMPLETION_HELP, sort_key=7)

@@ -285,6 +285,7 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         "reply": None,
         "reached": {"path": "docs/notes.md"},
         "own_tool": "",
+        "description": "",
     }
     started_fields = {
         "path": ["desk"],

@@ -15,7 +15,7 @@ def test_a_script_knows_the_commands_and_their_options(handrail: Command, shell:
     """Those of agents too, and it goes to standard output alone."""
     ran = handrail("completion", shell)
     assert (ran.code, ran.err) == (0, "")
-    for word in ("run", "check", "new", "sessions", "reconcile", "approve-all", "request-limit"):
+    for word in ("run", "check", "new", "sessions", "approvals", "reconcile", "approve-all", "request-limit"):
         assert word in ran.out
 
 

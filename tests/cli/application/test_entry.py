@@ -34,6 +34,8 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
 
 COMMANDS = _commands(application.application())
 
+GROUPS = frozenset({("sessions",), ("approvals",), ("ledger",)})
+
 EXIT_CODES: dict[tuple[str, ...], str] = {
     ("run",): "Exit codes: 0 the agent has answered; 1 the run failed;",
     ("check",): "Exit codes: 0 the agent can run; 1 it cannot",
@@ -42,10 +44,11 @@ EXIT_CODES: dict[tuple[str, ...], str] = {
 
 
 def test_these_are_the_commands() -> None:
-    """Three for agents, five for sessions, five for the ledger, and one for shells."""
-    assert {words for words in COMMANDS if words and words not in {("sessions",), ("ledger",)}} == {
+    """Three for agents, five for sessions, three for approvals, five for the ledger, and one for shells."""
+    assert {words for words in COMMANDS if words and words not in GROUPS} == {
         *((word,) for word in ("run", "check", "new", "completion")),
         *(("sessions", word) for word in ("list", "show", "fork", "delete", "prune")),
+        *(("approvals", word) for word in ("list", "show", "answer")),
         *(("ledger", word) for word in ("list", "show", "reconcile", "invalidate", "prune")),
     }
 
@@ -61,7 +64,7 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str]) 
     assert "\x1b" not in ran.out
 
 
-@pytest.mark.parametrize("words", [(), ("sessions",), ("ledger",)])
+@pytest.mark.parametrize("words", [(), *sorted(GROUPS)])
 def test_without_a_command_the_help_is_shown(handrail: Command, words: tuple[str, ...]) -> None:
     """Who does not know what to type is told."""
     assert handrail(*words).out.startswith(f"Usage: {' '.join(('handrail', *words))} COMMAND")

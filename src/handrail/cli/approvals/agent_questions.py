@@ -1,0 +1,61 @@
+"""The questions of agents in a stored session, and what records an answer to one. Needs the extra `agents`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from handrail.agents.approval.decisions import Answer, decision_of
+from handrail.agents.approval.records import ApprovalRecord, GrantRecord, grant_record, last_records, record_of
+from handrail.cli.approvals.stored_question import GivenAnswer, StoredQuestion
+
+RECORD = ApprovalRecord
+"""The class of the records."""
+
+
+def agent_questions(records: Sequence[ApprovalRecord], session_id: str) -> Iterator[StoredQuestion]:
+    """The questions of the agents of a session and of those below it, open and answered by a person."""
+    asked: dict[tuple[str, str | None, str], ApprovalRecord] = {}
+    for record in records:
+        if record.verdict == "later":
+            asked[record.session_id, record.reply, record.call_id] = record
+    for record in last_records(records, session_id):
+        question = asked.get((record.session_id, record.reply, record.call_id))
+        if question is None or (record.verdict != "later" and record.by != "person"):
+            continue  # no person was asked, or a rule has decided since
+        call = record.call
+        yield StoredQuestion(
+            session_id=session_id,
+            call_session=call.session_id,
+            call=call.ref,
+            path=call.path,
+            tool=call.tool,
+            effect=call.effect,
+            origin=call.origin,
+            description=question.description,
+            asked_at=question.at,
+            reason=question.reason,
+            asks=question.asks,
+            arguments=dict(call.arguments),
+            # Not what the model wrote: a secret is not masked there. A person before a terminal is not shown it either.
+            reached=dict(call.reached or {}),
+            digest=call.digest,
+            answer=_answer_in(record),
+            record=record,
+        )
+
+
+def _answer_in(record: ApprovalRecord) -> GivenAnswer | None:
+    if record.verdict == "later":
+        return None
+    return GivenAnswer(approved=record.verdict == "allow", reason=record.reason, by=record.answered_by, at=record.at)
+
+
+def answered_agent(
+    record: ApprovalRecord, answer: GivenAnswer, at: datetime
+) -> tuple[ApprovalRecord] | tuple[GrantRecord, ApprovalRecord]:
+    """What a session gets of an answer to a question of an agent, as the gate of a run records it."""
+    verdict = Answer("yes" if answer.approved else "no", answer.remember, answer.reason)
+    decision, grant = decision_of(record.call, verdict)
+    decided = record_of(record.call, decision, at=at, answered_by=answer.by)
+    return (decided,) if grant is None else (grant_record(grant), decided)

@@ -1,0 +1,298 @@
+"""`handrail approvals answer`: records what a person has decided about calls that wait.
+
+What was shown is looked at again once the session is held, because another person may have answered it, or a run may
+have resumed it, since. So of two answers to one question the first counts, and the other is refused.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib import import_module
+from typing import Annotated, Any, Literal, get_args
+
+from cyclopts import CycloptsError, Parameter
+
+from handrail.cli.approvals.questions import (
+    ANY_QUESTION,
+    QuestionFilter,
+    agents_of,
+    found_question,
+    name_of,
+    short_name,
+    stored_questions,
+)
+from handrail.cli.approvals.show import print_questions, print_resuming, question_json, report_unreadable
+from handrail.cli.approvals.stored_question import GivenAnswer, StoredQuestion, answered_loop
+from handrail.cli.ledger.changes import Yes
+from handrail.cli.options import AS_SET, PAGE, StoreOptions
+from handrail.cli.screen import Screen
+from handrail.errors import HandrailError, SessionError, SessionLockedError
+from handrail.runtime import ToolInvoked
+from handrail.serde.formatting import count_noun
+from handrail.session.persistence.loading import recorded_item
+from handrail.session.persistence.stored_logs import append_to_logs, held_session
+from handrail.session.postponed_calls import PostponedCall, recorded_as
+from handrail.store import Store
+
+ANSWER_USAGE = """Usage: handrail approvals answer [OPTIONS] SESSION CALL yes|no
+       handrail approvals answer [OPTIONS] --all yes|no"""
+"""The usage of the command."""
+
+GivenVerdict = Literal["yes", "no"]
+"""What can be answered."""
+
+_WAIT = timedelta(seconds=1)  # another answer takes milliseconds, and a run holds its session for much longer
+_VERDICTS: tuple[GivenVerdict, ...] = get_args(GivenVerdict)
+_WORDS = 3
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """How to answer.
+
+    Attributes:
+        reason: why.
+        remember: what else the answer holds for.
+        by: who answers.
+        all: whether to answer all questions that the filters fit.
+        yes: whether to do so without asking.
+    """
+
+    reason: Annotated[str, Parameter(metavar="TEXT", help="Why; the model reads it if the answer is no.")] = ""
+    remember: Annotated[
+        Literal["arguments", "rule"] | None,
+        Parameter(
+            help="What else the answer holds for, in the session of an agent: later calls of the tool with exactly "
+            "these `arguments`, or all later calls of the tool, as a `rule`. Else for this call alone.",
+        ),
+    ] = None
+    by: Annotated[
+        str | None, Parameter(metavar="NAME", help="Who answers, for the record; else the name you are logged in with.")
+    ] = None
+    all: Annotated[bool, Parameter(help="Answer all open questions that --session, --agent and so on fit.")] = False
+    yes: Yes = False
+
+    def given(self, verdict: str) -> GivenAnswer:
+        """The answer."""
+        by = _user() if self.by is None else self.by
+        return GivenAnswer(
+            approved=verdict == "yes", reason=self.reason, by=by.strip(), remember=self.remember or "nothing"
+        )
+
+
+AS_ASKED = AnswerOptions()
+"""The defaults."""
+
+
+def answer_question(  # noqa: PLR0913 - they are its options
+    session: Annotated[
+        str | None, Parameter(metavar="SESSION", help="The session, as `approvals list` shows it, or that of the call.")
+    ] = None,
+    call: Annotated[str | None, Parameter(metavar="CALL", help="The call, as `approvals list` shows it.")] = None,
+    verdict: Annotated[
+        GivenVerdict | None, Parameter(metavar="yes|no", help="The answer; with --all it stands alone.")
+    ] = None,
+    /,
+    *,
+    how: AnswerOptions = AS_ASKED,
+    wanted: QuestionFilter = ANY_QUESTION,
+    options: StoreOptions = AS_SET,
+) -> int:
+    """Answer the question about a call: `yes`, it runs when it is resumed; `no`, it is refused then.
+
+    The answer is stored in the session, for this call and exactly these arguments. A rule or a policy that denies the
+    call still holds. With --all the questions are shown first, and you are asked; the answer is recorded for those that
+    were shown, and for no others. A question of a session that a process has open cannot be answered.
+    """
+    words = [word for word in (session, call, verdict) if word is not None]
+    _check(words, how, wanted)
+    screen = Screen()
+    if how.all and not (how.yes or screen.can_ask):
+        raise CycloptsError(msg="this answers several questions; without a terminal to ask on, give --yes")
+    given = how.given(words[-1])
+    with options.open(writing=True) as store:
+        if how.all:
+            unreadable: dict[str, str] = {}
+            questions = [each for each in wanted.found(store, unreadable) if each.is_recorded]
+            return max(
+                _answer_all(screen, store, questions, given, how, options), report_unreadable(screen, unreadable)
+            )
+        question = found_question(store, words[0], words[1])
+        answered = _record(store, question.session_id, [question], given)[0]
+        of_session = stored_questions(store, question.session_id)
+        left = sum(each.answer is None for each in of_session)
+        agents = agents_of(store, question)
+    if options.as_json:
+        screen.json(question_json(answered, agents) | {"open_questions": left})
+        return 0
+    screen.say(_said(answered, of_session))
+    if left:
+        screen.say(
+            f"{count_noun(left, 'more question')} of session {question.session_id} {'is' if left == 1 else 'are'} open."
+        )
+    print_resuming(screen, question, store.url, others_open=bool(left))
+    return 0
+
+
+def _check(words: Sequence[str], how: AnswerOptions, wanted: QuestionFilter) -> None:
+    expected = 1 if how.all else _WORDS
+    if len(words) != expected or words[-1] not in _VERDICTS:
+        given = (
+            "--all is given, so name the verdict alone" if how.all else "name the SESSION, the CALL, and the verdict"
+        )
+        raise CycloptsError(msg=f"{given}: yes or no")
+    if wanted != ANY_QUESTION and not how.all:
+        raise CycloptsError(msg="--session, --agent, --tool and --older-than go with --all")
+    wanted.check()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a process without a user name, as in a container
+        return ""
+
+
+# ---------------------------------------------------------------------------------------------------------- the record
+
+
+def _record(
+    store: Store, session_id: str, questions: Sequence[StoredQuestion], given: GivenAnswer
+) -> list[StoredQuestion]:
+    """Record one answer to questions of a session, in one unit; returns them as they are stored.
+
+    Raises:
+        SessionLockedError: a process has the session open.
+        SessionError: one of them has been answered or decided since it was shown, or cannot be answered. Nothing was
+            written.
+        StoreError: the store cannot be used.
+    """
+    try:
+        with held_session(store, session_id, wait=_WAIT) as lock:
+            before = stored_questions(store, session_id)
+            standing = [_standing(before, each) for each in questions]
+            now = store.now()
+            append_to_logs(store, lock, [item for each in standing for item in _items(store, each, given, now)])
+            after = stored_questions(store, session_id)
+            return [next(each for each in after if each.is_same(question)) for question in standing]
+    except SessionLockedError as error:
+        raise SessionLockedError(
+            f"session {session_id} is open in a process, which may ask about the call itself. Answer there, or wait "
+            "until it has ended. Nothing was recorded",
+            session_id=session_id,
+        ) from error
+
+
+def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> StoredQuestion:
+    """The question as it is stored now, if it can be answered."""
+    what = f"call {name_of(shown.call)} of session {shown.call_session}"
+    found = next(
+        (each for each in questions if (each.call_session, each.call) == (shown.call_session, shown.call)), None
+    )
+    if found is None:
+        raise SessionError(
+            f"{what} has been decided, carried out or refused meanwhile, so nothing was recorded; "
+            f"handrail sessions show {shown.call_session} shows its record"
+        )
+    if found.answer is not None:
+        by = f" ({found.answer.by})" if found.answer.by else ""
+        raise SessionError(
+            f"{what} has been answered already: {found.answer.reason}{by}. That answer stands; handrail approvals show "
+            f"{shown.session_id} {name_of(shown.call)} says how to resume"
+        )
+    if not found.is_recorded:
+        raise SessionError(
+            f"{what} waits, and what was asked is not recorded, so it cannot be answered here; run its program again: "
+            "its approver answers"
+        )
+    if not found.is_same(shown):
+        raise SessionError(f"the question about {what} has changed since it was shown; look at it again")
+    return found
+
+
+def _items(store: Store, question: StoredQuestion, given: GivenAnswer, now: datetime) -> tuple[object, ...]:
+    record: Any = question.record
+    if isinstance(record, PostponedCall):
+        return answered_loop(record, given, now, _last_attempt(store, question))
+    # The question was found with this module, so the extra that it needs is there.
+    answered: tuple[object, ...] = import_module("handrail.cli.approvals.agent_questions").answered_agent(
+        record, given, now
+    )
+    return answered
+
+
+def _last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
+    """When the newest attempt of a call was recorded; `None` if there is none."""
+    number = store.record_of_call(question.call_session, recorded_as(question.call).stored)
+    record = None if number is None else recorded_item(store, question.call_session, number)
+    return record.at if isinstance(record, ToolInvoked) else None
+
+
+# ------------------------------------------------------------------------------------------------------ several of them
+
+
+def _answer_all(  # noqa: PLR0913, PLR0917 - the parts of one command
+    screen: Screen,
+    store: Store,
+    questions: Sequence[StoredQuestion],
+    given: GivenAnswer,
+    how: AnswerOptions,
+    options: StoreOptions,
+) -> int:
+    agents = {each.session_id: agents_of(store, each) for each in questions if not each.path}
+    if not options.as_json:
+        if not questions:
+            screen.remark("No open question to answer.")
+            return 0
+        print_questions(screen, questions[:PAGE], store.now(), agents)
+        if len(questions) > PAGE:
+            screen.remark(f"And {count_noun(len(questions) - PAGE, 'more question')}.")
+    if questions and not how.yes:
+        answer = screen.ask(f"Answer {count_noun(len(questions), 'question')} with {given.word}? [y = yes, Enter = no]")
+        if (answer or "").lower() not in {"y", "yes"}:
+            screen.remark("Nothing was recorded.")
+            return 1
+    by_session: dict[str, list[StoredQuestion]] = defaultdict(list)
+    for each in questions:
+        by_session[each.session_id].append(each)
+    answered: list[StoredQuestion] = []
+    failed: dict[str, str] = {}
+    for session_id, asked in by_session.items():
+        try:
+            answered += _record(store, session_id, asked, given)
+        # One session that cannot be written to does not hold up the others.
+        except HandrailError as error:
+            failed[session_id] = str(error)
+    _report(screen, answered, failed, agents, options)
+    return 1 if failed else 0
+
+
+def _report(
+    screen: Screen,
+    answered: Sequence[StoredQuestion],
+    failed: dict[str, str],
+    agents: dict[str, tuple[str, ...]],
+    options: StoreOptions,
+) -> None:
+    if options.as_json:
+        shown = [question_json(each, each.path or agents[each.session_id]) for each in answered]
+        kept = [{"session_id": session_id, "because": why} for session_id, why in failed.items()]
+        screen.json({"answered": shown, "failed": kept})
+        return
+    for each in answered:
+        screen.say(f"{each.session_id}: {_said(each, answered)}")
+    for why in failed.values():
+        screen.fault(why)
+
+
+def _said(answered: StoredQuestion, among: Sequence[StoredQuestion]) -> str:
+    """What was recorded, in one line."""
+    given = answered.answer
+    what = f"call {short_name(answered, among)} of {answered.tool}"
+    verdict = "may run" if given is not None and given.approved else "is refused"
+    return f"Recorded that {what} {verdict}: {'' if given is None else given.reason}"

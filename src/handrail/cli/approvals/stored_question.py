@@ -1,0 +1,171 @@
+"""A question about a call as a store holds it, and the answer of a person to it.
+
+The question of an agent is stored in the session of its outermost run, also if the call belongs to a session below it;
+that is the session in which the run is resumed. The question of a program's own loop is stored in the session of the
+call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from handrail.errors import SessionError
+from handrail.runtime.ledger.recorded_arguments import read_arguments
+from handrail.session.call_ref import CallRef
+from handrail.session.postponed_calls import (
+    CallAnswer,
+    PostponedCall,
+    answer_in_words,
+    last_postponed,
+    own_items,
+)
+
+RememberedFor = Literal["nothing", "arguments", "rule"]
+"""What an answer holds for; see `handrail.agents.approval.decisions.Remember`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenAnswer:
+    """The answer of a person.
+
+    Attributes:
+        approved: whether the call may run.
+        reason: why, as it is typed; in an answer that is stored, with the verdict, as the model reads a no.
+        by: who has answered; empty if that is not known.
+        at: when it was given; `None` if that is not known.
+        remember: what else it holds for.
+    """
+
+    approved: bool
+    reason: str = ""
+    by: str = ""
+    at: datetime | None = None
+    remember: RememberedFor = "nothing"
+
+    @property
+    def word(self) -> str:
+        """The verdict, as it is typed."""
+        return "yes" if self.approved else "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredQuestion:
+    """A question about a call that has not been carried out.
+
+    Attributes:
+        session_id: the session in which it is stored, and which is resumed.
+        call_session: the session of the call.
+        call: the identity of the call there.
+        path: the agents that called each other; empty for a program's own loop.
+        tool: the tool.
+        effect: what the tool does to the world.
+        origin: where the tool comes from, in words.
+        description: what the model reads of the tool; empty if it is not known.
+        asked_at: when it was asked; `None` if that is not known.
+        reason: why it is asked; for a call of a program's own loop, why it was postponed.
+        asks: what policies ask.
+        arguments: the arguments as JSON has them; a string if they were cut, or cannot be shown.
+        written: what the model wrote, where that differs.
+        reached: the paths to which links in the arguments lead, by argument.
+        digest: names exactly these arguments; empty if the question was not recorded, so that it cannot be answered.
+        answer: what has been answered; `None` as long as it is open.
+        record: the item of the session that holds it.
+    """
+
+    session_id: str
+    call_session: str
+    call: CallRef
+    path: tuple[str, ...] = ()
+    tool: str
+    effect: str = ""
+    origin: str = ""
+    description: str = ""
+    asked_at: datetime | None = None
+    reason: str = ""
+    asks: tuple[str, ...] = ()
+    arguments: Any = None
+    written: Any = None
+    reached: dict[str, str] = field(default_factory=dict[str, str])
+    digest: str = ""
+    answer: GivenAnswer | None = None
+    record: Any = field(default=None, repr=False)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is known what was asked; a call that waits for something else has no question."""
+        return bool(self.digest)
+
+    @property
+    def because(self) -> str:
+        """Why it is asked, in one line."""
+        # The reason of an agent's question names what its policies ask.
+        parts = (self.reason,) if self.path and self.reason else self.asks
+        return "; ".join(parts)
+
+    def is_same(self, other: StoredQuestion) -> bool:
+        """Whether the same is asked about the same call and arguments."""
+        mine, others = ((each.call_session, each.call, each.digest, each.asks) for each in (self, other))
+        return mine == others
+
+
+def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[StoredQuestion]:
+    """The questions of a program's own loop, open and answered; those that were not recorded too."""
+    own: list[PostponedCall] = own_items(items, session_id)
+    for item in last_postponed(own).values():
+        asked = StoredQuestion(
+            session_id=session_id,
+            call_session=session_id,
+            call=item.call,
+            tool=item.tool,
+            asked_at=item.at,
+            record=item,
+        )
+        question, answer = item.question, item.answer
+        if question is None:
+            yield asked
+            continue
+        shown = read_arguments(question.arguments.encode())
+        given = (
+            None
+            if answer is None
+            else GivenAnswer(approved=answer.approved, reason=answer.reason, by=answer.by, at=answer.at)
+        )
+        yield replace(
+            asked,
+            effect=question.effect,
+            description=question.description,
+            reason=question.reason,
+            asks=question.asks,
+            arguments=shown.arguments,
+            written=shown.written,
+            digest=question.digest,
+            answer=given,
+        )
+
+
+def answered_loop(
+    item: PostponedCall, answer: GivenAnswer, at: datetime, last_attempt: datetime | None
+) -> tuple[PostponedCall]:
+    """What a session gets of an answer to a question of a program's own loop.
+
+    Args:
+        item: the question.
+        answer: the answer.
+        at: when it is given.
+        last_attempt: as of `CallAnswer`.
+
+    Raises:
+        SessionError: the answer is to hold for later calls.
+    """
+    if answer.remember != "nothing":
+        raise SessionError(
+            f"call {item.call} of session {item.session_id} belongs to a program's own loop, where an answer holds for "
+            "one call; leave out --remember"
+        )
+    reason = answer_in_words(answer.approved, answer.reason)
+    reason = answer_in_words(answer.approved, answer.reason)
+    given = CallAnswer(approved=answer.approved, reason=reason, by=answer.by, at=at, last_attempt=last_attempt)
+    return (replace(item, answer=given),)

@@ -1,0 +1,288 @@
+"""`handrail approvals answer` for calls of agents: what is recorded, who may answer, and what the resumed run does."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from handrail import store as stores
+from handrail.agents import Answer
+from handrail.agents.approval.records import ApprovalRecord, GrantRecord
+from handrail.cli.approvals.answer import AnswerOptions, GivenVerdict, answer_question
+from handrail.cli.options import StoreOptions
+from handrail.errors import SessionError
+from handrail.session import Session
+from handrail.session.persistence.stored_logs import held_session
+from tests.agents.stored_desks import Asked, Clerk, Desk, Doomed, Reader, Replies
+from tests.cli.approvals.loops import Loop, pay_call
+from tests.cli.desk import Command, Terminal
+from tests.store.units import at_point
+from tests.wording import Wording
+
+PAY = Asked("d2", "pay", {"order": "tea"})
+ONE: Replies = {"desk": [[Asked("d1", "note", {"text": "a"}), PAY], "Done."]}
+NESTED: Replies = {
+    "desk": [[Asked("d1", "helper", {"input": "Help."}), Asked("d2", "sign", {"text": "a"})], "Done."],
+    "helper": [[Asked("h1", "pay", {"order": "tea"})], "Helped."],
+}
+NOBODY = Clerk({})
+"""Fails the test if it is asked."""
+
+
+def left_open(desk: Desk, replies: Replies = ONE, *, session_id: str = "s") -> None:
+    """Run a desk, and leave every question open."""
+    later = Clerk(dict.fromkeys(("pay", "sign"), Answer("later")))
+    assert desk.run(Reader(replies), "Do it.", asker=later, session_id=session_id).status == "waiting"
+
+
+def test_yes_carries_the_call_out_once(handrail: Command, desk: Desk, wording: Wording) -> None:
+    """The resumed run does not ask again; the answer says who gave it, when and why."""
+    left_open(desk)
+    ran = handrail("approvals", "answer", "s", "d2", "yes", "--by", "ada", "--reason", "It is due.")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[:2] == wording
+    assert "handrail run desk.agent --session s --store" in ran.out
+    assert desk.world == []
+    assert desk.run(Reader(ONE), asker=NOBODY).output == "Done."
+    assert desk.world == ["tea"]
+    last = desk.values(ApprovalRecord)[-1]
+    assert (last.verdict, last.by, last.answered_by, last.reason) == (
+        "allow",
+        "person",
+        "ada",
+        "a person said yes: It is due.",
+    )
+    assert last.at is not None
+
+
+def test_no_refuses_the_call_with_the_reason(handrail: Command, desk: Desk, wording: Wording) -> None:
+    """The model reads why, and goes on."""
+    left_open(desk)
+    assert handrail("approvals", "answer", "s", "d2", "no", "--reason", "too dear").code == 0
+    reader = Reader(ONE)
+    assert desk.run(reader, asker=NOBODY).output == "Done."
+    assert reader.seen[0][1][1] == wording
+    assert (desk.world, desk.calls()) == ([], [("d1", True), ("d2", False)])
+
+
+def test_run_without_a_person_uses_the_answer(handrail: Command, desk: Desk) -> None:
+    """As it is started by a timer."""
+    left_open(desk)
+    handrail("approvals", "answer", "s", "d2", "yes")
+    assert desk.run(Reader(ONE)).output == "Done."
+    assert desk.world == ["tea"]
+
+
+def test_call_of_an_agent_that_was_called_is_answered_in_the_outermost_session(handrail: Command, desk: Desk) -> None:
+    """It is found by either session; other questions of the run stay open."""
+    left_open(desk, NESTED)
+    child = desk.child("d1")
+    lines = [json.loads(line) for line in handrail("approvals", "list", "--format", "json").out.splitlines()]
+    assert sorted((line["session_id"], line["call_id"], line["agents"]) for line in lines) == [
+        ("s", "d2", ["desk"]),
+        ("s", "h1", ["desk", "helper"]),
+    ]
+    ran = handrail("approvals", "answer", child, "h1", "yes")
+    assert "--session s --approve later" in ran.out
+    assert "1 more question" in ran.out
+    assert handrail("approvals", "answer", "s", "d2", "yes").code == 0
+    assert desk.run(Reader(NESTED), asker=NOBODY).output == "Done."
+    assert (desk.world, desk.notes()) == (["tea"], ["a"])
+
+
+@pytest.mark.parametrize("remember", ["arguments", "rule"])
+def test_answer_may_hold_for_later_calls(remember: str, handrail: Command, desk: Desk) -> None:
+    """As that of a person before a terminal."""
+    twice: Replies = {"desk": [[PAY], [Asked("d3", "pay", {"order": "tea"})], "Done."]}
+    left_open(desk, twice)
+    assert handrail("approvals", "answer", "s", "d2", "yes", "--remember", remember).code == 0
+    assert desk.run(Reader(twice), asker=NOBODY).output == "Done."
+    assert desk.world == ["tea", "tea"]
+    (grant,) = desk.values(GrantRecord)
+    assert (grant.digest is None) == (remember == "rule")
+
+
+def test_answer_does_not_stand_against_a_rule_that_denies(handrail: Command, desk: Desk) -> None:
+    """A rule that was written since."""
+    left_open(desk)
+    handrail("approvals", "answer", "s", "d2", "yes")
+    (desk.folder / "approval.yaml").write_text("deny: [pay]\n")
+    assert desk.run(Reader(ONE)).output == "Done."
+    assert desk.world == []
+
+
+def test_question_is_answered_once(handrail: Command, desk: Desk, wording: Wording) -> None:
+    """The first answer stands; after the call there is nothing to answer."""
+    left_open(desk)
+    assert handrail("approvals", "answer", "s", "d2", "no", "--by", "ada").code == 0
+    ran = handrail("approvals", "answer", "s", "d2", "yes")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.replace(_reply(desk), "REPLY") == wording
+    desk.run(Reader(ONE))
+    ran = handrail("approvals", "answer", "s", "d2", "yes")
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+
+
+def test_of_two_answers_at_the_same_time_one_counts(url: str, desk: Desk) -> None:
+    """The other one is refused, and records nothing."""
+    left_open(desk)
+    codes: list[int] = []
+
+    def answer(verdict: GivenVerdict) -> None:
+        try:
+            codes.append(answer_question("s", "d2", verdict, options=StoreOptions(store=url)))
+        except SessionError:
+            codes.append(1)
+
+    threads = [threading.Thread(target=answer, args=(verdict,)) for verdict in ("yes", "no")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [0, 1]
+    first, second = desk.values(ApprovalRecord)
+    assert (first.verdict, second.by) == ("later", "person")
+
+
+@pytest.mark.parametrize("change", ["answered", "changed", "decided"])
+def test_question_that_has_changed_since_it_was_shown_is_left(
+    change: str, handrail: Command, desk: Desk, wording: Wording
+) -> None:
+    """It is looked at again once the session is held; the answers of other sessions are recorded."""
+    for session_id in ("s", "t"):
+        left_open(desk, session_id=session_id)
+    changed: list[str] = []
+
+    def act() -> None:
+        """Once the first session is done, a person answers, other arguments are asked about, or a rule decides."""
+        if not changed:
+            changed.append(change)
+            with stores.open(desk.url) as store, Session.open(store, "t") as session:
+                (record,) = session[ApprovalRecord]
+                others = {
+                    "answered": replace(record, verdict="deny", reason="a person said no", answered_by="ada"),
+                    "changed": replace(record, digest="0" * 64),
+                    "decided": replace(record, verdict="deny", by="rule"),
+                }
+                session[ApprovalRecord].append(others[change])
+
+    with at_point("unit-after-commit", act):
+        ran = handrail("approvals", "answer", "--all", "yes", "--yes")
+    assert (ran.code, ran.out.splitlines()[-1]) == (1, "s: Recorded that call d2 of pay may run: a person said yes")
+    assert ran.err.replace(_reply(desk, "t"), "REPLY") == wording
+    assert len(desk.values(ApprovalRecord, "t")) == 2
+
+
+@pytest.mark.parametrize("point, recorded", [("unit-session-written", False), ("unit-after-commit", True)])
+def test_answer_is_recorded_as_a_whole(point: str, recorded: bool, url: str, desk: Desk) -> None:
+    """With what it holds for; a process that ends before its commit has recorded nothing."""
+    left_open(desk)
+
+    class Ends(BaseException):
+        pass
+
+    def end() -> None:
+        raise Ends
+
+    how = AnswerOptions(remember="arguments")
+    with pytest.raises(Ends), at_point(point, end):
+        answer_question("s", "d2", "yes", how=how, options=StoreOptions(store=url))
+    assert len(desk.values(GrantRecord)) == int(recorded)
+    assert [record.verdict for record in desk.values(ApprovalRecord)] == ["later", *(["allow"] if recorded else [])]
+
+
+def test_session_that_a_process_has_open_is_not_answered(handrail: Command, desk: Desk, wording: Wording) -> None:
+    """A run may be asking there."""
+    left_open(desk)
+    with stores.open(desk.url) as store, Session.open(store, "s", wait=timedelta(0)):
+        ran = handrail("approvals", "answer", "s", "d2", "yes")
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    assert handrail("approvals", "answer", "s", "d2", "yes").code == 0
+
+
+def test_unknown_session_and_call_are_reported(handrail: Command, desk: Desk, wording: Wording) -> None:
+    """With those that there are."""
+    left_open(desk)
+    assert "has no session nobody" in handrail("approvals", "answer", "nobody", "d2", "yes").err
+    ran = handrail("approvals", "answer", "s", "d9", "yes")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.replace(_reply(desk), "REPLY") == wording
+    ran = handrail("approvals", "answer", "s", "d1", "yes")
+    assert (ran.code, ran.err) == (1, wording)
+
+
+@pytest.mark.parametrize("point", ["before-handler", "before-commit", "after-commit"])
+def test_killed_run_finds_the_answer_again(point: str, handrail: Command, desk: Desk) -> None:
+    """The call is carried out once, by that run or by the next one, without a question."""
+    sign: Replies = {"desk": [[Asked("d2", "sign", {"text": "a"})], "Done."]}
+    left_open(desk, sign)
+    assert handrail("approvals", "answer", "s", "d2", "yes").code == 0
+    assert Doomed().run(desk, sign, None, point)
+    assert desk.run(Reader(sign), asker=NOBODY).output == "Done."
+    assert desk.notes() == ["a"]
+
+
+def test_several_are_answered_after_they_were_shown(
+    terminal: Terminal, desk: Desk, loop: Loop, wording: Wording
+) -> None:
+    """Anything but a yes records nothing; a session that is held is reported, and the others are answered."""
+    left_open(desk)
+    left_open(desk, session_id="t")
+    loop.waits()
+    assert terminal.run("approvals", "answer", "--all", "yes", typed="\n", width=80) == 1
+    assert terminal.lines[-1] == wording
+    with stores.open(desk.url) as store, held_session(store, "t", wait=timedelta(0)):
+        assert terminal.run("approvals", "answer", "--all", "yes", typed="y\n", width=80) == 1
+    assert max(map(len, terminal.lines[:4])) <= 80
+    assert terminal.lines[4:] == wording
+    assert loop.texts() == ["A-1 is paid"]
+    assert desk.run(Reader(ONE), asker=NOBODY).output == "Done."
+
+
+def test_filters_say_which_are_answered(handrail: Command, desk: Desk, loop: Loop) -> None:
+    """And programs read what was done."""
+    left_open(desk, NESTED)
+    loop.waits()
+    ran = handrail("approvals", "answer", "--all", "no", "--yes", "--agent", "helper", "--format", "json")
+    assert (ran.code, ran.err) == (0, "")
+    done = json.loads(ran.out)
+    assert [(each["call_id"], each["answer"]["approved"]) for each in done["answered"]] == [("h1", False)]
+    assert done["failed"] == []
+    left = [json.loads(line) for line in handrail("approvals", "list", "--format", "json").out.splitlines()]
+    assert [each["call_id"] for each in left] == ["d2", "c1"]
+    assert handrail("approvals", "answer", "--all", "yes", "--yes", "--session", "s").code == 0
+    ran = handrail("approvals", "answer", "--all", "yes", "--yes", "--session", "s")
+    assert (ran.code, ran.out) == (0, "")
+    ran = handrail("approvals", "answer", "loop", "c1", "yes", "--format", "json", "--by", " ")
+    assert json.loads(ran.out)["answer"]["by"] is None
+    assert json.loads(ran.out)["open_questions"] == 0
+
+
+def _reply(desk: Desk, session_id: str = "s") -> str:
+    """The name of the only reply of a session that was asked about."""
+    (reply,) = {str(record.reply) for record in desk.values(ApprovalRecord, session_id)}
+    return reply
+
+
+def test_who_answers_may_be_unknown(monkeypatch: pytest.MonkeyPatch, handrail: Command, desk: Desk) -> None:
+    """As in a container whose user has no name."""
+    left_open(desk)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    assert handrail("approvals", "answer", "s", "d2", "yes").code == 0
+    assert desk.values(ApprovalRecord)[-1].answered_by == ""
+
+
+def test_many_questions_are_counted(handrail: Command, loop: Loop) -> None:
+    """The table shows the oldest 50; all of them are answered."""
+    loop.calls = [pay_call(f"A-{number}", f"c{number}") for number in range(51)]
+    loop.waits()
+    ran = handrail("approvals", "answer", "--all", "yes", "--yes")
+    assert (ran.code, ran.err) == (0, "And 1 more question.\n")
+    assert len(loop.texts()) == len(loop.paid) == 51

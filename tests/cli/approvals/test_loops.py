@@ -1,0 +1,171 @@
+"""`handrail approvals` for calls of a program's own loop: what is answered is what its next attempt does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from handrail import store as stores
+from handrail.cli.approvals.stored_question import GivenAnswer, answered_loop
+from handrail.errors import SessionError
+from handrail.runtime import ToolCall
+from handrail.session import Session
+from handrail.session.postponed_calls import PostponedCall
+from tests.cli.approvals.loops import AsksAboutPayments, Loop, pay_call
+from tests.cli.desk import Command
+from tests.wording import Wording
+
+
+def test_yes_carries_the_call_out_once(handrail: Command, loop: Loop, wording: Wording) -> None:
+    """Its approver is not asked again, and a further start pays nothing."""
+    assert loop.waits() == ["c1"]
+    assert handrail("approvals", "list").out.splitlines()[1].split()[:4] == ["loop", "c1", "-", "pay"]
+    ran = handrail("approvals", "answer", "loop", "c1", "yes", "--by", "ada")
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
+    assert loop.texts() == ["A-1 is paid"]
+    assert loop.texts() == ["A-1 is paid"]
+    assert (loop.paid, len(loop.asked)) == (["A-1"], 1)
+    assert handrail("approvals", "list").out == ""
+
+
+def test_no_refuses_the_call_with_the_reason(handrail: Command, loop: Loop, wording: Wording) -> None:
+    """For good: the call is recorded, and asked about no more."""
+    loop.waits()
+    ran = handrail("approvals", "answer", "loop", "resp_1/c1", "no", "--reason", "It is paid already.")
+    assert (ran.code, ran.err) == (0, "")
+    assert loop.texts() == wording
+    assert loop.texts()[0] == loop.texts()[0]
+    assert (loop.paid, len(loop.asked)) == ([], 1)
+
+
+def test_answer_does_not_need_an_approver(handrail: Command, loop: Loop) -> None:
+    """A program that is started without one uses the answer."""
+    loop.waits()
+    assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
+    loop.approver = None
+    assert loop.texts() == ["A-1 is paid"]
+
+
+def test_answer_is_for_one_call(handrail: Command, loop: Loop) -> None:
+    """Another call of the same reply waits on, with equal arguments too."""
+    loop.calls = (pay_call(), pay_call(call_id="c2"))
+    assert loop.waits() == ["c1", "c2"]
+    assert "1 more question" in handrail("approvals", "answer", "loop", "c1", "yes").out
+    assert loop.waits() == ["c2"]
+    assert loop.paid == ["A-1"]
+
+
+def test_answer_does_not_cover_what_a_policy_asks_since(handrail: Command, loop: Loop) -> None:
+    """The question is open again, with what is asked now."""
+    loop.waits()
+    handrail("approvals", "answer", "loop", "c1", "yes")
+    loop.policy = AsksAboutPayments("Is it really due?")
+    assert loop.waits() == ["c1"]
+    (line,) = handrail("approvals", "list", "--format", "json").out.splitlines()
+    assert json.loads(line)["asks"] == ["payments: Is it really due?"]
+    assert loop.paid == []
+
+
+def test_answer_is_for_one_attempt(handrail: Command, loop: Loop) -> None:
+    """A handler that has failed is a reason to ask again; the new question can be answered, too."""
+    loop.fails = OSError("the bank is closed")
+    loop.waits()
+    handrail("approvals", "answer", "loop", "c1", "yes")
+    assert loop.texts() == ["pay failed: OSError: the bank is closed"]
+    assert loop.waits() == ["c1"]
+    assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
+    assert loop.texts() == ["A-1 is paid"]
+    assert loop.paid == ["A-1"]
+
+
+def test_question_is_shown_with_all_that_is_needed_to_decide(handrail: Command, loop: Loop) -> None:
+    """Arguments, tool, policy, and what the model has said with the call."""
+    loop.waits(agent="cashier")
+    ran = handrail("approvals", "show", "loop", "c1")
+    fields = dict(line.split(maxsplit=1) for line in ran.out.splitlines()[:10])
+    del fields["asked"]
+    assert (ran.code, ran.err) == (0, "")
+    assert fields == {
+        "session": "loop",
+        "call": "resp_1/c1",
+        "agent": "cashier",
+        "tool": "pay",
+        "description": "Pays an order.",
+        "effect": "state",
+        "because": "the desk is asked about A-1",
+        "policies": "ask  payments: May it be paid?",
+        "arguments": 'number = "A-1"',
+    }
+    shown = json.loads(handrail("approvals", "show", "loop", "c1", "--format", "json").out)
+    assert shown["arguments"] == {"number": "A-1", "cents": 500}
+    assert (shown["own_loop"], shown["answerable"], shown["model_said"]) == (True, True, "I pay what is due.")
+
+
+def test_call_whose_question_was_not_recorded_is_listed_and_left_to_its_program(
+    handrail: Command, url: str, wording: Wording
+) -> None:
+    """As those of versions before."""
+    with stores.open(url) as store, Session.open(store, "loop") as session:
+        session[PostponedCall].append(PostponedCall("loop", "resp_1", "c1", "pay", store.now()))
+    (line,) = handrail("approvals", "list", "--format", "json").out.splitlines()
+    assert json.loads(line)["answerable"] is False
+    assert "not recorded" in handrail("approvals", "list").out
+    assert handrail("approvals", "show", "loop", "c1").out.splitlines()[-1] == wording
+    ran = handrail("approvals", "answer", "loop", "c1", "yes")
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    assert handrail("approvals", "answer", "--all", "yes", "--yes").code == 0
+
+
+def test_answer_of_a_loop_is_for_no_later_calls(handrail: Command, loop: Loop, wording: Wording) -> None:
+    """It would not be asked about them at all."""
+    loop.waits()
+    ran = handrail("approvals", "answer", "loop", "c1", "yes", "--remember", "rule")
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    with stores.open(loop.url) as store:
+        item = PostponedCall("loop", "resp_1", "c1", "pay", store.now())
+        with pytest.raises(SessionError):
+            answered_loop(item, GivenAnswer(approved=True, remember="rule"), store.now(), None)
+
+
+def test_fork_has_no_question_of_its_origin(handrail: Command, loop: Loop) -> None:
+    """A yes to the one is none to the other."""
+    loop.waits()
+    assert handrail("sessions", "fork", "loop", "--as", "branch").code == 0
+    lines = handrail("approvals", "list", "--format", "json").out.splitlines()
+    assert [json.loads(line)["session_id"] for line in lines] == ["loop"]
+
+
+def test_session_of_an_answered_call_does_not_wait(handrail: Command, loop: Loop) -> None:
+    """It is open until its program has made the call."""
+    loop.waits()
+    handrail("approvals", "answer", "loop", "c1", "yes")
+    states = json.loads(handrail("sessions", "list", "--format", "json").out)["state"]
+    assert states == ["open"]
+
+
+def test_arguments_that_were_cut_are_shown_as_far_as_they_are_recorded(handrail: Command, loop: Loop) -> None:
+    """They say so, and the answer is for the whole of them all the same."""
+    loop.calls = (pay_call("A" * 70_000),)
+    loop.waits()
+    ran = handrail("approvals", "show", "loop", "c1")
+    assert "cut: this is the beginning of" in ran.out
+    assert "cut: this is the beginning of" in handrail("approvals", "list").out
+    assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
+    assert loop.texts()[0].endswith("A is paid")
+
+
+def test_words_of_the_model_are_shown_where_a_person_has_changed_the_arguments(
+    handrail: Command, loop: Loop, url: str
+) -> None:
+    """As a hook before the call may."""
+    with stores.open(url) as store, Session.open(store, "loop") as session:
+        loop.calls = (
+            ToolCall("c1", "pay", {"number": "A-1"}, {"number": "A-2"}),
+            ToolCall("c2", "pay", {"number": "A-1"}, "A-3"),
+        )
+        loop.ask(session)
+    shown = handrail("approvals", "show", "loop", "c1").out
+    assert 'number = "A-1"' in shown
+    assert '"number": "A-2"' in shown
+    assert "A-3" in handrail("approvals", "show", "loop", "c2").out

@@ -1,0 +1,189 @@
+"""Which questions a store holds: open, answered, settled, and calls that wait for other calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents.approval.decisions import Decision, GatedCall
+from handrail.agents.approval.records import ApprovalRecord, record_of
+from handrail.cli.approvals import questions
+from handrail.cli.approvals.questions import QuestionFilter, found_question, is_named_by, short_name, stored_questions
+from handrail.cli.approvals.stored_question import GivenAnswer, StoredQuestion, answered_loop
+from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
+from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.runtime import Session
+from handrail.session.call_ref import CallRef
+from handrail.session.persistence.protocol import SessionRow
+from handrail.session.persistence.stored_logs import append_to_logs, held_session
+from handrail.session.postponed_calls import PostponedCall
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+from tests.runtime.bench import Decides, Note, call, echo, executor, tool
+from tests.wording import Wording
+
+HOUR = timedelta(hours=1)
+ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
+
+
+def later(_request: object) -> bool:
+    """Leave every question open."""
+    raise CallPostponed("tomorrow")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """The time of the store."""
+    return FakeClock()
+
+
+@pytest.fixture
+def store(clock: FakeClock) -> MemoryStore:
+    """A store that the command could not open; what it reads of one is the same."""
+    return MemoryStore(clock=clock)
+
+
+def desk(session: Session, *more: Tool[Any, Any]) -> ToolExecutor:
+    """A desk whose payments wait."""
+    return executor(tool("pay"), *more, policies=[ASKS_ABOUT_PAY], session=session, approver=later)
+
+
+def calls(found: list[StoredQuestion]) -> list[str]:
+    """The calls that are asked about."""
+    return [str(each.call) for each in found]
+
+
+def test_question_without_a_time_is_as_old_as_the_last_use_of_its_session(store: MemoryStore, clock: FakeClock) -> None:
+    """A version before has not noted when it asked; those of a deleted session are of no age."""
+    asked = StoredQuestion(session_id="s", call_session="s", call=CallRef("r1", "c1"), tool="pay", digest="d")
+    store.create(SessionRow("s", {}, None, store.now()))
+    clock.advance(HOUR)
+    now = store.now()
+    assert questions.time_asked(store, asked) == now - HOUR
+    assert questions.time_asked(store, replace(asked, session_id="t")) == now
+
+
+def test_age_counts_from_the_question(store: MemoryStore, clock: FakeClock) -> None:
+    """And not from the last use of the session."""
+    with Session.open(store, "s") as session:
+        append = session[PostponedCall].append
+        append(PostponedCall("s", "r1", "c1", "pay", clock.now()))
+        clock.advance(HOUR)
+        append(PostponedCall("s", "r2", "c2", "pay", clock.now()))
+    assert calls(QuestionFilter(older_than=HOUR).found(store, {})) == ["r1/c1"]
+    assert calls(QuestionFilter().found(store, {})) == ["r1/c1", "r2/c2"]
+    with pytest.raises(SessionNotFoundError):
+        QuestionFilter(session="nobody").found(store, {})
+
+
+def test_nested_call_is_asked_about_and_not_the_one_that_it_is_nested_in(store: MemoryStore) -> None:
+    """Both are listed among the open calls of the session."""
+
+    def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        pay = desk(context.session).execute(call("pay", params.text, id="p1"))
+        return ToolResult.ok(params) if pay.success else ToolResult.error(pay.content)
+
+    outer = tool("order", order)
+    with Session.open(store, "s") as session:
+        with pytest.raises(CallPostponed):
+            desk(session, outer).execute(call("order", id="c1"), reply="r1")
+        assert {each.state for each in session.open_calls} == {"postponed"}
+    (found,) = stored_questions(store)
+    assert (found.tool, found.call.parent) == ("pay", CallRef("r1", "c1"))
+    assert found.arguments == {"text": "hello"}
+    answer(store, found)
+    with Session.open(store, "s") as session:
+        assert desk(session, outer).execute(call("order", id="c1"), reply="r1").success
+        assert session.open_calls == ()
+    assert stored_questions(store) == []
+
+
+def answer(store: MemoryStore, question: StoredQuestion) -> None:
+    """Answer a question with yes."""
+    with held_session(store, question.session_id, wait=timedelta(0)) as lock:
+        append_to_logs(store, lock, answered_loop(question.record, GivenAnswer(approved=True), store.now(), None))
+
+
+def test_call_that_waits_for_an_agent_is_not_a_question(store: MemoryStore) -> None:
+    """The session of that agent is named after it, as versions before named it, too."""
+    with Session.open(store, "s") as session:
+        for call_id in ("c1", "c2", "c3"):
+            session[PostponedCall].append(PostponedCall("s", "r1", call_id, "ask_helper", store.now()))
+    for name in ("s/r1/c1", "s/c2"):
+        store.create(SessionRow(name, {}, "s", store.now()))
+    assert calls(stored_questions(store)) == ["r1/c3"]
+
+
+def test_call_with_a_final_record_is_no_question(store: MemoryStore) -> None:
+    """It was carried out with an approver that the program has got since."""
+    with Session.open(store, "s") as session:
+        with pytest.raises(CallPostponed):
+            desk(session).execute(call("pay"), reply="r1")
+        assert calls(stored_questions(store)) == ["r1/call-1"]
+        executor(tool("pay"), session=session).execute(call("pay"), reply="r1")
+    assert stored_questions(store) == []
+    with pytest.raises(SessionError, match="carried out"):
+        found_question(store, "s", "call-1")
+
+
+def test_question_is_found_from_the_session_of_the_call(store: MemoryStore) -> None:
+    """Sessions whose ids begin alike are others."""
+    for name in ("s", "s/x", "sx"):
+        with Session.open(store, name) as session, pytest.raises(CallPostponed):
+            desk(session).execute(call("pay"), reply="r1")
+    assert [each.session_id for each in stored_questions(store, "s")] == ["s/x", "s"]
+    assert [each.session_id for each in stored_questions(store, "s/x")] == ["s/x"]
+    assert found_question(store, "s/x", "call-1").session_id == "s/x"
+
+
+@pytest.mark.parametrize(
+    "ref, text, named",
+    [
+        (CallRef("r1", "c1"), "c1", True),
+        (CallRef("r1", "c1"), "r1/c1", True),
+        (CallRef("r1", "c1"), "r2/c1", False),
+        (CallRef("r1", "c1"), "/c1", False),
+        (CallRef(None, "c1"), "/c1", True),
+        (CallRef(None, "c1"), "c1", True),
+        (CallRef("r1", "a/b"), "a%2Fb", True),
+        (CallRef("r1", "a/b"), "a/b", True),
+        (CallRef("r 1", "c1"), "r%201/c1", True),
+        (CallRef("r1", "c1").stored, "c2", False),
+    ],
+)
+def test_call_is_named_as_it_is_listed(ref: CallRef, text: str, named: bool) -> None:
+    """Or by an id that contains what separates a reply from an id."""
+    assert is_named_by(ref, text) is named
+
+
+def test_shortest_name_is_unique_in_its_session() -> None:
+    """An empty id has none."""
+    one, two = (
+        StoredQuestion(session_id="s", call_session=name, call=CallRef("r1", "c1"), tool="pay") for name in ("s", "s/x")
+    )
+    empty = StoredQuestion(session_id="s", call_session="s", call=CallRef("r1", ""), tool="pay")
+    assert short_name(one, [one, empty]) == "c1"
+    assert short_name(one, [one, two]) == "r1/c1"
+    assert short_name(empty, [empty]) == "r1/"
+
+
+def test_questions_of_agents_need_their_extra(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """A list without them would look complete; a store that holds none is listed."""
+    monkeypatch.setattr(questions, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    with Session.open(store, "loop") as session, pytest.raises(CallPostponed):
+        executor(tool("pay", echo), policies=[ASKS_ABOUT_PAY], session=session, approver=later).execute(
+            call("pay"), reply="r1"
+        )
+    assert calls(stored_questions(store)) == ["r1/call-1"]
+    asked = GatedCall(path=("a",), session_id="s", call_id="c1", tool="pay", effect="state", arguments={}, digest="d")
+    with Session.open(store, "s") as session:
+        session[ApprovalRecord].append(record_of(asked, Decision("later", "d")))
+    with pytest.raises(ImportError) as caught:
+        stored_questions(store)
+    assert str(caught.value) == wording

@@ -1,0 +1,228 @@
+"""`handrail approvals list` and `show`, and the command lines of the family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail import store as stores
+from handrail.agents import Answer
+from handrail.agents.approval.records import ApprovalRecord
+from handrail.cli.approvals.show import said_with
+from handrail.cli.approvals.stored_question import StoredQuestion
+from handrail.session import Session
+from handrail.session.call_ref import CallRef
+from handrail.session.conversation_parts import ConversationPart, RequestedCall
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.stored_types import stored_type
+from handrail.store import MemoryStore
+from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies
+from tests.cli.approvals.loops import Loop, pay_call
+from tests.cli.desk import Command, Terminal
+from tests.store.units import append
+from tests.wording import Wording
+
+LATER = Clerk({"pay": Answer("later"), "sign": Answer("later")})
+LONG = "Dear customer, the amount of 12,500.00 EUR " * 4
+ONE: Replies = {"desk": [[Asked("d1", "sign", {"text": LONG})], "Done."]}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store in a file alone: the tests of `answer` read those of each kind."""
+    url = f"sqlite:///{tmp_path / 'desk.db'}"
+    with stores.open(url):
+        return url
+
+
+@pytest.fixture
+def waiting(desk: Desk) -> Desk:
+    """A desk whose agent wants to sign something."""
+    assert desk.run(Reader(ONE), "Do it.", asker=LATER).status == "waiting"
+    return desk
+
+
+def test_nothing_open_is_a_remark(handrail: Command, waiting: Desk, wording: Wording) -> None:
+    """Programs read nothing."""
+    ran = handrail("approvals", "list", "--tool", "pay")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.replace(handrail.url, "URL") == wording
+    assert handrail("approvals", "list", "--tool", "pay", "--format", "json").err == ""
+    handrail("approvals", "answer", "s", "d1", "no")
+    assert handrail("approvals", "list").err.replace(handrail.url, "URL") == wording
+
+
+def test_screens_fit_80_columns(terminal: Terminal, waiting: Desk, loop: Loop, wording: Wording) -> None:
+    """Arguments are cut with an ellipsis, and never within a figure; `show` has them whole."""
+    loop.waits()
+    assert terminal.run("approvals", "list", width=80) == 0
+    assert max(map(len, terminal.lines)) <= 80
+    assert terminal.lines == wording
+    assert terminal.run("approvals", "show", "s", "d1", width=80) == 0
+    shown = "".join(line.strip() + " " for line in terminal.lines)
+    assert shown.count("12,500.00 EUR") == 4
+    assert max(len(line) for line in terminal.lines if "sqlite" not in line) <= 80
+
+
+def test_in_a_pipe_nothing_is_cut(handrail: Command, waiting: Desk) -> None:
+    """And standard error stays empty."""
+    ran = handrail("approvals", "list")
+    assert (ran.code, ran.err) == (0, "")
+    assert LONG in ran.out
+
+
+def test_questions_are_filtered(handrail: Command, waiting: Desk, loop: Loop) -> None:
+    """By session, agent, tool and age; all options that are given must fit."""
+    loop.waits(agent="cashier")
+
+    def found(*words: str) -> list[str]:
+        ran = handrail("approvals", "list", "--format", "json", *words)
+        assert (ran.code, ran.err) == (0, "")
+        return [json.loads(line)["session_id"] for line in ran.out.splitlines()]
+
+    assert found() == ["s", "loop"]
+    assert found("--session", "loop") == ["loop"]
+    assert found("--agent", "desk") == ["s"]
+    assert found("--agent", "cashier") == ["loop"]
+    assert found("--agent", "nobody") == []
+    assert found("--tool", "pay") == found("--tool", "pay", "--agent", "cashier") == ["loop"]
+    assert found("--older-than", "1h") == []
+    assert found("--limit", "1") == ["s"]
+    assert handrail("approvals", "list", "--session", "nobody").code == 1
+    assert handrail("approvals", "list", "--older-than", "0s").code == 2
+
+
+def test_table_says_that_there_are_more(handrail: Command, loop: Loop, wording: Wording) -> None:
+    """The oldest first."""
+    loop.calls = [pay_call(f"A-{number}", f"c{number}") for number in range(3)]
+    loop.waits()
+    ran = handrail("approvals", "list", "--limit", "2")
+    assert [line.split()[1] for line in ran.out.splitlines()] == ["call", "c0", "c1"]
+    assert ran.err == wording
+
+
+def test_question_of_a_version_before_has_no_age(handrail: Command, waiting: Desk) -> None:
+    """Nor a time."""
+    with stores.open(waiting.url) as store, Session.open(store, "s") as session:
+        (record,) = session[ApprovalRecord]
+        session[ApprovalRecord].append(replace(record, at=None))
+    assert handrail("approvals", "list").out.splitlines()[1].split()[4] == "-"
+    assert "not recorded" in handrail("approvals", "show", "s", "d1").out
+
+
+def test_calls_of_one_id_are_named_with_their_replies(handrail: Command, url: str, wording: Wording) -> None:
+    """As servers number them that count from 0; the error has the names of all."""
+    for reply in ("resp_1", "resp_2"):
+        loop = Loop(url, reply=reply, session_id="loop")
+        with stores.open(url) as store, Session.open(store, "loop") as session:
+            loop.ask(session)
+    listed = [line.split()[1] for line in handrail("approvals", "list").out.splitlines()[1:]]
+    assert listed == ["resp_1/c1", "resp_2/c1"]
+    ran = handrail("approvals", "answer", "loop", "c1", "yes")
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    assert handrail("approvals", "answer", "loop", "resp_2/c1", "no").code == 0
+    assert handrail("approvals", "show", "loop", "resp_2/c1").out.count("a person said no") == 1
+    listed = [json.loads(line)["reply"] for line in handrail("approvals", "list", "--format", "json").out.splitlines()]
+    assert listed == ["resp_1"]
+
+
+def test_call_without_a_reply_is_named_by_a_slash(handrail: Command, url: str) -> None:
+    """Where a reply has a call of the same id, too."""
+    loop = Loop(url)
+    with stores.open(url) as store, Session.open(store, "loop") as session:
+        loop.ask(session, reply=None)
+        loop.ask(session, reply="resp_1")
+    assert [line.split()[1] for line in handrail("approvals", "list").out.splitlines()[1:]] == ["/c1", "resp_1/c1"]
+    shown = json.loads(handrail("approvals", "show", "loop", "/c1", "--format", "json").out)
+    assert shown["reply"] is None
+    assert handrail("approvals", "show", "loop", "c9").code == 1
+
+
+def test_session_without_questions_says_so(handrail: Command, url: str, wording: Wording) -> None:
+    """With where others are listed."""
+    with stores.open(url) as store:
+        Session.open(store, "s").close()
+    assert handrail("approvals", "show", "s", "c1").err == wording
+
+
+def test_session_that_cannot_be_read_does_not_hide_the_others(handrail: Command, loop: Loop, wording: Wording) -> None:
+    """It is reported, in each form; a question of it that is named is an error."""
+    loop.waits()
+    with stores.open(loop.url) as store:
+        store.create(SessionRow("broken", {}, None, store.now()))
+        lock = store.acquire("broken", wait=timedelta(0))
+        entry = SessionEntry(1, "", "", "log", "handrail.postponed_call", 1, 0, 0, 1, b'[{"session_id":7}]')
+        append(store, lock, 0, [entry], None)
+        store.release(lock)
+    for form in ("json", "table"):
+        ran = handrail("approvals", "list", "--format", form)
+        assert (ran.code, "loop" in ran.out) == (1, True)
+        assert ran.err.partition(": values")[0] == wording
+    assert handrail("approvals", "show", "broken", "c1").code == 1
+    ran = handrail("approvals", "answer", "--all", "yes", "--yes")
+    assert (ran.code, "loop: Recorded" in ran.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "messages, said",
+    [
+        ([{"role": "assistant", "content": "Text."}], "Text."),
+        ([{"content": [{"type": "text", "text": "One."}, {"type": "tool_use"}]}, {"content": None}, 7], "One."),
+        ([{"type": "message", "content": [{"text": "One."}]}, {"type": "function_call"}], "One."),
+        (
+            [
+                {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Pay."}]},
+                {"kind": "response", "parts": [{"part_kind": "text", "content": "I pay."}, {"part_kind": "tool-call"}]},
+            ],
+            "I pay.",
+        ),
+        ([], ""),
+    ],
+)
+def test_text_of_the_reply_is_found(messages: Sequence[Any], said: str) -> None:
+    """Whatever provider it is of; replies of the same id, and what cannot be read, are passed over."""
+    store = MemoryStore()
+    store.create(SessionRow("s", {}, None, store.now()))
+    lock = store.acquire("s", wait=timedelta(0))
+    calls = (RequestedCall("c1", "pay", {}),)
+    stored = stored_type(ConversationPart)
+    parts = [
+        stored.dump((ConversationPart(tuple(messages), "r1", calls),)),
+        stored.dump((ConversationPart(({"content": "Other."},), "r2", calls),)),
+        b"not JSON",
+    ]
+    entries = [
+        SessionEntry(number, "", "", "log", stored.name, stored.version, 0, 0, 1, data)
+        for number, data in enumerate(parts, 1)
+    ]
+    append(store, lock, 0, entries, None)
+    question = StoredQuestion(session_id="s", call_session="s", call=CallRef("r1", "c1"), tool="pay")
+    assert said_with(store, question) == said
+    assert said_with(store, replace(question, call=CallRef("r3", "c1"))) == ""
+    assert said_with(store, replace(question, call_session="nobody")) == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("s", "d2"),
+        ("yes",),
+        ("s", "d2", "maybe"),
+        ("--all", "s", "d2", "yes"),
+        ("--all", "maybe"),
+        ("--all", "yes"),
+        ("s", "d2", "yes", "--tool", "pay"),
+        ("--all", "yes", "--yes", "--older-than", "0s"),
+    ],
+)
+def test_wrong_command_line_records_nothing(words: tuple[str, ...], handrail: Command, wording: Wording) -> None:
+    """Before the store is opened."""
+    ran = handrail("approvals", "answer", *words, "--store", "sqlite:///nowhere.db")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == wording
