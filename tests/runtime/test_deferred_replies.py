@@ -76,7 +76,7 @@ class Payments:
 
 def replies(store: Store, session_id: str = "s") -> int:
     """How many parts of the conversation of a session are stored."""
-    return sum(entry.type_name == "handrail.messages" for entry in store.entries(session_id))
+    return sum(entry.type_name == "handrail.said" for entry in store.entries(session_id))
 
 
 def test_the_reply_is_stored_before_the_effect_begins(store: FaultyStore, make: Entry) -> None:
