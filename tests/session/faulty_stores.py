@@ -33,8 +33,9 @@ from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import outlast, run_in_thread
 from tests.store.stores import STORES
 
-Point = Literal["begin", "begun", "check", "insert", "replace", "testify", "append", "commit", "committed"]
-"""Where it may fail: before a unit is begun or just after, at a write, before and after a unit is committed."""
+Point = Literal["begin", "begun", "check", "insert", "replace", "testify", "append", "commit", "committed", "read"]
+"""Where it may fail: before a unit is begun or just after, at a write, before and after a unit is committed; when
+entries or records of calls are read."""
 
 _POINTS: dict[type[object], Point] = {
     EffectInsert: "insert",
@@ -63,12 +64,14 @@ class FaultyStore(Store):
 
     Attributes:
         rows_read: how many entries have been read.
+        lookups: how often it was asked for the records of calls.
         appended: how many entries have been handed on, repeated ones included.
         holds: the holds that it has given, the newest last.
     """
 
     def __init__(self, store: Store) -> None:
         self.rows_read = 0
+        self.lookups = 0
         self.appended = 0
         self.holds: list[SessionLock] = []
         self._store = store
@@ -212,19 +215,35 @@ class FaultyStore(Store):
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
+        self._reach("read")
         for entry in self._store.entries(session_id, after=after, until=until, type_name=type_name):
             self.rows_read += 1
             yield entry
 
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
+        self._reach("read")
         for entry in self._store.entries_at(session_id, numbers):
             self.rows_read += 1
             yield entry
 
-    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
-        return self._store.recorded_calls(session_id, limit=limit, call_id=call_id)
+    def newest_changes(
+        self, session_id: str, type_name: str, *, after: int, until: int, limit: int
+    ) -> list[SessionEntry]:
+        self._reach("read")
+        found = self._store.newest_changes(session_id, type_name, after=after, until=until, limit=limit)
+        self.rows_read += len(found)
+        return found
+
+    def recorded_calls(
+        self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
+    ) -> list[tuple[CallRef, int]]:
+        self.lookups += 1
+        self._reach("read")
+        return self._store.recorded_calls(session_id, limit=limit, call_id=call_id, reply=reply)
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
+        self.lookups += 1
+        self._reach("read")
         return self._store.record_of_call(session_id, ref)
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:

@@ -10,8 +10,20 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from handrail.session.call_ref import CallRef
 
+FEW_ENTRIES = 1_000
+"""If a session had at most so many entries, the identities of all recorded calls are read with the first lookup."""
+
+MANY_ENTRIES = 50_000
+"""If it had more, they are never read at once: finding the newest of very many takes longer than opening a session."""
+
 MOST_LOADED = 10_000
-"""Of how many recorded calls the identities are read at once; older ones are looked up one by one."""
+"""Of how many recorded calls the identities are read at once."""
+
+MOST_LOOKUPS = 20
+"""After how many questions for single replies or calls the identities of all are read, unless the session is large."""
+
+MOST_OF_REPLY = 100
+"""Of a reply with more recorded calls, each call is looked up by itself."""
 
 
 class CallRecord(Protocol):
@@ -29,10 +41,19 @@ class CallRecord(Protocol):
 
 
 class StoredRecords(Protocol):
-    """The records of calls that are in a store."""
+    """The records of calls that were in a store when the session was opened."""
+
+    @property
+    def at_most(self) -> int:
+        """A number that they do not exceed."""
+        ...
 
     def newest(self, limit: int) -> Sequence[tuple[CallRef, int]]:
         """The calls of the newest records with the number of the entry, the newest first; at most `limit`."""
+        ...
+
+    def of_reply(self, reply: str, limit: int) -> Sequence[tuple[CallRef, int]] | None:
+        """The same for the calls of one reply; `None` if there are as many as `limit`."""
         ...
 
     def number_of(self, ref: CallRef) -> int | None:
@@ -47,20 +68,24 @@ class StoredRecords(Protocol):
 class CallRecords:
     """The records of a session's calls, by identity; guarded by the lock of the session.
 
-    Those in the store are looked up when the first call is. The newest 10,000 identities are then read at once, so
-    that a call costs no query; older ones are asked for one by one.
+    Those of this process are in memory. A program that resumes a session asks for the calls of its last reply and then
+    for those of new replies, so the store is asked once for each reply, whose calls are mostly few or none. The
+    identities of all records are read at once if the session is small, or if it is not large and the store was asked
+    often: then a call costs no query.
 
     Args:
         stored: the records in the store, for a session that had some when it was opened.
     """
 
-    __slots__ = ("_is_loaded", "_known", "_reaches_back", "_stored")
+    __slots__ = ("_is_complete", "_is_loaded", "_known", "_looked_up", "_stored")
 
     def __init__(self, stored: StoredRecords | None = None) -> None:
         self._stored = stored
-        self._is_loaded = stored is None
-        self._reaches_back = True
+        self._is_loaded = False
+        self._is_complete = stored is None
         self._known: dict[CallRef, CallRecord | int] = {}
+        # The replies and calls that the store was asked for; a reply with whether all of its calls are known.
+        self._looked_up: dict[str | CallRef, bool] = {}
 
     def add(self, ref: CallRef, record: CallRecord) -> None:
         """Take note of a record that has been committed."""
@@ -72,29 +97,48 @@ class CallRecords:
         Raises:
             StoreError: the store cannot be read.
         """
-        if not self._is_loaded:
-            self._load()
         found = self._known.get(ref)
-        # The loaded records do not reach back to the first one, so an old call is looked up in the store.
-        if found is None and not self._reaches_back and self._stored is not None:
-            found = self._stored.number_of(ref)
-        # Records are read when they are first asked for; `_load` has only their numbers.
+        if found is None and not self._is_complete and self._stored is not None:
+            self._look_up(ref, self._stored)
+            found = self._known.get(ref)
+        # Records are read when they are first asked for; a lookup has only their numbers.
         if isinstance(found, int) and self._stored is not None:
             record = self._known[ref] = self._stored.read(found)
             return record
         return None if isinstance(found, int) else found
 
-    def _load(self) -> None:
-        if self._stored is not None:
-            loaded = self._stored.newest(MOST_LOADED)
+    def _look_up(self, ref: CallRef, stored: StoredRecords) -> None:
+        """Take note of the record of a call in the store; mostly with those of other calls. Idempotent."""
+        if self._is_worth_loading(stored):
+            loaded = stored.newest(MOST_LOADED)
+            self._note(loaded)
             # Fewer than were asked for are all that there are: an unknown call needs no query.
-            self._reaches_back = len(loaded) < MOST_LOADED
-            for call, number in loaded:
-                # The newest record of a call comes first and stays; one that was added since the opening is newer
-                # still.
-                self._known.setdefault(call, number)
-        # Set last: if the store fails, the next call tries again.
-        self._is_loaded = True
+            self._is_complete = len(loaded) < MOST_LOADED
+            # Set last: if the store fails, the next call tries again.
+            self._is_loaded = True
+        if self._is_complete or ref in self._known or ref in self._looked_up:
+            return
+        reply = ref.reply
+        if reply is not None and reply not in self._looked_up:
+            of_reply = stored.of_reply(reply, MOST_OF_REPLY)
+            self._note(of_reply or ())
+            self._looked_up[reply] = of_reply is not None
+        if reply is None or not self._looked_up[reply]:
+            number = stored.number_of(ref)
+            self._note(() if number is None else ((ref, number),))
+            self._looked_up[ref] = True
+
+    def _is_worth_loading(self, stored: StoredRecords) -> bool:
+        if self._is_loaded:
+            return False
+        return stored.at_most <= FEW_ENTRIES or (
+            len(self._looked_up) >= MOST_LOOKUPS and stored.at_most <= MANY_ENTRIES
+        )
+
+    def _note(self, found: Iterable[tuple[CallRef, int]]) -> None:
+        for call, number in found:
+            # The newest record of a call comes first and stays; one that was added since the opening is newer still.
+            self._known.setdefault(call, number)
 
 
 OpenState = Literal["running", "unknown", "unapplied", "postponed", "unrecorded"]

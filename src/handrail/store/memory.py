@@ -383,10 +383,13 @@ class MemoryStore:
             found = [] if kept is None else kept.entries
         return (found[number - 1] for number in sorted(numbers) if 0 < number <= len(found))
 
-    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+    def recorded_calls(
+        self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
+    ) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
         with self._lock:
-            found = (record for record in self._records(session_id) if call_id in {None, record[0].call_id})
+            records = self._records(session_id)
+            found = (one for one in records if call_id in {None, one[0].call_id} and reply in {None, one[0].reply})
             return list(islice(found, limit))
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:

@@ -342,6 +342,34 @@ def test_a_session_with_many_records_finds_the_oldest(world: World, monkeypatch:
     assert world.done == [*map(str, range(8)), "new"]
 
 
+@pytest.mark.parametrize("many", [0, 50_000])
+@pytest.mark.parametrize("reply", ["own", "same", None])
+def test_a_large_session_runs_no_recorded_call_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, reply: str | None, many: int
+) -> None:
+    """The store is asked for each reply, or for each call where the program names no reply, and later for all."""
+    monkeypatch.setattr("handrail.session.call_records.FEW_ENTRIES", 0)
+    monkeypatch.setattr("handrail.session.call_records.MANY_ENTRIES", many)
+    monkeypatch.setattr("handrail.session.call_records.MOST_LOOKUPS", 3)
+    monkeypatch.setattr("handrail.session.call_records.MOST_OF_REPLY", 4)
+
+    def ask(session: Session, number: int) -> bool:
+        asked = call("change", str(number), id=f"c{number}")
+        return world.executor(session).execute(asked, reply=f"r{number}" if reply == "own" else reply).replayed
+
+    with world.session() as session:
+        assert [ask(session, number) for number in range(6)] == [False] * 6
+    with world.session() as session:
+        assert [ask(session, number) for number in range(6, 9)] == [False] * 3
+        for number in reversed(range(9)):
+            if reply is None:
+                with pytest.raises(CallIdReusedError):
+                    ask(session, number)
+            else:
+                assert ask(session, number)
+    assert world.done == [*map(str, range(9))]
+
+
 @pytest.mark.parametrize("call_id", ["", "x" * 501, "a\0b", "\ud800"])
 @pytest.mark.parametrize("name", ["look", "change", "pay"])
 def test_an_id_that_no_store_can_hold_names_its_call_all_the_same(world: World, name: str, call_id: str) -> None:

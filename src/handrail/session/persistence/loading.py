@@ -182,10 +182,17 @@ def stored_slices(
 class RecordsInStore:
     """The records of a session's calls, read from its store; a `handrail.session.call_records.StoredRecords`."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_head", "_kept")
 
     def __init__(self, kept: SessionRecorder) -> None:
         self._kept = kept
+        self._head = kept.head  # when the session was opened
+
+    @property
+    def at_most(self) -> int:
+        """A number that they do not exceed: how many were read with the session, or else that of its entries."""
+        records = self._kept.records
+        return self._head if records is None else len(records)
 
     def newest(self, limit: int) -> list[tuple[CallRef, int]]:
         """The calls of the newest records with the number of the entry, the newest first."""
@@ -195,6 +202,12 @@ class RecordsInStore:
         if kept.records is not None and len(kept.records) < limit:
             return kept.records
         return kept.store.recorded_calls(kept.session_lock.session_id, limit=limit)
+
+    def of_reply(self, reply: str, limit: int) -> list[tuple[CallRef, int]] | None:
+        """The calls of one reply with the number of the entry, the newest first; `None` if they are too many."""
+        found = self._kept.store.recorded_calls(self._kept.session_lock.session_id, limit=limit, reply=reply)
+        # What has been recorded since the opening is known to the caller, unless it is the record of a nested call.
+        return [each for each in found if each[1] <= self._head] if len(found) < limit else None
 
     def number_of(self, ref: CallRef) -> int | None:
         """The number of the entry that records a call; `None` if there is none."""

@@ -290,10 +290,13 @@ class SessionStore(UnitStore, Protocol):
         """The entries of these numbers, in order, as they are stored; those that are missing are left out."""
         ...
 
-    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+    def recorded_calls(
+        self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
+    ) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first.
 
-        An entry records a call if its role is `"log"` and it has a call id. With `call_id`, only calls of that id.
+        An entry records a call if its role is `"log"` and it has a call id. With `call_id`, only calls of that id; or
+        with `reply`, only calls of that reply, which costs what these cost, however many others there are.
         """
         ...
 
