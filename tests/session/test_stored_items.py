@@ -2,75 +2,187 @@
 
 from __future__ import annotations
 
+from threading import Barrier, Thread
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from handrail.errors import StoreUnavailableError
-from handrail.session.slices import StoredItems
+from handrail.session.stored_items import StoredItems
 
 
-class Loading:
-    """Counts how often it was asked."""
+class Reading:
+    """Reads from a list, in entries of some items; notes what was asked for, and fails when it is told to."""
 
-    def __init__(self) -> None:
-        self.times = 0
+    def __init__(self, items: str = "abc", *, per_entry: int = 1) -> None:
+        self.asked: list[tuple[int, int]] = []
         self.fails = False
+        self._items = list(items)
+        self._per_entry = per_entry
 
-    def __call__(self) -> list[str]:
-        self.times += 1
+    def __call__(self, start: int, stop: int) -> list[str]:
+        self.asked.append((start, stop))
         if self.fails:
             raise StoreUnavailableError("down", store="memory:")
-        return ["a", "b", "c"]
+        return self._items[start - start % self._per_entry : stop]
 
 
 def test_counting_and_adding_read_nothing() -> None:
     """What only grows costs nothing to those who never look."""
-    load = Loading()
-    items = StoredItems(3, load)
+    read = Reading()
+    items = StoredItems(3, read)
     items.append("d")
-    assert (len(items), load.times, items.is_loaded) == (4, 0, False)
+    assert (len(items), read.asked, items.is_loaded) == (4, [], False)
 
 
 def test_what_was_added_since_is_had_without_reading() -> None:
-    """One item, or a range that begins behind what is in the store."""
-    load = Loading()
-    items = StoredItems(3, load)
+    """One item, or a range that begins behind what is in the store, or an empty one."""
+    read = Reading()
+    items = StoredItems(3, read)
     for item in "def":
         items.append(item)
     assert items[3] == "d"
     assert items[4:] == ["e", "f"]
     assert items[3:5] == ["d", "e"]
+    assert items[1:1] == []
     del items[5:]
-    assert (len(items), load.times) == (5, 0)
+    assert (len(items), read.asked) == (5, [])
 
 
 def test_the_first_item_reads_all_of_them_once() -> None:
-    """A place, a range from the beginning, or a cut into them."""
-    load = Loading()
-    items = StoredItems(3, load)
+    """A place, or a range from the beginning."""
+    read = Reading()
+    items = StoredItems(3, read)
     items.append("d")
     assert items[0] == "a"
     assert items[:] == ["a", "b", "c", "d"]
     assert items[1:3] == ["b", "c"]
-    assert (load.times, items.is_loaded, len(items)) == (1, True, 4)
-    cut = StoredItems(3, load)
-    del cut[2:]
-    assert cut[:] == ["a", "b"]
+    assert (read.asked, items.is_loaded, len(items)) == ([(0, 3)], True, 4)
 
 
-def test_a_place_from_the_end_reads_them_once() -> None:
-    """However often it is asked for."""
-    load = Loading()
-    items = StoredItems(3, load)
-    assert (items[-1], items[-1], items[-2:]) == ("c", "c", ["b", "c"])
-    assert (load.times, len(items)) == (1, 3)
+def test_the_end_is_read_alone_and_the_rest_later() -> None:
+    """No item is read twice."""
+    read = Reading("abcdefgh")
+    items = StoredItems(8, read)
+    items.append("i")
+    assert items[-3:] == ["g", "h", "i"]
+    assert (read.asked, items.is_loaded, len(items)) == ([(6, 8)], False, 9)
+    assert items[7:] == ["h", "i"]
+    assert items[-1] == "i"
+    assert items[:] == list("abcdefghi")
+    assert (read.asked, items.is_loaded) == ([(6, 8), (0, 6)], True)
+
+
+def test_what_stands_in_the_same_entry_is_taken_with_it() -> None:
+    """The store returns more than was asked for, and it is not read again."""
+    read = Reading("abcdefgh", per_entry=4)
+    items = StoredItems(8, read)
+    assert items[-1] == "h"
+    assert items[4:6] == ["e", "f"]
+    assert items[3] == "d"
+    assert read.asked == [(7, 8), (0, 4)]
+
+
+def test_going_back_item_by_item_asks_seldom() -> None:
+    """Each question reads as many as have been read before."""
+    read = Reading("abcdefghijklmnop")
+    items = StoredItems(16, read)
+    assert [items[place] for place in reversed(range(16))] == list("ponmlkjihgfedcba")
+    assert read.asked == [(15, 16), (14, 15), (12, 14), (8, 12), (0, 8)]
+
+
+def test_a_place_before_the_first_has_no_item() -> None:
+    """Nor has one after the last."""
+    items = StoredItems(3, Reading())
+    for place in (-4, 3):
+        with pytest.raises(IndexError):
+            items[place]
+
+
+def test_cutting_the_end_off_reads_nothing() -> None:
+    """What has gone is not asked for any more, read or not."""
+    read = Reading("abcdefgh")
+    items = StoredItems(8, read)
+    assert items[6:] == ["g", "h"]
+    del items[7:]
+    assert items[6:] == ["g"]
+    del items[5:]
+    items.append("x")
+    assert (len(items), items[4:]) == (6, ["e", "x"])
+    assert items[:] == ["a", "b", "c", "d", "e", "x"]
+    assert read.asked[:2] == [(6, 8), (3, 5)]
 
 
 def test_a_store_that_fails_is_asked_again() -> None:
-    """Whoever asked is told; nothing is lost."""
-    load = Loading()
-    items = StoredItems(3, load)
-    load.fails = True
+    """The caller gets the error; nothing is lost."""
+    read = Reading()
+    items = StoredItems(3, read)
+    read.fails = True
+    for place in (0, 2):
+        with pytest.raises(StoreUnavailableError):
+            items[place]
+    assert (len(items), items.is_loaded) == (3, False)
+    read.fails = False
+    assert items[2:] == ["c"]
+    read.fails = True
     with pytest.raises(StoreUnavailableError):
         items[0]
-    load.fails = False
-    assert items[0] == "a"
+    assert items[2] == "c"
+    read.fails = False
+    assert items[:] == ["a", "b", "c"]
+
+
+def test_threads_that_ask_together_read_once() -> None:
+    """One of them reads; the others wait for it, and get the same."""
+    for _ in range(20):
+        read = Reading("abcdefgh")
+        items = StoredItems(8, read)
+        together = Barrier(4)
+        found: list[list[str]] = []
+
+        def look(items: StoredItems[str] = items, together: Barrier = together, found: list[list[str]] = found) -> None:
+            together.wait()
+            found.append(items[4:])
+
+        threads = [Thread(target=look) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (found, read.asked) == ([list("efgh")] * 4, [(4, 8)])
+
+
+@given(
+    per_entry=st.integers(1, 3),
+    acts=st.lists(
+        st.tuples(st.sampled_from(["item", "range", "append", "cut", "fail"]), st.integers(-9, 9), st.integers(-9, 9)),
+        max_size=12,
+    ),
+)
+def test_they_are_what_a_list_is(per_entry: int, acts: list[tuple[str, int, int]]) -> None:
+    """Whatever is read, appended and cut off, and however often the store fails."""
+    read = Reading("abcdefg", per_entry=per_entry)
+    items, model = StoredItems(7, read), list("abcdefg")
+    for act, one, other in acts:
+        read.fails = act == "fail"
+        if act == "append":
+            items.append(str(one))
+            model.append(str(one))
+        elif act == "cut":
+            del items[abs(one) :]
+            del model[abs(one) :]
+        elif act == "range":
+            assert items[one:other] == model[one:other]
+        elif act == "item" and -len(model) <= one < len(model):
+            assert items[one] == model[one]
+        elif act == "fail" and not items.is_loaded:
+            with pytest.raises(StoreUnavailableError):
+                items[:]
+        assert len(items) == len(model)
+    read.fails = False
+    assert items[:] == model
+    asked = [place for start, stop in read.asked for place in range(start, stop)]
+    assert all(start < stop for start, stop in read.asked)
+    if not any(act in {"cut", "fail"} for act, _, _ in acts):
+        assert len(asked) == len(set(asked))

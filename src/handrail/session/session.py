@@ -167,7 +167,7 @@ class Session:
     def kinds(self) -> tuple[type[Any], ...]:
         """The types that have a slice with something in it, STATE first."""
         with self._lock:
-            return (*filled(self._state.seen()), *filled(self._log.slices))
+            return tuple(kind for held in (self._state.seen(), self._log.slices) for kind in held if held[kind].length)
 
     def close(self) -> None:
         """Let others open the session, and refuse what is written later. Only stored sessions need it. Idempotent."""

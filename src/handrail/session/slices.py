@@ -9,12 +9,12 @@ Going back may cut off the end of the list, so that the next append grows it in 
 that nothing holds a version that looks at what is cut off may do that: see `handrail.session.session`.
 
 A slice gets an item more, becomes other items, or stays as it is (`Append`, `Replace`, `Unchanged`). The beginning of
-its items may stay in the store until they are read (`StoredItems`).
+its items may stay in the store until they are read (`handrail.session.stored_items`); reading the end of a slice reads
+no more than that.
 """
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,76 +22,13 @@ from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import ReducerError
+from handrail.session.stored_items import StoredItems
 
 T = TypeVar("T")
 
 E = TypeVar("E")
 
 S = TypeVar("S")
-
-
-class StoredItems(Generic[T]):
-    """As much of a list as a slice needs. Its first items are read when one of them is asked for, all at once.
-
-    Adding to the end reads nothing, so a slice of a hundred thousand items costs nothing to those who only add.
-
-    Args:
-        count: how many items are in the store.
-        load: reads them. What it raises passes to the caller, and the next caller tries again.
-    """
-
-    __slots__ = ("_count", "_items", "_load", "_lock")
-
-    def __init__(self, count: int, load: Callable[[], list[T]]) -> None:
-        self._count = count
-        self._load = load
-        self._lock = threading.RLock()
-        self._items: list[T] = []
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether nothing is left to be read from the store."""
-        return not self._count
-
-    def __len__(self) -> int:
-        """How many items there are, read or not."""
-        # `_read` changes the count and the list in two steps; between them the sum would be wrong.
-        with self._lock:
-            return self._count + len(self._items)
-
-    def append(self, item: T) -> None:
-        """Add an item at the end."""
-        with self._lock:
-            self._items.append(item)
-
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[T]: ...
-    def __getitem__(self, place: int | slice) -> T | list[T]:
-        """An item, or a list of some."""
-        with self._lock:
-            start = place.start or 0 if isinstance(place, slice) else place
-            if self._count and start < self._count:
-                self._read()
-            elif isinstance(place, slice):
-                stop = None if place.stop is None else place.stop - self._count
-                return self._items[start - self._count : stop]
-            else:
-                return self._items[place - self._count]
-            return self._items[place]
-
-    def __delitem__(self, place: slice) -> None:
-        """Cut the end off: `del items[length:]`."""
-        with self._lock:
-            if place.start < self._count:
-                self._read()
-            del self._items[place.start - self._count :]
-
-    def _read(self) -> None:
-        # If `_load` raises, nothing has changed: the count is set only after the items are there.
-        self._items[:0] = self._load()
-        self._count = 0
 
 
 LogWrite: TypeAlias = Literal["now", "deferred", "record"]
@@ -209,15 +146,23 @@ class SliceView(Sequence[T], Generic[T]):
     @overload
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        """The item at an index, or the items of a range as a tuple.
+        """The item at an index, or the items of a range as a tuple: `session[Plan][-10:]` are the newest ten.
+
+        In a stored session an item is read when it is first asked for, with those after it; older ones are not.
 
         Raises:
             IndexError: no item has that index.
+            StoreError: the items cannot be read.
         """
-        if isinstance(index, slice):
-            return self.all()[index]
         version = self.version
         length = 0 if version is None else version.length
+        if isinstance(index, slice):
+            places = range(length)[index]
+            if version is None or not places:
+                return ()
+            first = min(places[0], places[-1])
+            items = version.items[first : max(places[0], places[-1]) + 1]
+            return tuple(items) if places.step == 1 else tuple([items[place - first] for place in places])
         position = index + length if index < 0 else index
         if version is None or not 0 <= position < length:
             msg = f"the slice has {length} items, and none at {index}"
@@ -229,7 +174,7 @@ class SliceView(Sequence[T], Generic[T]):
         return iter(self.all())
 
     def latest(self) -> T | None:
-        """The newest item, or `None` when there is none."""
+        """The newest item, or `None` when there is none. No older one is read."""
         version = self.version
         return version.items[version.length - 1] if version is not None and version.length else None
 

@@ -376,6 +376,18 @@ class MemoryStore:
             found = [] if kept is None else kept.entries[after:until]
         return (entry for entry in found if type_name is None or entry.type_name == type_name)
 
+    def newest_changes(
+        self, session_id: str, type_name: str, *, after: int, until: int, limit: int
+    ) -> list[SessionEntry]:
+        """The newest entries with `after < number <= until` that change a slice, at most `limit`, in order."""
+        with self._lock:
+            kept = self._sessions.get(session_id)
+            entries = [] if kept is None else kept.entries
+            places = range(min(until, len(entries)) - 1, after - 1, -1)
+            found = (entries[place] for place in places)
+            newest = islice((one for one in found if one.type_name == type_name and one.role != "event"), limit)
+            return list(newest)[::-1]
+
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """The entries of these numbers, in order; those that are missing are left out."""
         with self._lock:

@@ -77,6 +77,13 @@ class Entries:
         assert (session_id, type_name) == ("s", None)
         return (entry for entry in self._entries if after < entry.number and (until is None or entry.number <= until))
 
+    def newest_changes(
+        self, session_id: str, type_name: str, *, after: int, until: int, limit: int
+    ) -> list[SessionEntry]:
+        """The newest of a range."""
+        assert type_name == "t"
+        return list(self.entries(session_id, after=after, until=until))[-limit:]
+
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """Those of some numbers."""
         assert session_id == "s"

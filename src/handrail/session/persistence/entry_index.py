@@ -65,14 +65,18 @@ class EntryIndex(NamedTuple):
             if newest.last == self.last and newest.offset + newest.size == newest.total:
                 grown = ItemRange(newest.first, number, newest.offset, newest.size + added, newest.total + added)
                 return EntryIndex(self.role, (*self.runs[:-1], grown) if len(self.runs) > 1 else (grown,), number)
-        before = tuple(_between(self.runs, 0, entry.start))
-        behind = tuple(_between(self.runs, entry.start + entry.removed, self.length))
+        before = runs_between(self.runs, 0, entry.start)
+        behind = runs_between(self.runs, entry.start + entry.removed, self.length)
         come = (ItemRange(number, number, 0, added, added),) if added else ()
         return EntryIndex(self.role, (*before, *come, *behind), number)
 
 
-def _between(runs: tuple[ItemRange, ...], start: int, stop: int) -> Iterator[ItemRange]:
+def runs_between(runs: tuple[ItemRange, ...], start: int, stop: int) -> tuple[ItemRange, ...]:
     """The runs of the items from `start` up to `stop`."""
+    return tuple(_between(runs, start, stop))
+
+
+def _between(runs: tuple[ItemRange, ...], start: int, stop: int) -> Iterator[ItemRange]:
     position = 0
     for run in runs:
         cut = max(start - position, 0)

@@ -5,30 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import partial
 from itertools import islice
 from types import NoneType
 from typing import Any, NamedTuple, cast
-
-from pydantic_core import from_json
 
 from handrail.errors import (
     InvalidArgumentError,
     SessionError,
     SessionNotFoundError,
     StoreCorruptError,
-    UnknownTypeError,
 )
 from handrail.errors.developer import check_argument
 from handrail.session.call_ref import CallRef, shown_id, storable_id
-from handrail.session.persistence.entry_index import EntryIndex, entry_ranges, index_of, load_indexes
+from handrail.session.persistence.entry_index import EntryIndex, index_of, load_indexes
+from handrail.session.persistence.item_reader import ItemReader, decoded_items
 from handrail.session.persistence.protocol import (
     EntryPosition,
     SessionContents,
-    SessionEntry,
     SessionLock,
     SessionRow,
     SessionStore,
@@ -36,7 +31,8 @@ from handrail.session.persistence.protocol import (
 from handrail.session.persistence.recorder import SessionRecorder
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
-from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
+from handrail.session.slices import SliceOwner, SlicePolicy, Version
+from handrail.session.stored_items import StoredItems
 
 _log = logging.getLogger("handrail.session")
 
@@ -45,9 +41,6 @@ _MOST_NAMED = 10
 
 _MOST_RECORDS = 1000
 """How many records of one id are read to see whether only one reply has a call of it."""
-
-_MOST_QUERIES = 16
-"""In how many stretches the items of a slice are read, if they are scattered over many."""
 
 
 class LoadedSession(NamedTuple):
@@ -171,9 +164,9 @@ def stored_slices(
         kind = kept.kinds.get(name)
         if kind is None:  # empty, and of a class that does not exist any more
             continue
-        load = partial(_load, kept.store, kept.session_lock.session_id, layout, kept.named(kind))
-        # Bound to this layout, which is a value: items that are appended later are in memory, and are not read again.
-        items: StoredItems[Any] = StoredItems(layout.length, load)
+        # Of this layout, which is a value: items that are appended later are in memory, and are not read again.
+        read = ItemReader(kept.store, kept.session_lock.session_id, layout, kept.named(kind))
+        items: StoredItems[Any] = StoredItems(layout.length, read)
         (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
     policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
     return state, log, policies
@@ -226,7 +219,7 @@ class RecordsInStore:
         kind = kept.kinds.get(entry.type_name) or find_type(entry.type_name)
         if kind is None:
             raise unknown_type(entry.type_name, f"session {session_id!r} in {kept.store.url}")
-        return _items(stored_type(kind), entry, session_id, kept.store)[0]
+        return decoded_items(stored_type(kind), entry, session_id, kept.store)[0]
 
 
 def end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None, str]) -> int | None:
@@ -275,7 +268,8 @@ def known_items(
     for name, layout in slice_indexes(store, row).items():
         kind = find_type(name)
         if kind is not None and wanted(kind):
-            found[kind] = _load(store, row.session_id, layout, StoredType(kind, name))
+            read = ItemReader(store, row.session_id, layout, StoredType(kind, name))
+            found[kind] = read(0, layout.length)
     return found
 
 
@@ -287,7 +281,7 @@ def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # 
     """
     (entry,) = read_entries(store, session_id, after=number - 1, until=number)
     kind = find_type(entry.type_name)
-    return None if kind is None else _items(stored_type(kind), entry, session_id, store)[0]
+    return None if kind is None else decoded_items(stored_type(kind), entry, session_id, store)[0]
 
 
 class _Layouts(NamedTuple):
@@ -357,57 +351,6 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
         elif layout.runs:
             raise unknown_type(name, f"session {session_id!r} in {opening.store.url}")
     return kinds
-
-
-def _load(store: SessionStore, session_id: str, layout: EntryIndex, stored: StoredType) -> list[Any]:
-    """The items of a slice, from the entries in which they stand."""
-    entries: list[SessionEntry] = []
-    for first, last in entry_ranges(layout.runs, most=_MOST_QUERIES):
-        read_of_type = read_entries(store, session_id, after=first - 1, until=last, type_name=stored.name)
-        entries.extend(entry for entry in read_of_type if entry.role != "event")
-    numbers = [entry.number for entry in entries]
-    read: dict[int, list[Any]] = {}
-    items: list[Any] = []
-    for run in layout.runs:
-        of_run: list[Any] = []
-        # A range may join runs, and hold entries that belong to none of them: each run picks its own.
-        for entry in entries[bisect_left(numbers, run.first) : bisect_left(numbers, run.last + 1)]:
-            # A change in the middle of an entry leaves two runs of it: it is decoded once.
-            if entry.number not in read:
-                read[entry.number] = _items(stored, entry, session_id, store)
-            of_run.extend(read[entry.number])
-        if len(of_run) != run.total:
-            raise _corrupt(
-                f"hold {len(of_run)} items where {run.total} are due", run.first, run.last, session_id, store
-            )
-        items.extend(of_run[run.offset : run.offset + run.size])
-    return items
-
-
-def _items(stored: StoredType, entry: SessionEntry, session_id: str, store: SessionStore) -> list[Any]:
-    try:
-        items = stored.load(entry.items, entry.type_version)
-    except (ValueError, UnknownTypeError) as error:
-        # Valid JSON that does not fit the class is a matter of versions; anything else is damage to the store.
-        if isinstance(error, UnknownTypeError) and _is_array(entry.items):
-            raise
-        fault = f"cannot be read as JSON: {error}"
-        raise _corrupt(fault, entry.number, entry.number, session_id, store) from error
-    return items
-
-
-def _is_array(data: bytes) -> bool:
-    try:
-        return isinstance(from_json(data), list)
-    except ValueError:
-        return False
-
-
-def _corrupt(fault: str, first: int, last: int, session_id: str, store: SessionStore) -> StoreCorruptError:
-    entries = f"entry {first}" if first == last else f"entries {first} to {last}"
-    return StoreCorruptError(
-        f"{entries} of session {session_id!r} in {store.url}: {fault}. Restore the store from a copy.", store=store.url
-    )
 
 
 def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | tuple[str | None, str] | None) -> None:

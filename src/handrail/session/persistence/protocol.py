@@ -286,6 +286,15 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
+    def newest_changes(
+        self, session_id: str, type_name: str, *, after: int, until: int, limit: int
+    ) -> list[SessionEntry]:
+        """The newest entries with `after < number <= until` that change the slice of a type, at most `limit`, in order.
+
+        As they are stored; those of the role `"event"` are left out.
+        """
+        ...
+
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """The entries of these numbers, in order, as they are stored; those that are missing are left out."""
         ...

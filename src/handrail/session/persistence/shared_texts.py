@@ -233,6 +233,12 @@ class EntryStore(Protocol):
         """The entries with `after < number <= until`, in order; of one type, if it is named."""
         ...
 
+    def newest_changes(
+        self, session_id: str, type_name: str, *, after: int, until: int, limit: int
+    ) -> list[SessionEntry]:
+        """The newest `limit` entries with `after < number <= until` that change the slice of a type, in order."""
+        ...
+
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """The entries of these numbers, in order, as far as there are any."""
         ...
@@ -253,6 +259,22 @@ def read_entries(  # noqa: PLR0913 - what `SessionStore.entries` takes
         StoreCorruptError: one cannot be read, or a text that it refers to is missing or damaged.
     """
     found = islice(store.entries(session_id, after=after, until=until, type_name=type_name), limit)
+    return _all_whole(store, session_id, found)
+
+
+def read_newest_changes(  # noqa: PLR0913 - what `SessionStore.newest_changes` takes
+    store: EntryStore, session_id: str, type_name: str, *, after: int, until: int, limit: int
+) -> list[SessionEntry]:
+    """The newest entries with `after < number <= until` that change the slice of a type, in order and whole.
+
+    Raises:
+        StoreCorruptError: one cannot be read, or a text that it refers to is missing or damaged.
+    """
+    found = store.newest_changes(session_id, type_name, after=after, until=until, limit=limit)
+    return _all_whole(store, session_id, iter(found))
+
+
+def _all_whole(store: EntryStore, session_id: str, found: Iterator[SessionEntry]) -> list[SessionEntry]:
     entries: list[SessionEntry] = []
     while page := list(islice(found, _ENTRIES_AT_ONCE)):
         entries += _whole(store, session_id, page) if any(_refers(entry) for entry in page) else page

@@ -292,7 +292,7 @@ class PostgresConnection:
 
     def _executed(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
         """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
-        return psycopg.RawCursor(self.connection).execute(_numbered(sql), parameters)
+        return psycopg.RawCursor(self.connection).execute(_numbered(sql), parameters, binary=True)
 
     def execute_all(self, statements: Sequence[Statement]) -> list[bool]:
         """Execute statements in one pipeline, as one transaction; returns which of them found or changed a row."""

@@ -159,6 +159,13 @@ ENTRIES_OF_TYPE = (
 )
 """Entries of a session that hold one type, in order."""
 
+NEWEST_CHANGES = (
+    f"SELECT {ENTRY_COLUMNS} FROM handrail_entries "
+    "WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? AND role <> 'event' "
+    "ORDER BY number DESC LIMIT ?"
+)
+"""The newest entries of a session that change the slice of a type, the newest first."""
+
 ENTRIES_AT = f"SELECT {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number IN ({{}}) ORDER BY number"
 """Entries of a session with certain numbers, in order; takes a `?` for each."""
 

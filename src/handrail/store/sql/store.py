@@ -459,6 +459,17 @@ class SqlStore:
         if type_name is None and place < last:
             raise self._missing(place + 1, session_id)
 
+    def newest_changes(
+        self, session_id: str, type_name: str, *, after: int, until: int, limit: int
+    ) -> list[SessionEntry]:
+        """The newest entries with `after < number <= until` that change the slice of a type, at most `limit`, in order.
+
+        Raises:
+            StoreCorruptError: one of them cannot be read.
+        """
+        found = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
+        return [entry_of(columns, session_id=session_id, store=self._database.url) for columns in reversed(found)]
+
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """The entries of these numbers, in order; those that are missing are left out.
 

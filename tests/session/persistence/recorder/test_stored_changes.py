@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.session.persistence.recorder import SliceDifference, order_differences, slice_difference
-from handrail.session.slices import SliceOwner, StoredItems, Version
+from handrail.session.slices import SliceOwner, Version
+from handrail.session.stored_items import StoredItems
 from tests.session.samples import NOTES, A, Add, B, C, Note
 
 OWNER = SliceOwner("s")
@@ -59,7 +60,7 @@ def test_a_slice_that_is_gone_has_lost_all_its_items() -> None:
 def test_what_nobody_has_read_is_not_read_to_compare() -> None:
     """It is replaced as a whole."""
 
-    def load() -> list[Note]:
+    def load(_start: int, _stop: int) -> list[Note]:
         raise AssertionError("it was read")
 
     unread: StoredItems[Note] = StoredItems(3, load)
@@ -70,7 +71,7 @@ def test_what_nobody_has_read_is_not_read_to_compare() -> None:
 
 def test_what_has_been_read_is_compared() -> None:
     """Then the change is as small as it is."""
-    read: StoredItems[Note] = StoredItems(2, lambda: [A, B])
+    read: StoredItems[Note] = StoredItems(2, lambda start, stop: [A, B][start:stop])
     assert read[0] is A
     assert slice_difference(Version(OWNER, read, 2), version([A, C])) == SliceDifference(1, 1, [C])
 
