@@ -10,10 +10,12 @@ import pytest
 from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.session import CallRef, Session
 from handrail.session.call_ref import ToolCall
+from handrail.session.conversation import Conversation
 from handrail.session.conversation_parts import ConversationPart
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Note, echo, executor, tool
+from tests.session.faulty_stores import FaultyStore
 from tests.wording import Wording
 
 QUESTION: Mapping[str, Any] = {"role": "user", "content": "Pay A-1."}
@@ -101,6 +103,76 @@ def test_nothing_follows_a_call_without_a_record(store: MemoryStore, wording: Wo
             talk.append(*ANSWERS)
         assert str(refused.value) == wording
         assert talk.messages == [REPLY]
+
+
+def talk_of(session: Session, turns: int) -> list[Any]:
+    """Have a conversation of that many questions, each with a reply that asks for calls, their answers and a reply."""
+    talk = session.conversation
+    for turn in range(turns):
+        calls = (ToolCall("1", "note", {"text": "a"}),)
+        talk.append({"role": "user", "content": str(turn)})
+        talk.append({"role": "assistant", "tool_calls": turn}, calls=calls, reply=f"r{turn}")
+        run(session, *calls, reply=f"r{turn}")
+        talk.append({"role": "tool", "content": turn})
+        talk.append({"role": "assistant", "content": turn})
+    return talk.messages
+
+
+def test_the_last_turns_begin_with_what_answers_no_call(store: MemoryStore) -> None:
+    """A provider refuses an answer whose call it does not see. More turns than there are, are all of them."""
+    for session in (Session(), Session.open(store, "s")):
+        messages = talk_of(session, 3)
+        session.close()
+        talk = Session.open(store, "s").conversation if session.store else session.conversation
+        found = [talk.last(turns) for turns in range(1, 12)]
+        lengths = [1, 3, 4, 5, 7, 8, 9, 11, 12, 12, 12]
+        assert found == [messages[-length:] for length in lengths]
+        assert [found[turn][0]["role"] for turn in range(3)] == ["assistant", "assistant", "user"]
+        session.close()
+    assert Session().conversation.last(3) == []
+
+
+def test_an_open_reply_is_a_turn_without_its_answers(store: MemoryStore) -> None:
+    """As are messages that were appended with the reply that they lead to."""
+    with Session.open(store, "s") as session:
+        talk = session.conversation
+        talk.append(QUESTION, REPLY, calls=CALLS, reply="r1")
+        assert talk.last(1) == [QUESTION, REPLY]
+        run(session, *CALLS)
+        again = {"role": "assistant", "tool_calls": [{"id": "1"}]}
+        talk.append(*ANSWERS, again, calls=CALLS[:1], reply="r2")
+        assert talk.last(1) == [QUESTION, REPLY, *ANSWERS, again]
+        talk.last(1)[0]["role"] = "changed"
+        assert talk.messages[0] == QUESTION
+
+
+def test_the_last_turns_are_those_of_one_conversation(store: MemoryStore) -> None:
+    """A session may have others, whose parts stand between."""
+    with Session.open(store, "s") as session:
+        desk = Conversation(session, "agent", "desk")
+        for number in range(9):
+            session.conversation.append({"loop": number})
+            desk.append({"desk": number})
+        assert session.conversation.last(2) == [{"loop": 7}, {"loop": 8}]
+        assert desk.last(20) == desk.messages
+
+
+def test_the_last_turns_are_read_alone(wording: Wording) -> None:
+    """Of a long conversation; and turns are a number."""
+    store = FaultyStore(MemoryStore(clock=FakeClock()))
+    with Session.open(store, "s") as session:
+        talk_of(session, 30)
+    with Session.open(store, "s") as session:
+        store.rows_read = 0
+        assert len(session.conversation.last(3)) == 4
+        assert store.rows_read == 7
+        assert len(session.conversation.last(6)) == 8
+        assert store.rows_read <= 14
+        for given in (0, -1, True, 1.0, "1"):
+            turns: Any = given
+            with pytest.raises(InvalidArgumentError) as refused:
+                session.conversation.last(turns)
+        assert str(refused.value) == wording
 
 
 def test_messages_are_copied(store: MemoryStore) -> None:

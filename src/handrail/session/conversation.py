@@ -22,12 +22,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal, Protocol
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import SessionUseError
+from handrail.errors import InvalidArgumentError, SessionUseError
 from handrail.errors.developer import check_argument
 from handrail.serde.json_values import escaped_within
 from handrail.session.call_records import CallRecord
@@ -37,6 +38,7 @@ from handrail.session.conversation_parts import (
     OpenReply,
     RequestedCall,
     Speaker,
+    last_turns,
     open_reply,
 )
 from handrail.session.slices import Slice
@@ -111,6 +113,31 @@ class Conversation:
             StoreError: they cannot be read.
         """
         return [copy.deepcopy(message) for part in self.parts for message in part.messages]
+
+    def last(self, turns: int) -> list[Message]:
+        """Copies of the messages of the last turns; no older ones are read.
+
+        A turn begins with messages that answer no call: those of the user, or a reply of the model. The answers of its
+        calls belong to it, so the messages never begin with an answer whose call is missing.
+
+        Args:
+            turns: how many, at least 1; if there are fewer, all are returned.
+
+        Raises:
+            InvalidArgumentError: `turns` is something else.
+            StoreError: they cannot be read.
+        """
+        asked: object = turns
+        if type(asked) is not int or turns < 1:
+            expected = "a number of turns, at least 1"
+            raise InvalidArgumentError(function="Conversation.last", argument="turns", given=asked, expected=expected)
+        stored = self._session[ConversationPart]
+        length = len(stored)
+        # A turn mostly has two parts, and the part before it says that it begins: these are read at once.
+        first = max(length - 2 * turns - 1, 0)
+        newest_first = chain(reversed(stored[first:length]), (stored[place] for place in reversed(range(first))))
+        parts = last_turns(filter(self._is_mine, newest_first), turns)
+        return [copy.deepcopy(message) for part in parts for message in part.messages]
 
     @property
     def reply(self) -> str | None:

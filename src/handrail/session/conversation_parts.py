@@ -186,3 +186,26 @@ def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
             return OpenReply(part.reply if calls else None, calls)
         answered.update(part.answers)
     return NONE_OPEN
+
+
+def last_turns(parts: Iterable[ConversationPart], turns: int) -> list[ConversationPart]:
+    """The parts of the last turns of a conversation, the oldest first; those since the last restart.
+
+    A turn begins with a part that answers no call. The answers of its calls belong to it.
+
+    Args:
+        parts: the parts of the conversation, the newest first; no more of them are taken than are needed.
+        turns: how many turns, at least 1.
+    """
+    found: list[ConversationPart] = []
+    begun = 0
+    for part in parts:
+        # After a part that asks for calls, or answers some of those that are open, comes an answer.
+        is_open = not part.ended and bool(part.calls or part.answers is not None)
+        begun += bool(found) and not is_open
+        if begun == turns:
+            break
+        found.append(part)
+        if part.restarts:
+            break
+    return found[::-1]
