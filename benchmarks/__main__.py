@@ -13,7 +13,20 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from benchmarks import agents, calls, compare, disk, durable, imports, known, shadow, texts, throughput, walks
+from benchmarks import (
+    agents,
+    calls,
+    compare,
+    disk,
+    durable,
+    imports,
+    known,
+    last_turns,
+    shadow,
+    texts,
+    throughput,
+    walks,
+)
 from benchmarks.timing import Bound, Figure, Limit, Ratio, Sense, figures, formatted, measure, ratios, timed
 
 
@@ -47,6 +60,7 @@ GROUPS = {
     "disk": Group(f"write and roll back, {disk.SMALL} files", disk.BOUNDS, disk.cases, 15, 20),
     "known": Group(known.OPENED, (), known.stored_cases, 25, 1, known.LIMITS),
     "texts": Group(texts.OPENED_SMALL, (), texts.cases, 25, 1, texts.LIMITS),
+    "last turns": Group(last_turns.SMALL_SQLITE, (), last_turns.cases, 25, 1, last_turns.LIMITS),
     "writes": Group(known.BARE, known.BOUNDS, known.write_cases, 40, 5),
     "walks": Group(walks.BARE, walks.BOUNDS, walks.cases, 15, 1),
     "agents": Group(agents.BARE, agents.BOUNDS, agents.cases, 7, 1),

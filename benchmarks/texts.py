@@ -63,14 +63,14 @@ class Fetch:
     number: int
 
 
-def _text(number: int) -> str:
+def text_of(number: int) -> str:
     """A text of 100 kB in lines, other than all others."""
     words = random.Random(number).choices(_WORDS, k=SIZE // 6)  # noqa: S311 - no secret
     return "".join(f"{word}{' ' if place % 12 else chr(10)}" for place, word in enumerate(words, 1))[:SIZE]
 
 
 def _fetch(params: Fetch, *, context: ToolContext) -> ToolResult[str]:
-    return ToolResult.ok(_text(params.number))
+    return ToolResult.ok(text_of(params.number))
 
 
 def _executor(session: Session) -> ToolExecutor:
@@ -107,7 +107,7 @@ def _fetching(executor: ToolExecutor, session: Session, number: int) -> object:
 
 
 def _writing(executor: ToolExecutor, session: Session, number: int) -> object:
-    arguments = json_of({"path": f"file-{number}.txt", "content": _text(number)}).decode()
+    arguments = json_of({"path": f"file-{number}.txt", "content": text_of(number)}).decode()
     return _turn(executor, session, number, "write_file", arguments)
 
 
