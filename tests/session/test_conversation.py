@@ -11,6 +11,7 @@ from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.session import CallRef, Session
 from handrail.session.call_ref import ToolCall
 from handrail.session.conversation import Conversation
+from handrail.session.conversation import Conversation
 from handrail.session.conversation_parts import ConversationPart
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
@@ -53,6 +54,18 @@ def test_messages_come_back_as_they_were_appended(store: MemoryStore) -> None:
         session.close()
     with Session.open(store, "s") as again:
         assert again.conversation.messages == [QUESTION, REPLY, *ANSWERS]
+
+
+def test_a_conversation_without_a_message_is_false() -> None:
+    """Messages of another speaker are not its messages."""
+    session = Session()
+    assert not session.conversation
+    Conversation(session, "agent", "desk").append(QUESTION)
+    assert not session.conversation
+    session.conversation.append(QUESTION)
+    assert session.conversation
+    Conversation(session, "agent", "desk").append(QUESTION)
+    assert session.conversation
 
 
 def test_the_calls_of_the_last_reply_are_open_until_something_follows(store: MemoryStore) -> None:

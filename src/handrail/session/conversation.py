@@ -94,6 +94,11 @@ class Conversation:
         """How many messages there are."""
         return sum(len(part.messages) for part in self.parts)
 
+    def __bool__(self) -> bool:
+        """Whether there is a message. Mostly no more than the newest part is read."""
+        newest = self._session[ConversationPart].latest()
+        return newest is not None and ((self._is_mine(newest) and bool(newest.messages)) or len(self) > 0)
+
     @property
     def parts(self) -> tuple[ConversationPart, ...]:
         """The parts in which the messages are stored, in order; those since the last restart.
