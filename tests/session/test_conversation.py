@@ -11,7 +11,6 @@ from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.session import CallRef, Session
 from handrail.session.call_ref import ToolCall
 from handrail.session.conversation import Conversation
-from handrail.session.conversation import Conversation
 from handrail.session.conversation_parts import ConversationPart
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
