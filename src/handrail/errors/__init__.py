@@ -29,6 +29,7 @@
     ├── ResourceError                developer: see `handrail.resources`
     │   ├── UnboundResourceError     (also a DeveloperMistake) nothing is bound for a type
     │   ├── CircularResourceError    (also a DeveloperMistake) providers need each other
+    │   ├── ResourceBusyError        developer: a write from outside while a call holds the resource
     │   ├── ResourceUseError         (also a DeveloperMistake) a resource was asked for where it does not live
     │   ├── DuplicateBindingError    two bindings of one type in one registry
     │   └── ProviderError            a provider raised
@@ -116,6 +117,7 @@ from handrail.errors.developer import (
     PromptValidationError,
     ProviderError,
     ReducerError,
+    ResourceBusyError,
     ResourceError,
     ResourceUseError,
     SchemaError,
@@ -207,6 +209,7 @@ __all__ = [
     "ReducerError",
     "RegistryError",
     "ResolutionError",
+    "ResourceBusyError",
     "ResourceError",
     "ResourceUseError",
     "RollbackError",

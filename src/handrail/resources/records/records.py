@@ -1,0 +1,64 @@
+"""`Records`: data of a program's own that takes part in the transactions of calls.
+
+::
+
+    records = Records({"orders": {"#W1": {"status": "pending", "items": [{"name": "mug", "count": 2}]}}})
+    prompt = Prompt(template).bind(resources={Records: records})
+
+    def cancel(order: str, records: Annotated[Records, Resource]) -> str:
+        records["orders"][order]["status"] = "cancelled"    # rolled back if the call fails
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from handrail.resources.records.changes import RecordChanges, RecordsSnapshot
+from handrail.resources.records.containers import RecordDict, check_keys, stored_value
+from handrail.turns import Turn
+
+
+class Records(RecordDict):
+    """A mapping of JSON-like records whose changes, nested ones included, are rolled back when a call fails.
+
+    It is a dict of dicts, lists, text, numbers, booleans and `None`, and is used like one: `json.dumps` takes it, and
+    functions that were written for a dict work on it. What goes in is copied; `plain` copies it out.
+
+    Bind it as a resource; to bind several, make a subclass for each. Calls take turns on it: calls that read run beside
+    each other, a call that may only read cannot write, and a handler that outlives its call cannot write any more.
+    Until a call has committed, other readers see what was there before it. Outside of calls, each method is atomic.
+
+    Attributes:
+        turn: the turn that calls acquire to use it.
+    """
+
+    __slots__ = ("__weakref__", "turn")
+
+    def __init__(self, data: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Copy the data.
+
+        Raises:
+            InvalidArgumentError: something in it has no form in JSON.
+        """
+        self.turn = Turn()
+        changes = RecordChanges(self)
+        check_keys(data, ())
+        super().__init__(changes, {key: stored_value(value, changes, (key,)) for key, value in data.items()})
+
+    def snapshot(self) -> RecordsSnapshot:
+        """The present state, to be restored; costs the same whatever is in it."""
+        with self._changes.lock:
+            return self._changes.snapshot()
+
+    def restore(self, snapshot: RecordsSnapshot, /) -> None:
+        """Restore a snapshot; costs what has changed since. In a call it is a write as any other.
+
+        Raises:
+            SnapshotError: the snapshot is of other records. Nothing has changed.
+            ResourceBusyError: outside of calls, while a call uses the records.
+            ModelVisibleError: the call may not write; see `handrail.transaction.check_write`.
+        """
+        with self._changes.lock:
+            self._changes.restore(snapshot)
