@@ -15,10 +15,14 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import RunOptions, load_agent
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
-from handrail.resources import Binding, Scope
+from handrail.resources import Binding, Records, Scope
 from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked
 from handrail.store import Store
 from handrail.testing import Call, Reply, ScriptedModel
+
+
+UNBOUND = Records({"notes": []})
+"""Records that no prompt binds: a call takes their turn with its first write."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Read the session and the files."""
     context.session[Note].all()
     context.resources.get(Filesystem).list()
+    context.resources.get(Records).plain()
     return ToolResult.ok(params)
 
 
@@ -46,6 +51,8 @@ def change(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Write the session and a file; fail on demand."""
     context.resources.get(Client)
     context.resources.get(Filesystem).write_text("a.txt", params.text)
+    context.resources.get(Records)["notes"].append(params.text)
+    UNBOUND["notes"].append(params.text)
     context.session[Note].append(params)
     if params.text == "fail":
         raise ValueError(params.text)
@@ -82,7 +89,7 @@ def executor(session: Session, files: Filesystem) -> ToolExecutor:
     section = ToolsSection(title="Tools", tools=tools)
     client = Binding(Client, provider=lambda _: Client(), scope=Scope.TOOL_CALL)
     prompt = Prompt(PromptTemplate(ns="locks", key="locks", sections=[section])).bind(
-        resources={Filesystem: files, Client: client}
+        resources={Filesystem: files, Client: client, Records: Records({"notes": []})}
     )
     return ToolExecutor(prompt=prompt, session=session)
 

@@ -77,7 +77,8 @@ FACES = {
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
         ModelUnreachableError ModelVisibleError ParseError PathConflictError PathEscapeError PathNotFoundError
         ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
-        ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError RootMissingError
+        ReducerError RegistryError ResolutionError ResourceBusyError ResourceError ResourceUseError RollbackError
+        RootMissingError
         RunAbortedError SchemaError ScriptError SecondStoreError SessionBusyError SessionError SessionLockedError
         SessionLostError SessionNotFoundError SessionUseError SnapshotError StoreClosedError StoreCorruptError
         StoreError StoreReadOnlyError StoreUnavailableError StoreVersionError ToolConflictError ToolValidationError
@@ -96,8 +97,9 @@ FACES = {
         ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired
     """,
     "handrail.resources": """
-        Binding CallScope CircularResourceError DuplicateBindingError ProviderError Resolver ResourceContext
-        ResourceError ResourceRegistry ResourceUseError Scope Snapshotable UnboundResourceError WrongResourceError
+        Binding CallScope CircularResourceError DuplicateBindingError ProviderError Records Resolver ResourceBusyError
+        ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable UnboundResourceError
+        WrongResourceError
     """,
     "handrail.runtime": """
         Budget BudgetTracker Deadline DeadlineExceededError Dispatcher EffectApplied EffectAwaited EffectLedger

@@ -19,7 +19,7 @@ from handrail.errors import (
 )
 from handrail.resources.binding import Binding, Resolver, Scope
 from handrail.resources.context import CallScope, ResourceContext
-from handrail.resources.records import Records
+from handrail.resources.records.records import Records
 from handrail.resources.registry import ResourceRegistry
 from handrail.transaction import Snapshotable
 

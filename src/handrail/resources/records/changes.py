@@ -27,7 +27,7 @@ from handrail.turns import Turn
 C = TypeVar("C")
 
 
-class _Missing:
+class _Absent:
     __slots__ = ()
 
 
@@ -35,7 +35,7 @@ class _Whole:
     __slots__ = ()
 
 
-MISSING: Final = _Missing()
+ABSENT: Final = _Absent()
 """In a before-image: the key was absent."""
 
 ORDER: Final = _Whole()

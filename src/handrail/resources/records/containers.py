@@ -15,7 +15,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, M
 from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeAlias, cast, overload
 
 from handrail.errors import InvalidArgumentError
-from handrail.resources.records.changes import MISSING, ORDER, WHOLE, RecordChanges
+from handrail.resources.records.changes import ABSENT, ORDER, WHOLE, RecordChanges
 
 MAX_RECORD_DEPTH: Final = 200
 """So many levels a record may have, as JSON that Handrail reads."""
@@ -50,7 +50,7 @@ class RecordDict(dict[str, Json]):
     def plain(self) -> dict[str, Json]:
         """A copy of this object and all that is in it, of plain dicts and lists, as it is at one moment."""
         with self._changes.lock:
-            return {key: _plain(value) for key, value in _DICT.items(self._changes.seen(self))}
+            return cast("dict[str, Json]", _plain(self, self._changes.seen))
 
     def copy(self) -> dict[str, Json]:
         """A plain dict with the same values; those that are dicts or lists are still those of the records."""
@@ -189,7 +189,7 @@ class RecordDict(dict[str, Json]):
         # Copied before the lock is taken, because reading a foreign value may run code of its own. What is under the
         # key already stays itself, as after `items += [...]`.
         stored = {
-            key: value if _DICT.get(self, key, MISSING) is value else stored_value(value, changes, (key,))
+            key: value if _DICT.get(self, key, ABSENT) is value else stored_value(value, changes, (key,))
             for key, value in values.items()
         }
         self._store(stored, what)
@@ -199,7 +199,7 @@ class RecordDict(dict[str, Json]):
         with changes.lock:
             changes.check(what)
             for key, value in stored.items():
-                changes.record(self, key, _DICT.get(self, key, MISSING))
+                changes.record(self, key, _DICT.get(self, key, ABSENT))
                 _DICT.__setitem__(self, key, value)
 
     def _remove(self, key: str) -> Json:
@@ -215,13 +215,13 @@ class RecordDict(dict[str, Json]):
         """The content before the changes; see `RecordContainer`."""
         values = {**dict(_DICT.items(self)), **cast("Mapping[str, Json]", before)}
         order = before[ORDER] if ORDER in before else _DICT.__iter__(self)
-        return {key: values[key] for key in order if values.get(key, MISSING) is not MISSING}
+        return {key: values[key] for key in order if values.get(key, ABSENT) is not ABSENT}
 
     def record_before(self, before: Mapping[object, Json], /) -> None:
         """Record what `restore_before` changes; see `RecordContainer`."""
         self._changes.record(self, ORDER, tuple(_DICT.__iter__(self)))
         for key in before.keys() - {ORDER}:
-            self._changes.record(self, key, _DICT.get(self, cast("str", key), MISSING))
+            self._changes.record(self, key, _DICT.get(self, cast("str", key), ABSENT))
 
     def restore_before(self, before: Mapping[object, Json], /) -> None:
         """Restore the content before the changes; see `RecordContainer`."""
@@ -232,7 +232,7 @@ class RecordDict(dict[str, Json]):
             return
         # Nothing has been removed, so what was replaced has its place still.
         for key, value in before.items():
-            if value is MISSING:
+            if value is ABSENT:
                 _DICT.pop(self, cast("str", key), None)
             else:
                 _DICT.__setitem__(self, cast("str", key), value)
@@ -253,7 +253,7 @@ class RecordList(list[Json]):
     def plain(self) -> list[Json]:
         """A copy of this array and all that is in it, of plain dicts and lists, as it is at one moment."""
         with self._changes.lock:
-            return [_plain(value) for value in _LIST.__iter__(self._changes.seen(self))]
+            return cast("list[Json]", _plain(self, self._changes.seen))
 
     def copy(self) -> list[Json]:
         """A plain list with the same values; those that are dicts or lists are still those of the records."""
@@ -468,14 +468,18 @@ def stored_value(
     if isinstance(value, Mapping):
         members = dict(cast("Mapping[str, Json]", value))
         check_keys(members, path)
-        return RecordDict(
-            changes, {key: stored_value(part, changes, (*path, key), inner) for key, part in members.items()}
-        )
+        stored = {
+            key: part if type(part) in _PLAIN else stored_value(part, changes, (*path, key), inner)
+            for key, part in members.items()
+        }
+        return RecordDict(changes, stored)
     if isinstance(value, list | tuple):
         items = list(cast("Sequence[object]", value))
-        return RecordList(
-            changes, [stored_value(part, changes, (*path, place), inner) for place, part in enumerate(items)]
-        )
+        parts = [
+            part if type(part) in _PLAIN else stored_value(part, changes, (*path, place), inner)
+            for place, part in enumerate(items)
+        ]
+        return RecordList(changes, parts)
     if isinstance(value, str | int):  # of a subclass, such as the member of an enumeration
         return value
     raise _invalid(value, path, "JSON: a dict with keys of text, a list, text, a finite number, a bool or None")
@@ -492,8 +496,13 @@ def check_keys(keys: Iterable[object], path: tuple[str | int, ...]) -> None:
             raise _invalid(key, path, "text, as every key of a JSON object", what="a key of ")
 
 
-def _plain(value: Json) -> Json:
-    return value.plain() if isinstance(value, RecordDict | RecordList) else value
+def _plain(value: object, seen: Callable[[Any], Any]) -> object:
+    """A value of the records as plain dicts and lists, of what `seen` gives for each container."""
+    if isinstance(value, RecordDict):
+        return {key: _plain(part, seen) for key, part in _DICT.items(seen(value))}
+    if isinstance(value, RecordList):
+        return [_plain(part, seen) for part in _LIST.__iter__(seen(value))]
+    return value
 
 
 def _copied(other: object) -> list[Json]:

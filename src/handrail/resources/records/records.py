@@ -27,7 +27,7 @@ class Records(RecordDict):
     functions that were written for a dict work on it. What goes in is copied; `plain` copies it out.
 
     Bind it as a resource; to bind several, make a subclass for each. Calls take turns on it: calls that read run beside
-    each other, a call that may only read cannot write, and a handler that outlives its call cannot write any more.
+    each other, a call that may only read cannot write, and a handler that runs on after its call cannot write any more.
     Until a call has committed, other readers see what was there before it. Outside of calls, each method is atomic.
 
     Attributes:
