@@ -20,7 +20,6 @@ from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked
 from handrail.store import Store
 from handrail.testing import Call, Reply, ScriptedModel
 
-
 UNBOUND = Records({"notes": []})
 """Records that no prompt binds: a call takes their turn with its first write."""
 

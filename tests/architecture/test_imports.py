@@ -53,17 +53,37 @@ def test_core_imports_pydantic_and_no_other_third_party() -> None:
 def test_importing_the_core_loads_no_extra() -> None:
     """Whoever imports the core pays for pydantic and for nothing else, even where every extra is installed."""
     core = [source.module for source in python_sources("src") if not _is_extra(source.module)]
+    loaded = {name.partition(".")[0] for name in _loaded_by(*core)}
+    assert loaded - {*CORE, "handrail", *sys.stdlib_module_names} == set()
+
+
+NEEDED_BY_SOME_CALLS = (
+    *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
+    *("handrail.filesystem.host", "handrail.filesystem.journal", "handrail.filesystem.shadow"),
+    *("handrail.store.postgres", "handrail.store.sql", "handrail.store.sqlite", "sqlite3"),
+)
+"""What a call in memory does not use."""
+
+
+def test_importing_the_executor_loads_what_every_call_needs() -> None:
+    """Files on disk and databases are loaded by programs that name them."""
+    loaded = _loaded_by("handrail.adapters.tool_executor")
+    needless = [name for name in loaded for prefix in NEEDED_BY_SOME_CALLS if f"{name}.".startswith(f"{prefix}.")]
+    assert not needless, listed(needless)
+
+
+def _loaded_by(*modules: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", _LOAD],
-        input=json.dumps(core),
+        input=json.dumps(modules),
         capture_output=True,
         check=False,
         cwd=ROOT,
         encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr
-    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
-    assert loaded - {*CORE, "handrail", *sys.stdlib_module_names} == set()
+    loaded: list[str] = json.loads(done.stdout)
+    return loaded
 
 
 def _imported_packages(source: Source) -> Iterator[tuple[str, int]]:

@@ -18,6 +18,7 @@ SHORT_MODULES = {
     "agents/run/child_sessions.py": "the session of a called agent is named after its call",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
+    "lazy_exports.py": "one function, below everything",
     "interrupts.py": "one rule about Ctrl-C, below everything",
     "testing/clock.py": "the fake of one protocol",
 }

@@ -3,18 +3,25 @@
 `Filesystem` is the protocol that every store implements; `InMemoryFilesystem` stores its files in memory, and
 `HostFilesystem` works on a folder on disk. `CommitRecordStore` records whether a call's changes on disk are committed.
 `ShadowRepository` takes snapshots of a whole tree on disk. `PathFilter` says which paths exist for a call.
+
+What works on disk is loaded when it is first asked for.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError, SnapshotError
-from handrail.filesystem.host.filesystem import HostFilesystem
 from handrail.filesystem.memory import InMemoryFilesystem
 from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
 from handrail.filesystem.protocol import FileStart, Filesystem
-from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.walks import FileStat, Scan, WalkRequest
+from handrail.lazy_exports import lazy_exports
 from handrail.transaction.participants import CommitRecordStore
+
+if TYPE_CHECKING:
+    from handrail.filesystem.host.filesystem import HostFilesystem
+    from handrail.filesystem.shadow.repository import ShadowRepository
 
 __all__ = [
     "CommitRecordStore",
@@ -35,3 +42,13 @@ __all__ = [
     "WalkRequest",
     "excluding",
 ]
+
+# Type checkers see the imports above: with this they would take any name for one of the package.
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "HostFilesystem": "handrail.filesystem.host.filesystem",
+            "ShadowRepository": "handrail.filesystem.shadow.repository",
+        },
+    )

@@ -4,10 +4,15 @@
 
     with handrail.store.open("sqlite:///desk.db") as store:
         ...
+
+The stores on disk and the function that opens them are loaded when they are first asked for.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from handrail.lazy_exports import lazy_exports
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import (
     EFFECT_STATUSES,
@@ -19,8 +24,10 @@ from handrail.store.protocol import (
     Testimony,
     WatchCallback,
 )
-from handrail.store.sqlite.store import SqliteStore
-from handrail.store.urls import open  # noqa: A004 - it is called `handrail.store.open`
+
+if TYPE_CHECKING:
+    from handrail.store.sqlite.store import SqliteStore
+    from handrail.store.urls import open  # noqa: A004 - it is called `handrail.store.open`
 
 __all__ = [
     "EFFECT_STATUSES",
@@ -35,3 +42,7 @@ __all__ = [
     "WatchCallback",
     "open",
 ]
+
+# Type checkers see the imports above: with this they would take any name for one of the package.
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(__name__, {"SqliteStore": "handrail.store.sqlite.store", "open": "handrail.store.urls"})

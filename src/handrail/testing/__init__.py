@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from handrail.lazy_exports import lazy_exports
 from handrail.testing.clock import FakeClock
 from handrail.testing.crash import Crashed, Finished, crash_at, run_to_crash
 from handrail.testing.playback import play, play_async
@@ -35,10 +36,6 @@ __all__ = [
 ]
 
 
-# Called only for names that the module does not define (PEP 562).
-def __getattr__(name: str) -> object:
-    if name == "ScriptedModel":
-        from handrail.testing.scripted_model import ScriptedModel  # noqa: PLC0415 - see the docstring of this module
-
-        return ScriptedModel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Type checkers see the import above: with this they would take any name for one of the package.
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(__name__, {"ScriptedModel": "handrail.testing.scripted_model"})

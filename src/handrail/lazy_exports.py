@@ -1,0 +1,30 @@
+"""Names that a package exports and imports when they are first asked for (PEP 562).
+
+A package that exports the protocol of a family and its members would load all members with the protocol: the sqlite
+driver for a session in memory. Those that cost much are named here instead; `from package import name` loads them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+    """The `__getattr__` of a package that exports names of modules which are not loaded yet.
+
+    Args:
+        package: the name of the package.
+        modules: the module of each name.
+    """
+
+    def export(name: str) -> object:
+        module = modules.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(import_module(module), name)
+        setattr(sys.modules[package], name, value)  # so that it is asked for once
+        return value
+
+    return export
