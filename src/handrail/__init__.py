@@ -5,3 +5,8 @@ recorded whatever happens. Read on in `handrail.runtime.invoke`, which carries a
 
 Names are imported from the packages: `handrail.prompt`, `handrail.runtime`, `handrail.adapters.tool_executor`, ...
 """
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+"""The version of the package; what builds it reads it here."""

@@ -14,8 +14,12 @@ MAX_FUNCTION_LINES = 50
 NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
 
 SHORT_MODULES = {
+    "__main__.py": "the entry point of `python -m handrail`",
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
     "agents/run/child_sessions.py": "the session of a called agent is named after its call",
+    "cli/approvals/group.py": "the commands of one group, loaded by name",
+    "cli/ledger/group.py": "the commands of one group, loaded by name",
+    "cli/sessions/group.py": "the commands of one group, loaded by name",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",

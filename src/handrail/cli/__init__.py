@@ -20,7 +20,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 
-from handrail.cli.process_exit import INTERRUPTED, interrupted_once
+from handrail.cli.command_table import answer_without_command
+from handrail.cli.output_streams import print_guarded, run_guarded
+from handrail.cli.process_exit import FAILED, INTERRUPTED, interrupted_once
 
 __all__ = ["main"]
 
@@ -30,17 +32,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Nothing is raised: an error is printed on standard error, in one line.
     """
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        # Without `argv` the whole process is this command.
+        with interrupted_once() if argv is None else nullcontext():
+            return run_guarded(lambda: _run(words))
+    except KeyboardInterrupt:  # while modules are imported, or while a command runs
+        return INTERRUPTED
+
+
+def _run(words: Sequence[str]) -> int:
+    answer = answer_without_command(words, sys.stdout)
+    if answer is not None:
+        return print_guarded(answer)
     # Checked without importing them, so that the message does not need what is missing.
     missing = [name for name in ("cyclopts", "rich") if find_spec(name) is None]
     if missing:
         install = 'not installed here: pip install "handrail[cli]"'
         sys.stderr.write(f"handrail: the command line needs {' and '.join(missing)}, {install}\n")
-        return 1
-    try:
-        # Without `argv` the whole process is this command.
-        with interrupted_once() if argv is None else nullcontext():
-            from handrail.cli.application import run  # noqa: PLC0415 - needs the extra, which has just been checked
+        return FAILED
+    from handrail.cli.application import run  # noqa: PLC0415 - needs the extra, which has just been checked
 
-            return run(sys.argv[1:] if argv is None else argv)
-    except KeyboardInterrupt:  # while modules are imported, or while a command runs
-        return INTERRUPTED
+    return run(words)

@@ -1,11 +1,7 @@
-"""The options of all commands: the store and the output format.
-
-An error about a path that cannot be accessed names the path.
-"""
+"""The options of all commands over a store: the store and the output format."""
 
 from __future__ import annotations
 
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,59 +9,20 @@ from urllib.parse import unquote
 
 from cyclopts import CycloptsError, Group, Parameter
 
+from handrail.cli.paths import EXAMPLES, folder_here, path_status
 from handrail.cli.screen import Debug
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.serde.near_paths import did_you_mean
 from handrail.store import Store
 from handrail.store import open as open_store
 
-GONE = "which does not exist any more"
-"""Describes the current folder in messages, if it has been removed."""
-
-PathStatus = Literal["file", "folder", "other", "nothing"]
-"""What stands at a path."""
-
 _SQLITE = "sqlite:///"
-
-EXAMPLES = "sqlite:///desk.db, or postgresql://user@host/database"
-"""URLs of stores that several processes can open."""
 
 PAGE = 50
 """How many rows a table shows without `--limit`; JSON shows all."""
 
 Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. By default a table shows {PAGE}; JSON all.")]
 """How many rows to print."""
-
-
-def path_status(path: Path) -> PathStatus:
-    """What is at a path, with links followed.
-
-    Raises:
-        CycloptsError: it cannot be accessed: the name is too long, or a folder above it may not be searched.
-    """
-    try:
-        mode = path.stat().st_mode
-    # Part of the path is a file, so there is nothing at it either.
-    except (FileNotFoundError, NotADirectoryError):
-        return "nothing"
-    except (OSError, ValueError) as error:
-        raise CycloptsError(msg=f"{path} cannot be accessed: {os_error_text(error)}") from error
-    if stat.S_ISDIR(mode):
-        return "folder"
-    return "file" if stat.S_ISREG(mode) else "other"
-
-
-def folder_here() -> str:
-    """The current folder, for messages."""
-    try:
-        return str(Path.cwd())
-    except OSError:
-        return GONE
-
-
-def os_error_text(error: Exception) -> str:
-    """Why an operation on a file failed, without the number and the path."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 @Parameter(name="*", group=Group("Store and output", sort_key=9))

@@ -4,7 +4,7 @@ On a terminal, tables, remarks and questions fit its width: `handrail.cli.cells`
 A table leaves columns out if necessary, and reports which. In a pipe it is plain text, aligned, without colours, and
 nothing is cut. An error is one line also on a terminal, which wraps it itself, so that a command in it can be copied.
 
-Errors of writing to a stream have a type of their own. Text for a terminal contains no control characters.
+Text for a terminal contains no control characters.
 
 `--debug` on any command, or `HANDRAIL_DEBUG=1`, shows tracebacks. Without them a command reports an error in one line.
 With them the traceback precedes that line, and the traceback of every tool, policy and subscriber that raises while the
@@ -24,13 +24,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat, takewhile
-from typing import IO, Annotated, Any, cast
+from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
 from handrail.cli.cells import WordWrap, cut, pad, widest_figure, width_of, wrap
+from handrail.cli.output_streams import output
 from handrail.cli.table import GAP, Column, Layout, Row, lay_out, natural_widths, row_lines
 
 _LEAST_OF_VALUE = 12
@@ -63,60 +64,6 @@ Debug = Annotated[bool, Parameter(name=DEBUG_OPTION, help=_HELP)]
 _NO = frozenset({"", "0", "no", "off", "false"})
 
 _DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
-
-
-class OutputError(OSError):
-    """A standard stream cannot be written, for example because the disk is full."""
-
-
-class ReaderGoneError(OutputError):
-    """The output pipe is closed."""
-
-
-class GuardedStream:
-    """A stream that raises `OutputError` when it cannot be written; all else is delegated to the stream."""
-
-    __slots__ = ("_stream",)
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write text.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
-        try:
-            return self._stream.write(text)
-        except OSError as error:
-            raise _output_error(error) from error
-
-    def flush(self) -> None:
-        """Write what is buffered.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
-        try:
-            self._stream.flush()
-        except OSError as error:
-            raise _output_error(error) from error
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-
-def output(stream: IO[str] | None) -> IO[str] | None:
-    """The stream as a `GuardedStream`; `None` if the process was started without it."""
-    # rich needs `write`, `flush` and `isatty`; the last one is delegated.
-    # A closed standard stream is None, despite the type. A GuardedStream has all that rich needs.
-    return None if stream is None else cast("IO[str]", GuardedStream(stream))
-
-
-def _output_error(error: OSError) -> OutputError:
-    kind = ReaderGoneError if isinstance(error, BrokenPipeError) else OutputError
-    return kind(*error.args)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from handrail.cli.screen import ReaderGoneError, Screen
+from handrail.cli.output_streams import ReaderGoneError
+from handrail.cli.screen import Screen
 from handrail.cli.table import Column
 from tests.wording import Wording
 

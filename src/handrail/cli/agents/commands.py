@@ -11,23 +11,6 @@ from cyclopts import Parameter
 from handrail.cli.agents.options import AS_TYPED, AgentPath, RunChoices, check_agent_path, check_rules_path
 from handrail.cli.screen import Debug
 
-RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
-names, is invalid, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
-"""The exit codes of `handrail run`."""
-
-RUN_USAGE = "Usage: handrail run [OPTIONS] AGENT_FILE [INPUT]"
-"""The usage of `handrail run`. All words after AGENT_FILE are accepted, to report that INPUT needs quotes."""
-
-CHECK_CODES = (
-    """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is invalid."""
-)
-"""The exit codes of `handrail check`."""
-
-NEW_CODES = (
-    """Exit codes: 0 the folder was made; 1 it already exists, or cannot be written; 2 the command line is invalid."""
-)
-"""The exit codes of `handrail new`."""
-
 
 def run_agent(
     agent_file: AgentPath,

@@ -11,7 +11,7 @@ from cyclopts import CycloptsError
 
 from handrail.agents.exports.classify import EXPORT_NAME_PATTERN
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.cli.options import os_error_text
+from handrail.cli.paths import os_error_text
 from handrail.cli.process_exit import DONE
 from handrail.cli.screen import Screen
 from handrail.errors import AgentError

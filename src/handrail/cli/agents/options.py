@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Group, Parameter
 
-from handrail.cli.options import EXAMPLES, folder_here, path_status
+from handrail.cli.paths import EXAMPLES, folder_here, path_status
 from handrail.cli.screen import Debug
 from handrail.serde.near_paths import did_you_mean, files_in, nearest_path
 

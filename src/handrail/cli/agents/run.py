@@ -34,8 +34,9 @@ from handrail.cli.agents.problems import format_problem, print_problem
 from handrail.cli.agents.progress import JsonProgress, TextProgress
 from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.store import check_stored, chosen_store, opened_session
+from handrail.cli.output_streams import OutputError
 from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible, wake_on_signals
-from handrail.cli.screen import OutputError, Screen, show_traceback, without_passwords
+from handrail.cli.screen import Screen, show_traceback, without_passwords
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
 from handrail.serde.formatting import count_noun

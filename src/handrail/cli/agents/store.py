@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from cyclopts import CycloptsError
 
 from handrail.cli.agents.options import RunChoices
-from handrail.cli.options import EXAMPLES
+from handrail.cli.paths import EXAMPLES
 from handrail.cli.screen import without_passwords
 from handrail.errors import SessionLockedError, StoreError
 from handrail.session import Session

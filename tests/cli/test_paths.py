@@ -10,7 +10,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from handrail.cli.agents.options import RunChoices, check_agent_path
-from handrail.cli.options import folder_here, path_status
+from handrail.cli.paths import folder_here, path_status
 from tests.cli.desk import Command
 from tests.wording import Wording
 

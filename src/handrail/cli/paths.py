@@ -1,0 +1,61 @@
+"""Paths and URLs that were typed: what is there, and how a message describes what cannot be accessed.
+
+An error about a path that cannot be accessed names the path.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Literal
+
+from cyclopts import CycloptsError
+
+GONE = "which does not exist any more"
+"""Describes the current folder in messages, if it has been removed."""
+
+PathStatus = Literal["file", "folder", "other", "nothing"]
+"""What stands at a path."""
+
+EXAMPLES = "sqlite:///desk.db, or postgresql://user@host/database"
+"""URLs of stores that several processes can open."""
+
+
+def path_status(path: Path) -> PathStatus:
+    """What is at a path, with links followed.
+
+    Raises:
+        CycloptsError: it cannot be accessed: the name is too long, or a folder above it may not be searched.
+    """
+    try:
+        mode = path.stat().st_mode
+    # Part of the path is a file, so there is nothing at it either.
+    except (FileNotFoundError, NotADirectoryError):
+        return "nothing"
+    except (OSError, ValueError) as error:
+        raise CycloptsError(msg=f"{path} cannot be accessed: {os_error_text(error)}") from error
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "file" if stat.S_ISREG(mode) else "other"
+
+
+def folder_here() -> str:
+    """The current folder, for messages."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return GONE
+
+
+def os_error_text(error: Exception) -> str:
+    """Why an operation on a file failed, without the number and the path."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def file_fault(error: OSError) -> str:
+    """An unexpected error of a file, with its path."""
+    if error.filename is not None:
+        return f"{error.filename}: {os_error_text(error)}"
+    if isinstance(error, FileNotFoundError) and folder_here() == GONE:
+        return f"the current folder does not exist any more, so no file can be named from it: {os_error_text(error)}"
+    return str(error)
