@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import EntryPoint, distributions, entry_points
@@ -174,18 +174,22 @@ def package_offers() -> tuple[PackageExport, ...]:
 
 
 def _offers() -> Iterator[PackageExport]:
+    points = _points()
     for kind, group in GROUPS:
-        for point in dict.fromkeys(_points(group)):
+        for point in dict.fromkeys(points[group]):
             if EXPORT_NAME_PATTERN.fullmatch(point.name) is not None:
                 # Cached, so that all agents get the same object, and a package that fails does so once.
                 yield PackageExport(point.name, kind, _origin(point), cache(partial(_load, point, kind)))
 
 
-def _points(group: str) -> Iterable[EntryPoint]:
+def _points() -> Mapping[str, Iterable[EntryPoint]]:
+    """The entry points of each group."""
     try:
-        return entry_points(group=group)
+        # Asked for once, because each time reads the metadata of all installed packages.
+        found = entry_points()
+        return {group: found.select(group=group) for _, group in GROUPS}
     except Exception:  # noqa: BLE001 - one package whose metadata are broken fails all of them, with whatever it likes
-        return tuple(_points_one_by_one(group))
+        return {group: tuple(_points_one_by_one(group)) for _, group in GROUPS}
 
 
 def _points_one_by_one(group: str) -> Iterator[EntryPoint]:

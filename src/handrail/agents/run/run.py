@@ -32,8 +32,8 @@ from pydantic_ai import (
     ToolsetTool,
     UsageLimits,
 )
-from pydantic_ai.models import Model
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
@@ -448,8 +448,7 @@ async def inspect_run(run: AgentRun) -> Inspection:
         AgentError: a factory made no toolset, or names are taken twice.
         BaseException: what a toolset raises when it is entered.
     """
-    model = FunctionModel(_refuse, model_name="none")
-    ctx = RunContext[Any](deps=run.tree.options.deps, model=model, usage=RunUsage(), run_id="check", run_step=1)
+    ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
     with run.opened():
         toolset = await run.toolset(dict).for_run(ctx)
         async with toolset:
@@ -470,5 +469,27 @@ def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:
     return replace(report, on_arguments=tuple(fitting))
 
 
-def _refuse(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-    raise AgentError("no model is asked here")
+class _NoModel(Model):
+    """Stands for the model of a run that is only inspected."""
+
+    def __init__(self) -> None:
+        """Skip what the base class does: it loads the prices of all models, and its settings have defaults."""
+
+    @property
+    def model_name(self) -> str:
+        """A name that no model has."""
+        return "none"
+
+    @property
+    def system(self) -> str:
+        """A name that no provider has."""
+        return "none"
+
+    async def request(
+        self,
+        messages: list[ModelMessage],  # noqa: ARG002 - as the base class names them, here and below
+        model_settings: ModelSettings | None,  # noqa: ARG002
+        model_request_parameters: ModelRequestParameters,  # noqa: ARG002
+    ) -> ModelResponse:
+        """Refuse; what is inspected is the tools."""
+        raise AgentError("no model is asked here")

@@ -11,11 +11,11 @@ from cyclopts import CycloptsError
 from pydantic_ai import UserError
 from pydantic_ai.models import Model, infer_model
 
+from handrail import testing
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent import MODEL_VARIABLE
 from handrail.errors import UnknownModelError
 from handrail.serde.near_paths import did_you_mean
-from handrail.testing import ScriptedModel
 
 SCRIPT_PREFIX = "script:"
 """The prefix of a script file, in place of a model's name."""
@@ -109,14 +109,14 @@ def check_played(model: Model | None) -> None:
     Raises:
         ScriptError: it has not; the message names the replies that are left.
     """
-    if isinstance(model, ScriptedModel):
+    if isinstance(model, testing.ScriptedModel):
         model.assert_finished()
 
 
 def _scripted(named: NamedModel) -> Model:
     path = Path(named.name.removeprefix(SCRIPT_PREFIX))
     try:
-        return ScriptedModel.from_file(path)
+        return testing.ScriptedModel.from_file(path)
     except OSError as error:
         raise CycloptsError(
             msg=f"the script {path} ({named.source}) cannot be read: {error.strerror or error}."

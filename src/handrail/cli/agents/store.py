@@ -11,13 +11,13 @@ from urllib.parse import quote, unquote
 
 from cyclopts import CycloptsError
 
+from handrail import store as stores
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.paths import EXAMPLES
 from handrail.cli.screen import without_passwords
 from handrail.errors import SessionLockedError, StoreError
 from handrail.session import Session
 from handrail.store import Store
-from handrail.store import open as open_store
 
 STORE_VARIABLE = "HANDRAIL_STORE"
 """The environment variable that names the store by default."""
@@ -80,7 +80,7 @@ def opened_session(url: str | None, session_id: str) -> Generator[Session | None
         yield None
         return
     # The store is closed after the session, which writes to it until its end.
-    with open_store(url) as store, _held(store, session_id) as session:
+    with stores.open(url) as store, _held(store, session_id) as session:
         yield session
 
 
