@@ -55,7 +55,7 @@ class Group:
 GROUPS = {
     "calls": Group("floor", calls.BOUNDS, lambda: nullcontext(calls.cases()), 30, 500),
     "memory": Group(calls.KEPT, (), lambda: nullcontext(calls.memory_cases()), 1, 1, calls.LIMITS),
-    "imports": Group(imports.BARE, imports.BOUNDS, lambda: nullcontext(imports.cases()), 15, 1),
+    "imports": Group(imports.BARE, imports.BOUNDS, imports.cases, 15, 1, imports.LIMITS),
     "stores": Group("idempotent call in memory", durable.BOUNDS, durable.cases, 15, 100),
     "throughput": Group(throughput.ONE, throughput.BOUNDS, throughput.cases, 9, 1, throughput.LIMITS),
     "disk": Group(f"write and roll back, {disk.SMALL} files", disk.BOUNDS, disk.cases, 15, 20),
