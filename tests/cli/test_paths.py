@@ -10,7 +10,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from handrail.cli.agents.options import RunChoices, check_agent_path
-from handrail.cli.paths import folder_here, path_status
+from handrail.cli.paths import file_fault, folder_here, path_status
 from tests.cli.desk import Command
 from tests.wording import Wording
 
@@ -99,3 +99,17 @@ def test_a_run_from_a_folder_that_is_gone_ends_in_one_line(
     assert "Traceback" not in ran.err
     assert "output" not in ran.err
     assert (ran.code, ran.out) in {(1, ""), (2, "")} or ran.code == 0
+
+
+def test_an_unexpected_error_of_a_file_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """By its path, by the folder that is gone, or as the system has it."""
+    assert file_fault(PermissionError(13, "Permission denied", "desk.db")) == wording
+    missing = FileNotFoundError(2, "No such file or directory")
+    assert file_fault(missing) == wording
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert file_fault(missing) == wording
