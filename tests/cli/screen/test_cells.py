@@ -105,13 +105,14 @@ def test_a_text_that_fits_is_left_as_it_is(text: str, width: int) -> None:
 
 @given(TEXTS, WIDTHS, WIDTHS)
 def test_a_wrapped_text_is_whole(text: str, width: int, first: int) -> None:
-    """No line is wider than the terminal, nothing but spaces is lost, and no figure goes over the end of a line."""
+    """No line is wider than the terminal, nothing but spaces is lost, and no figure that fits a line is in two."""
     first = min(first, width)
     lines = wrap(text, width, first=first)
     assert [width_of(line) <= width for line in lines] == [True] * len(lines)
     assert width_of(lines[0]) <= first
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-    assert [run for line in lines for run in digits(line)] == digits(text)
+    if all(len(run) <= width for run in digits(text)):
+        assert [run for line in lines for run in digits(line)] == digits(text)
 
 
 @pytest.mark.parametrize(
