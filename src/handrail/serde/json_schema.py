@@ -168,6 +168,18 @@ class _Terse(GenerateJsonSchema):
         node = super().dataclass_schema(schema)
         return {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
 
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """A model without that title; closed, as the validator of one is."""
+        node = super().model_schema(schema)
+        closed = {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
+        return {**closed, "additionalProperties": False}
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        """A TypedDict without that title."""
+        node = super().typed_dict_schema(schema)
+        name = getattr(schema.get("cls"), "__name__", None)
+        return {key: value for key, value in node.items() if key != "title" or value != name}
+
     def generate(self, schema: core_schema.CoreSchema, mode: SchemaMode = "validation") -> JsonSchemaValue:
         """The whole schema; the definitions of enums without the titles that repeat their names."""
         whole = super().generate(schema, mode)
@@ -188,6 +200,7 @@ class _Terse(GenerateJsonSchema):
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         """Bytes with their bounds in characters of base64: four for three bytes, and fewer without padding."""
         node = super().bytes_schema(schema)
+        node["format"] = "base64url"  # a model's own configuration may say otherwise, and does not count
         if "minLength" in node:
             node["minLength"] = -(-4 * node["minLength"] // 3)
         if "maxLength" in node:

@@ -27,7 +27,6 @@ from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.attempts import bounded
 from handrail.serde.build import Built, build, build_stored
-from handrail.serde.core_schemas import Core
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
 from handrail.serde.faults import MOST_FAULTS, Fault, fault_message, faults_of, foreign_fault, kinds_asked, reason_of
 from handrail.serde.fitting import MOST_DIGITS
@@ -361,10 +360,10 @@ class Codec(Generic[T]):
 
 
 def codec(cls: type[T], *, extra: Extra = "forbid", max_bytes: int | None = None) -> Codec[T]:
-    """The codec of a parameter type: a plain dataclass, also a generic one with its arguments (`Page[Item]`).
+    """The codec of a parameter type: a plain dataclass, a pydantic model or a TypedDict; also a generic one.
 
     Args:
-        cls: the dataclass.
+        cls: the type, a generic one with its arguments (`Page[Item]`).
         extra: whether unknown fields are faults, or are ignored.
         max_bytes: the most that may be parsed, in bytes of UTF-8; nothing larger is looked into.
 
@@ -380,10 +379,10 @@ def result_codec(kind: type[T]) -> Codec[T]: ...
 @overload
 def result_codec(kind: object) -> Codec[Any]: ...
 def result_codec(kind: object) -> Codec[Any]:
-    """The codec of a result type: a dataclass, mapping, sequence, set or string type, or a union of these and None.
+    """The codec of a result type: any type whose values JSON can say, or a union of such types.
 
     Raises:
-        SchemaError: it is none of these, cannot be closed, or JSON cannot give its values back.
+        SchemaError: it cannot be closed, or JSON cannot give its values back.
     """
     return _codec(kind, "serialization", "forbid", None)
 
@@ -506,7 +505,7 @@ def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) 
 
 def _made_stored(kind: object) -> Codec[Any]:
     shown = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
-    exact = exact_of(cast("Core", shown.adapter.made.core_schema))
+    exact = exact_of(shown.adapter.core)
     return Codec(build_stored(shown), extra="forbid", max_bytes=None, once=False, exact=exact)
 
 
@@ -526,6 +525,8 @@ def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object) -> boo
         is_whole = isinstance(spot.value, float) and spot.value.is_integer()
         if is_whole and any("integer" in kinds_asked(node, schema) for node in spot.nodes):
             paths.add(spot.path)
+    # A number by itself is only read from a store, where an integer is written as one.
+    paths.discard(())
     for path in paths:
         _make_whole_at(data, path)
     return bool(paths)
@@ -534,5 +535,4 @@ def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object) -> boo
 def _make_whole_at(data: Any, path: Path) -> None:  # noqa: ANN401 - decoded JSON
     for segment in path[:-1]:
         data = data[segment]
-    # The path is not empty: no root type that is accepted is a number.
     data[path[-1]] = int(data[path[-1]])
