@@ -95,6 +95,7 @@ def _fields_of(core: Core) -> Iterator[tuple[str, Core]]:
     """The fields of a dataclass or a model with their types; none of a TypedDict, whose values do not name it."""
     if core["type"] not in OF_CLASSES:
         return
+    core = core["schema"]
     # The program's own validators may stand around the fields of a model.
     while "fields" not in core:
         core = core["schema"]
