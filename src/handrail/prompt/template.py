@@ -213,10 +213,18 @@ def _check_sections(places: list[PlacedSection]) -> None:
 
 
 def _check_tools(places: list[PlacedSection]) -> None:
-    declared: dict[str, PlacedSection] = {}
+    declared: dict[str, tuple[PlacedSection, str]] = {}
     for placed in places:
         for tool in placed.section.tools:
-            other = declared.get(tool.name)
+            # Models and people confuse two names that differ in case only.
+            other, same = declared.get(tool.name.lower(), (None, ""))
+            if other is not None and same != tool.name:
+                raise PromptValidationError(
+                    f"its name differs only in case from {same!r} in section {other.dotted}. Rename one of them.",
+                    section_path=placed.path,
+                    tool=tool.name,
+                    dataclass=tool.params_type,
+                )
             if other is not None:
                 where = f"in section {other.dotted} and in section {placed.dotted}"
                 raise PromptValidationError(
@@ -226,7 +234,7 @@ def _check_tools(places: list[PlacedSection]) -> None:
                     tool=tool.name,
                     dataclass=tool.params_type,
                 )
-            declared[tool.name] = placed
+            declared[tool.name.lower()] = placed, tool.name
 
 
 def _check_policy_names(placed: PlacedSection, places: list[PlacedSection], of_prompt: tuple[ToolPolicy, ...]) -> None:

@@ -16,7 +16,7 @@ from handrail.errors import (
     UnboundResourceError,
     WrongResourceError,
 )
-from handrail.resources.binding import Binding, Resolver, Scope
+from handrail.resources.binding import Binding, Resolver, Resource, Scope
 from handrail.resources.context import CallScope, ResourceContext
 from handrail.resources.registry import ResourceRegistry
 from handrail.transaction import Snapshotable
@@ -28,6 +28,7 @@ __all__ = [
     "DuplicateBindingError",
     "ProviderError",
     "Resolver",
+    "Resource",
     "ResourceContext",
     "ResourceError",
     "ResourceRegistry",

@@ -150,6 +150,10 @@ class Codec(Generic[T]):
         known = shapes.types if shapes else ()
         self._shapes: frozenset[tuple[type[Any], ...]] = frozenset((types[0], *types) for types in known)
 
+    def within(self, max_bytes: int | None) -> Codec[T]:
+        """The codec of the same parameters that parses so much at most."""
+        return codec(self.kind, max_bytes=max_bytes)
+
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
