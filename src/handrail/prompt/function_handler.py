@@ -32,17 +32,24 @@ def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_dat
     async def handle_async(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
         return _as_result(await call(params, context))
 
-    def handle(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
+    def handle(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
         value = call(params, context)
         return value if isinstance(value, _RESULT) else ToolResult("", value)
 
-    def handle_either(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
+    def handle_fields(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401, ARG001 - as above
+        # The same for the commonest function, which needs nothing but the arguments: each call between costs time.
+        value = function(**vars(params))
+        return value if isinstance(value, _RESULT) else ToolResult("", value)
+
+    def handle_either(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
         value = call(params, context)
         return _awaited(value) if inspect.isawaitable(value) else _as_result(value)
 
     if signature.is_async:
         return handle_async
-    return handle_either if signature.may_await else handle
+    if signature.may_await:
+        return handle_either
+    return handle if signature.injected or takes_data or not signature.fields else handle_fields
 
 
 _Call = Callable[[Any, ToolContext], Any]

@@ -38,8 +38,8 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
 from handrail.serde import codec, stored_codec
 from handrail.serde.annotations import is_union, options_around
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.formatting import type_name
-from handrail.serde.typed import BoundedCache
 
 _DATA: Final = frozenset(
     {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}

@@ -30,6 +30,8 @@ _PARTS: Final = (
 )
 """Where the parts of a core schema stand: one, a list of them, or a mapping. Anything else may be a user's value."""
 
+_ALL_PARTS: Final = (*_PARTS, "steps")
+
 _CALLING: Final = frozenset({"function-before", "function-wrap"})
 """What calls a function, and hands what it returns to the part inside."""
 
@@ -58,8 +60,9 @@ _WRAPPERS: Final = ("schema", "json_schema", "strict_schema")
 
 def parts_of(core: Core) -> Iterator[Core]:
     """The parts that stand directly in a core schema."""
-    for name in (*_PARTS, "steps"):
-        yield from _each(core.get(name))
+    for name in _ALL_PARTS:
+        if name in core:
+            yield from _each(core[name])
 
 
 def places_of(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
@@ -80,12 +83,12 @@ def _places(core: Core, definitions: Mapping[str, Core], path: str, seen: set[st
         for name, part in core["fields"].items():
             yield from _places(part, definitions, f"{path}.{name}", seen)
         return
-    for name in (*_PARTS, "steps"):
+    for name in _ALL_PARTS:
         # A shared part is met where it is referred to, because only there its place is known. What writes a value has
         # no place in the data.
-        if name not in {"definitions", "serialization"}:
+        if name in core and name not in {"definitions", "serialization"}:
             inner = f"{path}{_BELOW.get(name, '')}"
-            for position, part in enumerate(_each(core.get(name))):
+            for position, part in enumerate(_each(core[name])):
                 is_fixed = name == "items_schema" and isinstance(core[name], list) and "variadic_item_index" not in core
                 yield from _places(part, definitions, f"{path}[{position}]" if is_fixed else inner, seen)
 

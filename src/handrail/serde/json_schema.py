@@ -31,6 +31,7 @@ _NUMBERS = frozenset({"integer", "number"})
 _STRINGS = frozenset({"string"})
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 _NOTHING: frozenset[str] = frozenset()
+_JSON_SCALARS = frozenset({str, int, bool, type(None)})
 _MADE_FOR = {
     "minLength": _STRINGS,
     "maxLength": _STRINGS,
@@ -237,6 +238,9 @@ class _Terse(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - a default may be anything
         """A default as JSON; a set in the order of its members' JSON, which is the same in every process."""
+        # pydantic makes an adapter of the type of a default, which takes as long as one of all fields.
+        if type(dft) in _JSON_SCALARS:
+            return dft
         if not isinstance(dft, AbstractSet):
             return super().encode_default(dft)
         return super().encode_default(sorted(cast("AbstractSet[object]", dft), key=to_json))

@@ -18,11 +18,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, 
 
 from handrail.errors import SchemaError
 from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, unquoted
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.json_schema import MASK, is_array, is_object
 from handrail.serde.json_values import json_of
 from handrail.serde.record_types import is_model, is_record
 from handrail.serde.supported_types import accept_type, record_types
-from handrail.serde.typed import BoundedCache, codec, dump
+from handrail.serde.typed import codec, dump
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
 _MODULE = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it

@@ -36,7 +36,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from handrail.errors import SchemaError
-from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
+from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import (
     bindings_by_class,
     is_union,
@@ -44,6 +44,7 @@ from handrail.serde.annotations import (
     strip_annotated,
     substitute_variables,
 )
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.constraints import joint_fault, metadata_fault, option_fault
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.record_types import is_model, is_record, model_fault, model_hints, typed_dict_hints
@@ -95,6 +96,15 @@ def accept_type(kind: object) -> tuple[AcceptedType, ...]:
     Raises:
         SchemaError: something in it cannot be closed, or JSON cannot give it back; `path` says where.
     """
+    return _accepted.get(kind, lambda: _walked(kind))
+
+
+_accepted: Final[BoundedCache[tuple[AcceptedType, ...]]] = BoundedCache()
+_types: Final[BoundedCache[Mapping[str, Any]]] = BoundedCache()
+_adapters: Final[BoundedCache[Adapter]] = BoundedCache()
+
+
+def _walked(kind: object) -> tuple[AcceptedType, ...]:
     walk = _Walk()
     walk.visit(kind, "$")
     return tuple(walk.found)
@@ -298,6 +308,10 @@ def record_types(kind: object, path: str = "$") -> Mapping[str, Any]:
     Raises:
         SchemaError: as `field_types`; for a model or a TypedDict, an annotation cannot be resolved.
     """
+    return _types.get(kind, lambda: _made_types(kind, path))
+
+
+def _made_types(kind: object, path: str) -> Mapping[str, Any]:
     cls = cast("type[Any]", get_origin(kind) or kind)
     if is_dataclass(cls):
         return field_types(cls, get_args(kind), path)
@@ -350,6 +364,9 @@ def _resolved(field: Field[Any], owner: type[Any], path: str) -> object:
     # The class names itself where its module does not: in a function, or while the module is still being imported.
     names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     module = sys.modules.get(owner.__module__)
+    # Most annotations that are not text are classes, which need not be resolved.
+    if isinstance(field.type, type) and get_origin(field.type) is None:
+        return field.type
     # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
     holder = type("Holder", (), {"__annotations__": {field.name: field.type}})
     try:
@@ -399,7 +416,7 @@ def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
     if default is None and NoneType in (hint, *get_args(hint)):
         return ""
     try:
-        adapter = closed_adapter(hint)
+        adapter = _adapters.get(hint, lambda: closed_adapter(hint))
     except BUILD_ERRORS:
         return ""  # the type itself is at fault, and building the whole reports it
     try:

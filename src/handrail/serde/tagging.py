@@ -11,9 +11,9 @@ from typing import Any, Final, cast, get_args
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter, core_config
 from handrail.serde.annotations import is_union, strip_annotated
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.core_schemas import OF_CLASSES, Core, core_definitions, innermost, with_flat_unions
 from handrail.serde.supported_types import accept_type
-from handrail.serde.typed import BoundedCache
 from handrail.serde.unions import union_members
 
 Tagger = Callable[[object], object]
