@@ -339,4 +339,4 @@ def _unresolved(annotation: object, error: Exception) -> str:
 
 
 def _kind_of(value: object) -> str:
-    return "a class" if isinstance(value, type) else f"a {type(value).__name__}"
+    return "a class" if isinstance(value, type) else f"of type {type(value).__name__}"

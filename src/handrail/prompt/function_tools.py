@@ -244,7 +244,7 @@ def _made(function: AnyCallable, signature: FunctionSignature, options: Function
     # A function without a docstring is still described by its name.
     description = given.pop("description", signature.description.text or str(name).replace("_", " "))
     if "examples" in given:
-        given["examples"] = _examples(given["examples"], signature)
+        given["examples"] = _examples(given["examples"], name, signature)
     cls = cast("Callable[..., FunctionTool[..., Any, Any]]", FunctionTool)  # checkers do not see `given_types`
     return cls(
         name=name,
@@ -257,16 +257,16 @@ def _made(function: AnyCallable, signature: FunctionSignature, options: Function
     )
 
 
-def _examples(examples: object, signature: FunctionSignature) -> object:
+def _examples(examples: object, tool_name: str, signature: FunctionSignature) -> object:
     """The examples with the arguments of their inputs; what is wrong with the examples themselves, `Tool` finds."""
     kind = signature.params_type
     if kind is None or not isinstance(examples, list | tuple):
         return examples
     given = cast("Sequence[object]", examples)
-    return tuple(_with_arguments(each, number, kind) for number, each in enumerate(given, start=1))
+    return tuple(_with_arguments(each, number, tool_name, kind) for number, each in enumerate(given, start=1))
 
 
-def _with_arguments(example: Any, number: int, kind: type[Any]) -> object:  # noqa: ANN401 - checked here
+def _with_arguments(example: Any, number: int, tool_name: str, kind: type[Any]) -> object:  # noqa: ANN401 - checked here
     given = cast("ToolExample[Mapping[str, object], Any]", example)
     if not isinstance(example, ToolExample) or not isinstance(cast("object", given.input), Mapping):
         return given
@@ -274,5 +274,5 @@ def _with_arguments(example: Any, number: int, kind: type[Any]) -> object:  # no
         return replace(given, input=codec(kind).parse(given.input))
     except ParseError as error:
         raise PromptValidationError(
-            f"the input of example {number} does not fit the parameters: {error}", dataclass=kind
+            f"the input of example {number} does not fit the parameters: {error}", tool=tool_name, dataclass=kind
         ) from error
