@@ -145,8 +145,9 @@ def test_a_result_passes_as_it_is() -> None:
 
 def test_what_is_not_annotated_may_return_any_json() -> None:
     """Or an awaitable of it."""
-    assert value_of(functions.unannotated, '{"word": "w"}') == {"word": "w"}
-    assert functions.unannotated.result_type is Any
+    unannotated: Tool[Any, Any] = functions.unannotated
+    assert value_of(unannotated, '{"word": "w"}') == {"word": "w"}
+    assert (unannotated.result_type,) == (Any,)
     assert value_of(functions.awaitable, '{"word": "w"}') == "w"
 
 
@@ -290,7 +291,7 @@ def test_a_method_of_the_class_and_a_function_in_it_need_no_object() -> None:
 def test_a_method_without_its_object_is_not_a_tool(wording: Wording) -> None:
     """A section refuses it, and says what to take instead; calling it with the object works."""
     unbound: Any = Shop.greet
-    assert type(unbound) is ToolMethod
+    assert isinstance(vars(Shop)["greet"], ToolMethod)
     assert unbound(Shop("one"), "you") == "one greets you"
     with pytest.raises(PromptValidationError) as raised:
         ToolsSection(title="Tools", tools=[unbound])
