@@ -109,18 +109,19 @@ def read_signature(
     Raises:
         ToolSignatureError: it cannot become a tool; the error has every fault.
     """
-    return _Reading(function, names or {}, skipped=int(is_method or takes_data)).signature()
+    return _Reading(function, names or {}, is_method=is_method, takes_data=takes_data).signature()
 
 
 class _Reading:
     """Reads one signature, and collects its faults."""
 
-    def __init__(self, function: AnyCallable, names: Mapping[str, Any], *, skipped: int) -> None:
+    def __init__(self, function: AnyCallable, names: Mapping[str, Any], *, is_method: bool, takes_data: bool) -> None:
         self._function = function
         self._globals = names_of(function)
         # A name of the module that the variables around hide is hidden for the function too.
         self._locals = names
-        self._skipped = skipped
+        self._takes_data = takes_data
+        self._skipped = int(is_method or takes_data)
         self._faults: list[SignatureFault] = []
         self._fields: list[ArgumentField] = []
         self._injected: list[InjectedParameter] = []
@@ -138,6 +139,9 @@ class _Reading:
             self._parameter(parameter)
         if len(parameters) < self._skipped or any(each.kind in _MANY for each in parameters[: self._skipped]):
             self._add("", "its first parameter is missing, which takes the arguments or the object of the method")
+        if self._takes_data:
+            for each in self._fields:
+                self._add(each.name, "the arguments come as one dict; only a context or a resource can be beside it")
         result_type, awaits = self._result(read.return_annotation)
         described = description_in(function.__doc__, read.parameters)
         params_type = self._params_type(described)

@@ -133,13 +133,20 @@ class IdempotencyConfig:
         """Whether calls have a declared key."""
         return self.strategy != "none"
 
-    def check_params_type(self, params_type: type[object] | None, *, tool: str) -> None:
+    def check_params_type(
+        self, params_type: type[object] | None, *, tool: str, fields: Sequence[str] | None = None
+    ) -> None:
         """Refuse a parameter type that lacks a field of `param_keys`; called when a tool is registered.
+
+        Args:
+            params_type: the type of the parameters.
+            tool: the tool.
+            fields: the names of the fields, of a tool whose schema is data.
 
         Raises:
             PromptValidationError: a field is missing. The message lists the existing fields.
         """
-        there = list(record_types(params_type)) if is_record(params_type) else []
+        there = fields if fields is not None else list(record_types(params_type)) if is_record(params_type) else []
         missing = [name for name in self.param_keys if name not in there]
         if missing:
             raise PromptValidationError(

@@ -454,9 +454,10 @@ class Declaration:
                 self.refuse(
                     "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
                 )
-            if self.schema is None:
-                # The fields of a generic dataclass are those of its class, not of the alias.
-                idempotency.check_params_type(get_origin(self.params_type) or self.params_type, tool=self.name)
+            # The fields of a generic dataclass are those of its class, not of the alias.
+            fields = None if self.schema is None else tuple(self.schema.get("properties", ()))
+            kind = get_origin(self.params_type) or self.params_type
+            idempotency.check_params_type(kind, tool=self.name, fields=fields)
             if idempotency.on_orphan == "reconcile" and reconcile is None:
                 self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
         if reconcile is not None and effect != "external" and idempotency is None:

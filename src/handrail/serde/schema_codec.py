@@ -66,7 +66,7 @@ class _SchemaCodec:
         try:
             # Models write these for no arguments, and a schema may take none.
             value: object = {} if data in _EMPTY else from_json(data)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:  # pydantic's reader takes a lone surrogate for no text at all
             raise _refusal([("$", _syntax_fault(error, data))]) from None
         if faults := (*self._validator.faults(value), *number_faults(data), *repeated_keys(data or "{}")):
             raise _refusal(faults)
@@ -88,10 +88,10 @@ class _SchemaCodec:
         return from_json(self.dump_json(value))
 
 
-def _syntax_fault(error: ValueError, data: Text) -> str:
+def _syntax_fault(error: Exception, data: Text) -> str:
     if "recursion limit" in str(error):
         return TOO_DEEPLY.format(levels=MAX_JSON_DEPTH)
-    if isinstance(error, UnicodeEncodeError) and isinstance(data, str):
+    if isinstance(error, TypeError) and isinstance(data, str):
         return lone_surrogate(data)
     return json_syntax_fault(str(error), data)
 
@@ -110,7 +110,9 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
         SchemaError: it is not a JSON Schema of an object, or has a keyword that is not checked.
     """
     if not is_object(schema):
-        raise SchemaError(f"#: the schema is a {type(schema).__name__}, and must be a dict", type=schema, path="#")
+        raise SchemaError(
+            f"#: the schema is of type {type(schema).__name__}, and must be a dict", type=schema, path="#"
+        )
     if schema.get("type") != "object":
         raise SchemaError('#/type: arguments are an object; write "type": "object"', type=schema, path="#/type")
     copied = cast("Mapping[str, Any]", from_json(json_of(schema)))  # which nobody changes

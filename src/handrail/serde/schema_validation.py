@@ -10,6 +10,7 @@ A fault names the place and what is expected there, in the words that the faults
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from handrail.serde.faults import (
     json_kind_name,
     unknown_field,
 )
-from handrail.serde.formatting import count_noun, format_path, quote, shorten
+from handrail.serde.formatting import count_noun, format_path, shorten
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.location import Path
 
@@ -38,7 +39,7 @@ _DESCRIBING: Final = frozenset(
 )
 """Keywords that restrict nothing. `nullable` is OpenAPI 3.0's, and is read beside `type`."""
 
-_MOST_CHOICES_LENGTH: Final = 60
+_LONGEST_CHOICE: Final = 60
 
 _LONGEST_PATTERN: Final = 100
 
@@ -155,6 +156,10 @@ class JsonSchemaValidator:
         options = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
         if options and "type" not in schema:
             return join_alternatives(self._described(option, depth + 1) for option in options)
+        # Objects are told apart by their fields.
+        names = schema.get("required") or list(schema.get("properties", ()))
+        if names and _types_of(schema) == ["object"]:
+            return f"an object with {', '.join(names)}"
         return join_alternatives(map(json_kind_name, _types_of(schema))) or "a value"
 
     # --------------------------------------------------------------------------------------------------------- reading
@@ -219,7 +224,7 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _choice(value: object) -> str:
-    return shorten(quote(value) if isinstance(value, str) else repr(value), _MOST_CHOICES_LENGTH)
+    return shorten(json.dumps(value, ensure_ascii=False), _LONGEST_CHOICE)
 
 
 def _types_of(schema: Mapping[str, Any]) -> Sequence[str]:
