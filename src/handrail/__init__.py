@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from handrail.prompt import tool
 else:
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name is of
         # Every module of Handrail imports this one first, so that nothing is imported here before it is asked for.
         if name == "tool":
             from handrail.prompt import tool  # noqa: PLC0415 - see above, and decision 37
