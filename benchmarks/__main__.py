@@ -13,7 +13,20 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from benchmarks import agents, calls, compare, disk, durable, imports, known, shadow, texts, throughput, walks
+from benchmarks import (
+    agents,
+    calls,
+    compare,
+    disk,
+    durable,
+    functions,
+    imports,
+    known,
+    shadow,
+    texts,
+    throughput,
+    walks,
+)
 from benchmarks.timing import Bound, Figure, Limit, Ratio, Sense, figures, formatted, measure, ratios, timed
 
 
@@ -41,6 +54,7 @@ class Group:
 GROUPS = {
     "calls": Group("floor", calls.BOUNDS, lambda: nullcontext(calls.cases()), 30, 500),
     "memory": Group(calls.KEPT, (), lambda: nullcontext(calls.memory_cases()), 1, 1, calls.LIMITS),
+    "functions": Group(functions.BARE, (), lambda: nullcontext(functions.cases()), 3, 1, functions.LIMITS),
     "imports": Group(imports.BARE, imports.BOUNDS, lambda: nullcontext(imports.cases()), 15, 1),
     "stores": Group("idempotent call in memory", durable.BOUNDS, durable.cases, 15, 100),
     "throughput": Group(throughput.ONE, throughput.BOUNDS, throughput.cases, 9, 1, throughput.LIMITS),
