@@ -18,6 +18,7 @@ SHORT_MODULES = {
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "interrupts.py": "one rule about Ctrl-C, below everything",
+    "serde/bounded_cache.py": "one cache, below all that has one",
     "testing/clock.py": "the fake of one protocol",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""

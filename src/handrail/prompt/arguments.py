@@ -88,10 +88,10 @@ def arguments_class(function: AnyCallable, given: Sequence[ArgumentField], descr
     """
     declared: dict[str, Any] = {}
     for each in given:
-        told = described.parameters.get(each.name)
+        text = described.parameters.get(each.name)
         # What is annotated counts: it is nearer to the parameter than the docstring.
         own = any(getattr(option, "description", None) for option in options_around(each.kind)[0])
-        metadata = {"description": told} if told and not own else {}
+        metadata = {"description": text} if text and not own else {}
         declared[each.name] = _field(each.default, metadata)
     name: str = getattr(function, "__name__", "function")
     made = arguments_dataclass(f"{name}_arguments", {each.name: each.kind for each in given}, declared)

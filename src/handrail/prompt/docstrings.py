@@ -17,6 +17,7 @@ from inspect import cleandoc
 from typing import Any, Final, Literal
 
 Style = Literal["google", "numpy", "sphinx"]
+"""The styles that are read."""
 
 _GOOGLE: Final = (
     r"^[ \t]*(?:args|arguments|params|parameters|keyword args|keyword arguments|other parameters|returns|yields|raises|"
@@ -61,7 +62,7 @@ def description_in(docstring: str | None, parameters: Collection[str]) -> Descri
         found = _read(text, style)
     except Exception:  # noqa: BLE001 - a docstring is prose, and griffe may fail on it in any way
         return Description(text)
-    known = {name: told for name, told in found.parameters.items() if name in parameters}
+    known = {name: words for name, words in found.parameters.items() if name in parameters}
     # The section was not one of parameters, or is of another function: nothing of it is lost then.
     if not found.text or (found.parameters and not known):
         return Description(text, known)

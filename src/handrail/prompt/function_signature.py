@@ -26,14 +26,13 @@ from types import NoneType, SimpleNamespace
 from typing import Any, Final, Never, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
 from handrail.prompt.arguments import ArgumentField, arguments_class, arguments_dataclass
 from handrail.prompt.context import ToolContext
 from handrail.prompt.docstrings import Description, description_in
-from handrail.prompt.signature import AnyCallable, names_of, signature_of
+from handrail.prompt.signature import AnyCallable, annotation_names, callable_signature
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
 from handrail.serde import codec, stored_codec
@@ -49,6 +48,8 @@ _DATA: Final = frozenset(
 _MANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 
 _RETURN: Final = "return"
+
+_FIELD_MODULE: Final = "pydantic.fields"  # not imported, because it takes longer than all the rest here
 
 _UNRESOLVED: Final = (NameError, AttributeError, TypeError, SyntaxError)
 
@@ -117,7 +118,7 @@ class _Reading:
 
     def __init__(self, function: AnyCallable, names: Mapping[str, Any], *, is_method: bool, takes_data: bool) -> None:
         self._function = function
-        self._globals = names_of(function)
+        self._globals = annotation_names(function)
         # A name of the module that the variables around hide is hidden for the function too.
         self._locals = names
         self._takes_data = takes_data
@@ -128,7 +129,7 @@ class _Reading:
 
     def signature(self) -> FunctionSignature:
         function = self._function
-        read = signature_of(function) if inspect.isroutine(function) else None
+        read = callable_signature(function) if inspect.isroutine(function) else None
         if read is None:
             self._add("", f"it is {_kind_of(function)}; write a function with def and annotations")
             self._refuse()
@@ -196,7 +197,7 @@ class _Reading:
         except _UNRESOLVED as error:
             self._add(name, _unresolved(parameter.annotation, error))
             return
-        if isinstance(default, FieldInfo):
+        if type(default).__module__ == _FIELD_MODULE:
             self._add(name, "a Field(...) is not a default; write Annotated[T, Field(...)], and = and the default")
             return
         options, inner = options_around(hint)

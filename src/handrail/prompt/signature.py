@@ -51,7 +51,7 @@ def handler_fault(handler: AnyCallable, contract: HandlerContract) -> str | None
 
 def handler_types(handler: AnyCallable | None) -> tuple[object, object] | None:
     """The types of parameters and result that a handler is annotated with; `None` if it does not say both."""
-    signature = None if handler is None else signature_of(handler)
+    signature = None if handler is None else callable_signature(handler)
     if handler is None or signature is None:
         return None
     annotations = _Annotations(handler)
@@ -99,7 +99,7 @@ def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | 
 
 def takes_context(function: AnyCallable) -> bool:
     """Whether a callable accepts the keyword `context=...`."""
-    signature = signature_of(function)
+    signature = callable_signature(function)
     if signature is None:
         return False
     parameter = signature.parameters.get("context")
@@ -176,8 +176,8 @@ class _Annotations:
     """The signature of a callable, with each annotation resolved if possible."""
 
     def __init__(self, function: AnyCallable) -> None:
-        self.signature = signature_of(function)
-        self._names = names_of(function)
+        self.signature = callable_signature(function)
+        self._names = annotation_names(function)
 
     def of(self, parameter: inspect.Parameter) -> object:
         return self._resolve(parameter.annotation)
@@ -198,7 +198,7 @@ class _Annotations:
             return Any
 
 
-def signature_of(function: AnyCallable) -> inspect.Signature | None:
+def callable_signature(function: AnyCallable) -> inspect.Signature | None:
     """The signature of a callable, with annotations as they are written; `None` if it has none."""
     try:
         if sys.version_info >= (3, 14):  # pragma: no cover - annotations are lazy there, and may not resolve
@@ -208,7 +208,7 @@ def signature_of(function: AnyCallable) -> inspect.Signature | None:
         return None
 
 
-def names_of(function: AnyCallable) -> dict[str, Any]:
+def annotation_names(function: AnyCallable) -> dict[str, Any]:
     """The names that a callable's annotations may use."""
     while isinstance(function, partial):
         function = cast("partial[object]", function).func

@@ -1,4 +1,8 @@
-"""A cache of what is made once for a type."""
+"""A cache of what is made once for a type: codecs, validators, what is known of its fields.
+
+A type that is made at run time, as that of the arguments of a function, would stay in a cache for ever; so a cache has
+a bound. The key is the type itself: two types that are equal share what was made of one of them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ MAX_CACHED: Final = 1024
 class BoundedCache(Generic[V]):
     """Values by key; the oldest goes when there are too many. Safe to use from any thread.
 
-    Threads that ask for a new key at once may each make its value; all of them get the first that was made.
+    Threads that ask for a new key at once may each make its value; all of them get the first that was made. A value
+    that could not be made is not cached: what raised is asked again the next time, when a name may be defined.
     """
 
     __slots__ = ("_lock", "_values")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Annotated, Any, Final, NotRequired, Required, TypeGuard, cast, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, PydanticUndefinedAnnotation, RootModel
+from pydantic import BaseModel, PydanticUndefinedAnnotation
 from typing_extensions import ReadOnly, is_typeddict
 
 from handrail.serde.annotations import substitute_variables
@@ -33,7 +33,7 @@ def is_model(kind: object) -> TypeGuard[type[BaseModel]]:
 def model_fault(model: type[BaseModel]) -> tuple[str, str, str] | None:
     """The first thing in a model that JSON could not restore; its field, the fault, and the cure."""
     name = model.__name__
-    if issubclass(model, RootModel):
+    if model.__pydantic_root_model__:
         return "", f"{name} is a RootModel", "declare the type of its root"
     if model.model_config.get("extra") == "allow":
         return (

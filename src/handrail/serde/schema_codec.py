@@ -115,6 +115,6 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
         )
     if schema.get("type") != "object":
         raise SchemaError('#/type: arguments are an object; write "type": "object"', type=schema, path="#/type")
-    copied = cast("Mapping[str, Any]", from_json(json_of(schema)))  # which nobody changes
+    copied = cast("Mapping[str, Any]", from_json(json_of(schema)))  # the caller may change its own
     made = _SchemaCodec(JsonSchemaValidator(copied))
     return cast("Codec[dict[str, Any]]", made)  # it implements what tools need of a codec

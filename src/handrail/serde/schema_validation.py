@@ -2,7 +2,7 @@
 
 The keywords are those of draft 2020-12 and of the drafts before it that mean the same. One that would need more than a
 look at the value itself (`unevaluatedProperties`, `$dynamicRef`, a reference to another document) is refused when the
-schema is read, because a model would be told a rule that is not checked. `format` and the like describe, and are not
+schema is read, because a model would read a rule that is not checked. `format` and the like describe, and are not
 checked, as the specification has it.
 
 A fault names the place and what is expected there, in the words that the faults of a dataclass have.
