@@ -29,6 +29,7 @@ from types import GenericAlias, MethodType
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Concatenate,
     Generic,
     ParamSpec,
@@ -74,6 +75,8 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
         function: the function; of a method, the one that is bound to its object.
         signature: which of its parameters the model fills, and which are injected.
     """
+
+    has_made_handler: ClassVar[bool] = True
 
     function: Callable[Q, Returned] = field(repr=False)
     signature: FunctionSignature = field(repr=False)

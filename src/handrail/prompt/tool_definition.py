@@ -11,7 +11,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypedDict, TypeVar, Unpack, cast, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NoReturn,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_origin,
+)
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
@@ -129,6 +141,9 @@ class Tool(Generic[P, R]):
         PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
     """
 
+    has_made_handler: ClassVar[bool] = False
+    """Whether the handler is made by Handrail, so that it fits the types."""
+
     name: str
     description: str
     handler: ToolHandler[P, R] | None = None
@@ -197,7 +212,7 @@ class Tool(Generic[P, R]):
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(schema))
-        declaration.check_callables(self.handler, self.reconcile)
+        declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_timeout(self.timeout)
         declaration.check_flags(concurrent=self.concurrent, accepts_overrides=self.accepts_overrides)

@@ -240,6 +240,8 @@ class _Reach(NamedTuple):
     found: bool
 
 
+_NEVER_SECRET: Final = (str, int, bool, float, type(None))
+
 _reaches: Final[BoundedCache[_Reach]] = BoundedCache()
 _fields: Final[BoundedCache[Mapping[str, object]]] = BoundedCache()
 
@@ -259,6 +261,9 @@ def _made_fields(kind: object) -> Mapping[str, object]:
 
 
 def _type_reaches(place: object, seen: list[object]) -> bool:
+    # Most places are of these, and all below takes longer.
+    if any(place is kind for kind in _NEVER_SECRET):
+        return False
     # A list, because an annotation may hold options that have no hash.
     if place in seen:
         return False
