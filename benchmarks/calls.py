@@ -15,7 +15,7 @@ from typing_extensions import TypeAliasType
 from benchmarks.timing import Bound, Limit
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, tool
 from handrail.runtime import IdempotencyConfig, Session, ToolCall
 
 ARGUMENTS = '{"entity_id":"abc-123","limit":5,"tags":["a","b"]}'
@@ -24,6 +24,7 @@ FILES = 5_000
 
 BOUNDS = (
     Bound("success", "floor", 4.0),
+    Bound("success, a function", "success", 1.02),
     Bound("success after 10,000 results", "success", 1.1),
     Bound("rollback", "success", 1.2),
     Bound("replay", "success", 1.0),
@@ -75,6 +76,10 @@ def _succeed(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
     return ToolResult.ok(_find(params))
 
 
+def _succeed_by_name(entity_id: str, limit: int, tags: list[str]) -> Found:
+    return Found(entity_id, f"https://example.org/{entity_id}")
+
+
 def _fail(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
     context.session[Found].append(_find(params))
     return ToolResult(message="there is no such entity", value=None, success=False)
@@ -90,10 +95,11 @@ def _write(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
     return ToolResult.ok(_find(params))
 
 
-def _tools() -> list[Tool[Lookup, Found]]:
+def _tools() -> list[Tool[Any, Found]]:
     once = IdempotencyConfig()
     return [
         Tool[Lookup, Found](name="succeed", description="Succeeds.", handler=_succeed),
+        tool(name="function", description="Succeeds.")(_succeed_by_name),
         Tool[Lookup, Found](name="read", description="Succeeds, and only reads.", handler=_succeed, effect="read"),
         Tool[Lookup, Found](name="fail", description="Writes, then fails.", handler=_fail),
         Tool[Lookup, Found](name="raise", description="Writes, then raises.", handler=_raise),
@@ -179,6 +185,7 @@ def cases() -> dict[str, Callable[[], object]]:
         "rollback": _calling(empty, "fail", success=False),
         f"success, {FILES:,} files": _calling(_executor(files=FILES), "succeed"),
         f"rollback, {FILES:,} files": _calling(_executor(files=FILES), "fail", success=False),
+        "success, a function": _calling(empty, "function"),
         "success, read": _calling(empty, "read"),
         "success, writing a file": _calling(_executor(files=0), "write"),
         "success, external": _calling(_executor(), "charge", fresh_ids=True),

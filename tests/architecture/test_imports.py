@@ -12,6 +12,9 @@ from tests.architecture.sources import ROOT, Source, listed, python_sources
 
 CORE = frozenset({"pydantic", "pydantic_core", "typing_extensions"})
 
+# What a module of the core imports inside of a function, when it first needs it.
+LATE: dict[str, frozenset[str]] = {"handrail.prompt.docstrings": frozenset({"griffe"})}
+
 # What stands above the core, and the third parties that each of them may import besides the core's own.
 # The longest prefix counts; a module that none fits is core.
 EXTRAS: dict[str, frozenset[str]] = {
@@ -40,12 +43,13 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 def test_core_imports_pydantic_and_no_other_third_party() -> None:
-    """Each extra is imported in the modules that need it and nowhere else."""
+    """Each extra is imported in the modules that need it and nowhere else; griffe late, in one module of the core."""
     found = [
         f"{source.path}:{line} {package}"
         for source in python_sources("src")
         for package, line in _imported_packages(source)
-        if package not in {*CORE, *_extras(source.module), "handrail", *sys.stdlib_module_names}
+        if package not in {*CORE, *_extras(source.module), *LATE.get(source.module, ()), "handrail"}
+        and package not in sys.stdlib_module_names
     ]
     assert not found, listed(found)
 

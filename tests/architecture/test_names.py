@@ -51,6 +51,9 @@ STORED = {
 """The names of stored types: they stand in databases, so none changes and none goes, whatever its class is called."""
 
 FACES = {
+    "handrail": """
+        tool
+    """,
     "handrail.adapters.pydantic_ai": """
         HandrailCapability HandrailToolset PipelineCapability PromptResponse PydanticAIAdapter StoredHistory
         tool_context
@@ -81,8 +84,9 @@ FACES = {
         RootMissingError
         RunAbortedError SchemaError ScriptError SecondStoreError SessionBusyError SessionError SessionLockedError
         SessionLostError SessionNotFoundError SessionUseError SnapshotError StoreClosedError StoreCorruptError
-        StoreError StoreReadOnlyError StoreUnavailableError StoreVersionError ToolConflictError ToolValidationError
-        TransactionClosedError TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError
+        StoreError StoreReadOnlyError StoreUnavailableError StoreVersionError SignatureFault ToolConflictError
+        ToolSignatureError ToolValidationError TransactionClosedError TurnConflictError UnboundResourceError
+        UnknownModelError UnknownTypeError
         VisibilityExpansionRequired WrongResourceError
     """,
     "handrail.filesystem": """
@@ -91,15 +95,16 @@ FACES = {
         excluding
     """,
     "handrail.prompt": """
-        Approval ApprovalRequest Approver External FileShown IdempotencyConfig MarkdownSection MayBlock PolicyDecision
-        PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError ReadBeforeWritePolicy
+        Approval ApprovalRequest Approver External FileShown FunctionTool IdempotencyConfig MarkdownSection MayBlock
+        PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError
+        ReadBeforeWritePolicy
         RenderedPrompt Section SequentialDependencyPolicy TextReplaced Tool ToolContext ToolExample ToolHandler
-        ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired
+        ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired tool
     """,
     "handrail.resources": """
-        Binding CallScope CircularResourceError DuplicateBindingError ProviderError Records Resolver ResourceBusyError
-        ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable UnboundResourceError
-        WrongResourceError
+        Binding CallScope CircularResourceError DuplicateBindingError ProviderError Records Resolver Resource
+        ResourceBusyError ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable
+        UnboundResourceError WrongResourceError
     """,
     "handrail.runtime": """
         Budget BudgetTracker Deadline DeadlineExceededError Dispatcher EffectApplied EffectAwaited EffectLedger

@@ -13,9 +13,9 @@ Project = TypedDict("Project", {"dependencies": list[str], "optional-dependencie
 Settings = TypedDict("Settings", {"project": Project, "dependency-groups": dict[str, list[str]]})
 
 
-def test_the_library_depends_on_pydantic_alone() -> None:
+def test_the_library_depends_on_pydantic_and_griffe_alone() -> None:
     """Everything else is an extra."""
-    assert [_name(line) for line in _settings()["project"]["dependencies"]] == ["pydantic"]
+    assert [_name(line) for line in _settings()["project"]["dependencies"]] == ["griffelib", "pydantic"]
 
 
 def test_everything_asked_for_is_pinned_with_its_hashes() -> None:

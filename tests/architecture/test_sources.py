@@ -24,6 +24,7 @@ SHORT_MODULES = {
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
     "interrupts.py": "one rule about Ctrl-C, below everything",
+    "serde/bounded_cache.py": "one cache, below all that has one",
     "testing/clock.py": "the fake of one protocol",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""

@@ -94,13 +94,13 @@ from tests.docs.mistaken_programs import (
 )
 
 TOOLS = (
-    Mistake("a tool without its types", "`Tool(...)`", PromptValidationError, "needs its types in brackets",
+    Mistake("a tool without its types", "`Tool(...)`", PromptValidationError, "needs its types, in brackets",
             lambda _: wrong(Tool)(name="pay", description="Pays."), TOOL),
     Mistake("one type in the brackets", "`Tool[...]`", PromptValidationError, "write Tool[Params, Result]",
             lambda _: wrong(Tool)[Order]),
     Mistake("parameters that are not a dataclass", "`Tool(...)`", PromptValidationError, "they must be a dataclass",
             lambda _: wrong(Tool)[dict, None](name="pay", description="Pays."), {**TOOL, "dataclass": dict}),
-    Mistake("a name with capitals and blanks", "`Tool(...)`", PromptValidationError, "write 'pay_now'",
+    Mistake("a name with capitals and blanks", "`Tool(...)`", PromptValidationError, "write 'Pay_now'",
             lambda _: tool(name="Pay now"), {"tool": "Pay now"}),
     Mistake("an empty description", "`Tool(...)`", PromptValidationError, "description has 0 characters",
             lambda _: tool(description=" "), TOOL),

@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field
 from typing_extensions import TypedDict
 
 if TYPE_CHECKING:
@@ -17,12 +17,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Model(BaseModel):
+class OpenModel(BaseModel):
+    model_config = ConfigDict(extra="allow")
     name: str
+
+
+class Items(RootModel[list[int]]):
+    pass
+
+
+class Computing(BaseModel):
+    name: str
+
+    @computed_field
+    def upper(self) -> str:
+        return self.name.upper()
+
+
+class Renaming(BaseModel):
+    name: str = Field(alias="Name")
+
+
+class Unresolved(BaseModel):
+    ratio: Fraction
 
 
 class Dictionary(TypedDict):
-    name: str
+    ratio: Fraction
 
 
 class Named(NamedTuple):
@@ -62,8 +83,28 @@ class Unknown:
 
 
 @dataclass
-class HasModel:
-    rows: list[Model]
+class HasOpenModel:
+    rows: list[OpenModel]
+
+
+@dataclass
+class HasRootModel:
+    items: Items
+
+
+@dataclass
+class HasComputing:
+    inner: Computing
+
+
+@dataclass
+class HasRenaming:
+    inner: Renaming
+
+
+@dataclass
+class HasUnresolved:
+    inner: Unresolved
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec, schema
 from handrail.serde.json_schema import holds_numbers, json_schema, leaves_untyped
-from tests.serde.refused import Model
+from tests.serde.refused import Pydantic
 from tests.serde.shapes import Circle, Drawing, Empty, Loose, Page, Plan, Status, Step, Tree
 from tests.wording import Wording
 
@@ -200,7 +200,7 @@ def test_a_caller_cannot_corrupt_the_schema() -> None:
 def test_an_open_object_is_refused_wherever_it_comes_from(wording: Wording) -> None:
     """The last check, should a type slip through the first: it looks at the schema alone."""
     with pytest.raises(SchemaError) as raised:
-        json_schema(TypeAdapter(list[Model]), list[Model], mode="validation")
+        json_schema(TypeAdapter(list[Pydantic]), list[Pydantic], mode="validation")
     assert str(raised.value) == wording
 
 

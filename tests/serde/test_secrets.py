@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Secret, SecretBytes, SecretStr
+from pydantic import BaseModel, ConfigDict, Secret, SecretBytes, SecretStr
 from typing_extensions import TypeAliasType
 
 from handrail.errors import DumpError
@@ -228,6 +228,7 @@ def test_values_of_other_types_have_no_secrets() -> None:
     """They are decoded JSON; and a class that is not taken as parameters is never parsed."""
 
     class Model(BaseModel):
+        model_config = ConfigDict(extra="allow")
         password: SecretStr
 
     assert masked_json({"password": "x"}) == (b'{"password":"x"}', False)

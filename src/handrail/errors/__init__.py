@@ -4,6 +4,7 @@
 
     HandrailError
     ├── PromptValidationError        developer: a tool, section, policy or prompt is declared wrongly
+    │   └── ToolSignatureError       developer: a function that cannot become a tool; has every fault of its signature
     ├── PromptRenderError            developer: a prompt was rendered without the values it needs
     ├── SchemaError                  developer: a type that Handrail cannot turn into a schema
     ├── ParseError                   caller of serde: the data does not fit the dataclass
@@ -126,7 +127,9 @@ from handrail.errors.developer import (
     SessionBusyError,
     SessionError,
     SessionUseError,
+    SignatureFault,
     SnapshotError,
+    ToolSignatureError,
     UnboundResourceError,
     WrongResourceError,
 )
@@ -224,6 +227,7 @@ __all__ = [
     "SessionLostError",
     "SessionNotFoundError",
     "SessionUseError",
+    "SignatureFault",
     "SnapshotError",
     "StoreClosedError",
     "StoreCorruptError",
@@ -232,6 +236,7 @@ __all__ = [
     "StoreUnavailableError",
     "StoreVersionError",
     "ToolConflictError",
+    "ToolSignatureError",
     "ToolValidationError",
     "TransactionClosedError",
     "TurnConflictError",

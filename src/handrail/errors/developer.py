@@ -7,6 +7,7 @@ the reply have ended, and never shown to a model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
@@ -153,6 +154,42 @@ class PromptValidationError(HandrailError, ValueError):
         self.section_path = tuple(section_path)
         self.tool = tool
         self.dataclass = dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureFault:
+    """A fault of the signature of a function.
+
+    Attributes:
+        parameter: the parameter at fault; empty if it is the function itself.
+        text: the fault and the cure.
+    """
+
+    parameter: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.parameter}: {self.text}" if self.parameter else self.text
+
+
+class ToolSignatureError(PromptValidationError):
+    """A function that cannot become a tool.
+
+    Attributes:
+        function: the name of the function, with that of its class.
+        file: the file of the function; empty if it has none.
+        line: the line of the function; 0 if it has none.
+        faults: every fault of the signature.
+    """
+
+    def __init__(self, *, function: str, file: str, line: int, faults: Sequence[SignatureFault]) -> None:
+        where = f" ({file}:{line})" if file else ""
+        listed = str(faults[0]) if len(faults) == 1 else "".join(f"\n  - {fault}" for fault in faults)
+        super().__init__(f"the function {function}{where} cannot be a tool: {listed}".replace(": \n", ":\n"))
+        self.function = function
+        self.file = file
+        self.line = line
+        self.faults = tuple(faults)
 
 
 class PromptRenderError(HandrailError):

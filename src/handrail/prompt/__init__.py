@@ -9,6 +9,7 @@ from __future__ import annotations
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import External
+from handrail.prompt.function_tools import FunctionTool, tool
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.known_files import FileShown, TextReplaced
 from handrail.prompt.policies.policy import (
@@ -34,6 +35,7 @@ __all__ = [
     "Approver",
     "External",
     "FileShown",
+    "FunctionTool",
     "IdempotencyConfig",
     "MarkdownSection",
     "MayBlock",
@@ -56,4 +58,5 @@ __all__ = [
     "ToolResult",
     "ToolsSection",
     "VisibilityExpansionRequired",
+    "tool",
 ]

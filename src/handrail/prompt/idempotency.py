@@ -17,9 +17,8 @@ over the values of the secrets: a reader of the store can neither guess a secret
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -27,6 +26,8 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 from handrail.errors import DumpError, InvalidReturnError, ModelVisibleError, PromptValidationError, ToolValidationError
 from handrail.prompt.signature import calling_fault
 from handrail.serde import digest, masking_of, tag_fields
+from handrail.serde.record_types import is_record
+from handrail.serde.supported_types import record_types
 from handrail.session.call_ref import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
@@ -132,13 +133,20 @@ class IdempotencyConfig:
         """Whether calls have a declared key."""
         return self.strategy != "none"
 
-    def check_params_type(self, params_type: type[object] | None, *, tool: str) -> None:
+    def check_params_type(
+        self, params_type: type[object] | None, *, tool: str, fields: Sequence[str] | None = None
+    ) -> None:
         """Refuse a parameter type that lacks a field of `param_keys`; called when a tool is registered.
+
+        Args:
+            params_type: the type of the parameters.
+            tool: the tool.
+            fields: the names of the fields, of a tool whose schema is data.
 
         Raises:
             PromptValidationError: a field is missing. The message lists the existing fields.
         """
-        there = [field.name for field in dataclasses.fields(params_type)] if is_dataclass(params_type) else []
+        there = fields if fields is not None else list(record_types(params_type)) if is_record(params_type) else []
         missing = [name for name in self.param_keys if name not in there]
         if missing:
             raise PromptValidationError(

@@ -14,6 +14,7 @@ from typing import Any, Generic, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import check_argument
+from handrail.prompt.parameter_types import check_parameter_types
 from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate
@@ -55,6 +56,7 @@ class Prompt(Generic[Out]):
         self.template = template
         self._params = _by_type(template, params)
         self._registry = section_registry(resources)
+        check_parameter_types(template.placed_tools(), [(self._registry, "bind(resources=...)")])
         # Not a plain lock: the `enabled` functions of sections are called while it is held. One that reads `resources`
         # gets a RecursionError; with a plain lock it would wait for itself.
         self._lock = threading.RLock()

@@ -49,6 +49,39 @@ def handler_fault(handler: AnyCallable, contract: HandlerContract) -> str | None
     return None if fault is None else f"the handler {fault}. Write: {wanted}: ..."
 
 
+def handler_types(handler: AnyCallable | None) -> tuple[object, object] | None:
+    """The types of parameters and result that a handler is annotated with; `None` if it does not say both."""
+    signature = None if handler is None else callable_signature(handler)
+    if handler is None or signature is None:
+        return None
+    annotations = _Annotations(handler)
+    first = next(iter(signature.parameters.values()), None)
+    result = _value_type(annotations.returned)
+    params = Any if first is None else annotations.of(first)
+    return None if params is Any or result is Any else (params, result)
+
+
+def _value_type(returned: object) -> object:
+    """The type of the value in the `ToolResult` of a return annotation; `Any` if it is not known."""
+    members = get_args(returned) if _is_union(returned) else (returned,)
+    found: list[object] = []
+    for member in members:
+        arguments = get_args(member)
+        if _is_awaitable(member) and arguments:
+            found.append(_value_type(arguments[-1]))
+        elif get_origin(member) is ToolResult:
+            found.append(arguments[0])
+        else:
+            return Any
+    kinds = [kind for kind in found if not _is_never(kind)]
+    # A result of another type could be any of them, so that nothing is certain.
+    return kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else Any
+
+
+def _is_never(kind: object) -> bool:
+    return any(kind is each for each in (Never, NoReturn))
+
+
 def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | None:
     """Why a callable cannot be called as `reconcile(params, key)`, with or without `context`; `None` if it can."""
     wanted = (
@@ -66,7 +99,7 @@ def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | 
 
 def takes_context(function: AnyCallable) -> bool:
     """Whether a callable accepts the keyword `context=...`."""
-    signature = _signature(function)
+    signature = callable_signature(function)
     if signature is None:
         return False
     parameter = signature.parameters.get("context")
@@ -143,8 +176,8 @@ class _Annotations:
     """The signature of a callable, with each annotation resolved if possible."""
 
     def __init__(self, function: AnyCallable) -> None:
-        self.signature = _signature(function)
-        self._names = _globals(function)
+        self.signature = callable_signature(function)
+        self._names = annotation_names(function)
 
     def of(self, parameter: inspect.Parameter) -> object:
         return self._resolve(parameter.annotation)
@@ -165,7 +198,8 @@ class _Annotations:
             return Any
 
 
-def _signature(function: AnyCallable) -> inspect.Signature | None:
+def callable_signature(function: AnyCallable) -> inspect.Signature | None:
+    """The signature of a callable, with annotations as they are written; `None` if it has none."""
     try:
         if sys.version_info >= (3, 14):  # pragma: no cover - annotations are lazy there, and may not resolve
             return inspect.signature(function, annotation_format=Format.FORWARDREF)
@@ -174,7 +208,7 @@ def _signature(function: AnyCallable) -> inspect.Signature | None:
         return None
 
 
-def _globals(function: AnyCallable) -> dict[str, Any]:
+def annotation_names(function: AnyCallable) -> dict[str, Any]:
     """The names that a callable's annotations may use."""
     while isinstance(function, partial):
         function = cast("partial[object]", function).func

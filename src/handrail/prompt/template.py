@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError
+from handrail.prompt.parameter_types import PlacedTool, check_parameter_types
 from handrail.prompt.policies.policy import ChecksScope, ChecksTools, ToolPolicy, check_policy
 from handrail.prompt.section import Section, section_registry
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
@@ -80,6 +81,13 @@ class PromptTemplate(Generic[Out]):
         set_field(self, "tree", tree)
         set_field(self, "params_types", tuple(kind for kind in kinds if kind is not None))
         set_field(self, "registry", section_registry(self.resources))
+        bound = [(placed.section.registry, f"section {placed.dotted}") for root in tree for placed in root.walk()]
+        check_parameter_types(self.placed_tools(), [(self.registry, "the template"), *bound])
+
+    def placed_tools(self) -> tuple[PlacedTool, ...]:
+        """The tools of all sections, each with the path of its section."""
+        places = (placed for root in self.tree for placed in root.walk())
+        return tuple((tool, placed.path) for placed in places for tool in placed.section.tools)
 
 
 def _check_key(what: str, value: object) -> None:
@@ -213,10 +221,18 @@ def _check_sections(places: list[PlacedSection]) -> None:
 
 
 def _check_tools(places: list[PlacedSection]) -> None:
-    declared: dict[str, PlacedSection] = {}
+    declared: dict[str, tuple[PlacedSection, str]] = {}
     for placed in places:
         for tool in placed.section.tools:
-            other = declared.get(tool.name)
+            # Models and people confuse two names that differ in case only.
+            other, same = declared.get(tool.name.lower(), (None, ""))
+            if other is not None and same != tool.name:
+                raise PromptValidationError(
+                    f"its name differs only in case from {same!r} in section {other.dotted}. Rename one of them.",
+                    section_path=placed.path,
+                    tool=tool.name,
+                    dataclass=tool.params_type,
+                )
             if other is not None:
                 where = f"in section {other.dotted} and in section {placed.dotted}"
                 raise PromptValidationError(
@@ -226,7 +242,7 @@ def _check_tools(places: list[PlacedSection]) -> None:
                     tool=tool.name,
                     dataclass=tool.params_type,
                 )
-            declared[tool.name] = placed
+            declared[tool.name.lower()] = placed, tool.name
 
 
 def _check_policy_names(placed: PlacedSection, places: list[PlacedSection], of_prompt: tuple[ToolPolicy, ...]) -> None:

@@ -7,19 +7,36 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast, get_origin
+from functools import partial
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NoReturn,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_origin,
+)
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import DeclaredEffect, Effect, External, GivenEffect, Reconcile
+from handrail.prompt.function_handler import handler_of
+from handrail.prompt.function_signature import read_signature
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
-from handrail.prompt.signature import HandlerContract, handler_fault, is_async, reconcile_fault
+from handrail.prompt.signature import HandlerContract, handler_fault, handler_types, is_async, reconcile_fault
 from handrail.prompt.tool_result import ToolResult, check_value
-from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
-from handrail.serde import Codec, Masking, codec, masking_of, result_codec, stored_codec
+from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
+from handrail.serde import Codec, Masking, codec, masking_of, result_codec, schema_masking, stored_codec
+from handrail.serde.record_types import is_record
+from handrail.serde.schema_codec import schema_codec
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -37,10 +54,11 @@ _MOST_BYTES = 4
 
 _log = logging.getLogger("handrail.prompt")
 
-# Providers such as OpenAI take at most 64 characters. Lower case only, so that two names never differ in case alone.
-_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+# What the APIs of OpenAI and Anthropic take.
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-_LONGEST_DESCRIPTION = 200
+LONGEST_DESCRIPTION = 8_000
+"""Characters of the description of a tool or of an example."""
 
 
 class ToolHandler(Protocol[P_contra, R_co]):
@@ -61,7 +79,7 @@ class ToolExample(Generic[P_co, R_co]):
     """A valid call, shown to the model; the tool checks it against its types.
 
     Attributes:
-        description: what the example shows, 1 to 200 characters.
+        description: what the example shows, 1 to 8,000 characters.
         input: the parameters; `None` for a tool without parameters.
         output: the value of the result; `None` for a tool without a value.
     """
@@ -71,16 +89,31 @@ class ToolExample(Generic[P_co, R_co]):
     output: R_co
 
 
+class ToolOptions(TypedDict, total=False):
+    """The options of a tool beside its name, description and handler; `Tool` says what they mean."""
+
+    examples: Sequence[ToolExample[Any, Any]]
+    accepts_overrides: bool
+    idempotency: IdempotencyConfig | None
+    effect: Effect | External
+    timeout: timedelta | None
+    reconcile: Reconcile[Any, Any] | None
+    concurrent: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool(Generic[P, R]):
-    """A function that a model may call. `Tool[Params, Result](...)`: each type in brackets is a dataclass or `None`.
+    """A function that a model may call. `handrail.tool` makes one of a typed function; this is the form below it.
 
-    The result may also be a mapping, a sequence or `str`. The declaration is checked at creation, and a tool is
-    immutable. `dataclasses.replace` makes a copy with the same types and the same declaration of the effect.
+    `Tool[Params, Result](...)`: the parameters are a dataclass, a pydantic model, a TypedDict or `None`; the result is
+    any type that JSON can say, or `None`. Without brackets the types are those that the handler is annotated with.
+
+    The declaration is checked at creation, and a tool is immutable. `dataclasses.replace` makes a copy with the same
+    types and the same declaration of the effect.
 
     Attributes:
-        name: the name by which the model calls it: `^[a-z0-9_-]{1,64}$`.
-        description: the description that the model reads, 1 to 200 characters, stripped.
+        name: the name by which the model calls it: `^[A-Za-z0-9_-]{1,64}$`.
+        description: the description that the model reads, 1 to 8,000 characters, stripped.
         handler: `handler(params, *, context) -> ToolResult[Result]`, plain or `async`; without one, each call fails.
         examples: valid calls.
         accepts_overrides: whether the description may be replaced when a prompt is tuned.
@@ -95,7 +128,7 @@ class Tool(Generic[P, R]):
             for a tool without one.
         declares_effect: whether `effect` was given.
         on_orphan: what the next call of an effect does that may have happened, from `external` or `idempotency`.
-        params_type: the dataclass of the parameters, or `None`.
+        params_type: the type of the parameters, or `None`; `dict` for a tool whose schema is data.
         result_type: the type of the result's value, or `None`.
         is_async: whether the handler must be awaited.
         writes: whether the handler may write, so that the call does not run concurrently with others of its session.
@@ -107,6 +140,9 @@ class Tool(Generic[P, R]):
     Raises:
         PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
     """
+
+    has_made_handler: ClassVar[bool] = False
+    """Whether the handler is made by Handrail, so that it fits the types."""
 
     name: str
     description: str
@@ -151,19 +187,21 @@ class Tool(Generic[P, R]):
     else:  # pragma: no branch - checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
         given_effect: GivenEffect | None = field(default=None, repr=False)
+        given_schema: Mapping[str, Any] | None = field(default=None, repr=False)
 
         def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
             return typed_alias(cls, types, wanted="Params, Result")
 
     def __post_init__(self) -> None:
-        arguments = type_arguments(self)
+        schema: Mapping[str, Any] | None = getattr(self, "given_schema")  # noqa: B009 - a field that type checkers do not see
+        arguments = type_arguments(self, or_else=partial(handler_types, self.handler))
         if arguments is None:
             raise PromptValidationError(
-                "Tool needs its types in brackets: Tool[Params, Result](name=..., description=..., handler=...), with "
-                "a dataclass for each, or None: Tool[Params, None](...).",
+                "Tool needs its types, in brackets or as annotations of the handler: Tool[Params, Result](name=..., "
+                "description=..., handler=...), with a dataclass for each, or None: Tool[Params, None](...).",
                 tool=self.name,
             )
-        declaration = Declaration(self.name, *arguments)
+        declaration = Declaration(self.name, arguments[0], arguments[1], schema)
         # First, because every later error names the tool.
         declaration.check_texts(self.description)
         set_field = object.__setattr__
@@ -173,8 +211,8 @@ class Tool(Generic[P, R]):
         set_field(self, "value_codec", declaration.value_codec())
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
-        set_field(self, "masking", masking_of(arguments[0]))
-        declaration.check_callables(self.handler, self.reconcile)
+        set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(schema))
+        declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_timeout(self.timeout)
         declaration.check_flags(concurrent=self.concurrent, accepts_overrides=self.accepts_overrides)
@@ -185,6 +223,39 @@ class Tool(Generic[P, R]):
         set_field(self, "writes", self.effect != "read" and not self.concurrent)
         # With `strategy="none"` each call is an effect of its own, so an external tool with it claims nothing.
         set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)
+
+    @staticmethod
+    def from_json_schema(
+        *,
+        name: str,
+        description: str,
+        schema: Mapping[str, Any],
+        handler: Callable[..., Any],
+        **options: Unpack[ToolOptions],
+    ) -> Tool[dict[str, Any], Any]:
+        """A tool whose schema is data: from an OpenAPI document, an MCP server, a benchmark.
+
+        Args:
+            name: the name by which the model calls it.
+            description: the description that the model reads.
+            schema: the JSON Schema of the arguments, an object. Arguments are validated against it.
+            handler: `handler(arguments)`, plain or `async`: it is given the arguments as a `dict`. Further parameters
+                are injected, and what it returns is the value of the result, as for the function of `handrail.tool`.
+            options: the other options of a tool.
+
+        Raises:
+            PromptValidationError: the declaration is invalid, or the schema has a keyword that is not checked.
+        """
+        signature = read_signature(handler, takes_data=True)
+        made = cast("Callable[..., Tool[dict[str, Any], Any]]", Tool)  # checkers do not see the last two fields
+        return made(
+            name=name,
+            description=description,
+            handler=handler_of(handler, signature, takes_data=True),
+            **options,
+            given_types=(dict, signature.result_type),
+            given_schema=schema,
+        )
 
     def settle_effect(self, declaration: Declaration) -> None:
         """Combine the declarations of the effect, of this tool or of the one that it is a copy of.
@@ -230,7 +301,7 @@ class Tool(Generic[P, R]):
         # counted.
         if type(arguments) is str and (max_bytes is None or len(arguments) * _MOST_BYTES <= max_bytes):
             return self.codec.parse_json(arguments)
-        return codec(kind, max_bytes=max_bytes).parse(arguments)
+        return self.codec.within(max_bytes).parse(arguments)
 
     def with_secrets(self, params: P) -> object:
         """The parameters with the values of their secrets, for the hashes of a tool whose `masking` hides some."""
@@ -306,11 +377,13 @@ class Declaration:
         name: the tool's name.
         params_type: the first type in the brackets.
         result_type: the second type in the brackets.
+        schema: the JSON Schema of the arguments, of a tool whose schema is data.
     """
 
     name: str
     params_type: Any
     result_type: Any
+    schema: Mapping[str, Any] | None = None
 
     def refuse(self, fault: str, *, result: bool = False, cause: Exception | None = None) -> NoReturn:
         """Raise the error for a fault; `result` is true if the fault is in the result type."""
@@ -323,10 +396,9 @@ class Declaration:
         name = cast("object", self.name)  # it may be anything
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             # A spelling that would be accepted, so that the message can be copied.
-            near = re.sub(r"[^a-z0-9_-]+", "_", str(name).lower()).strip("_")[:64]
+            near = re.sub(r"[^A-Za-z0-9_-]+", "_", str(name)).strip("_")[:64]
             self.refuse(
-                f"the name {name!r} is not 1 to 64 lower-case letters, digits, '_' and '-'"
-                f"{f'; write {near!r}' if near else ''}."
+                f"the name {name!r} is not 1 to 64 letters, digits, '_' and '-'{f'; write {near!r}' if near else ''}."
             )
         _check_description(self, "description", description)
 
@@ -335,12 +407,13 @@ class Declaration:
         kind = self.params_type
         if kind is None:
             return codec(NoParams)
-        if not is_dataclass_type(get_origin(kind) or kind):
+        if self.schema is None and not is_record(get_origin(kind) or kind):
             self.refuse(
-                f"the parameters are {annotation_name(kind)}; they must be a dataclass, or None for a tool without."
+                f"the parameters are {annotation_name(kind)}; they must be a dataclass, a pydantic model or a "
+                "TypedDict, or None for a tool without."
             )
         try:
-            return codec(kind)
+            return codec(kind) if self.schema is None else schema_codec(self.schema)
         except SchemaError as error:
             self.refuse(f"the parameters {annotation_name(kind)} have no schema: {error}", cause=error)
 
@@ -352,8 +425,8 @@ class Declaration:
             return stored_codec(self.result_type)
         except SchemaError as error:
             self.refuse(
-                f"{annotation_name(self.result_type)} cannot be the result; declare a dataclass, a mapping, "
-                f"a sequence, str, or None: {error}",
+                f"{annotation_name(self.result_type)} cannot be the result; declare a type that JSON can say, such as "
+                f"a dataclass, or None: {error}",
                 result=True,
                 cause=error,
             )
@@ -397,7 +470,9 @@ class Declaration:
                     "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
                 )
             # The fields of a generic dataclass are those of its class, not of the alias.
-            idempotency.check_params_type(get_origin(self.params_type) or self.params_type, tool=self.name)
+            fields = None if self.schema is None else tuple(self.schema.get("properties", ()))
+            kind = get_origin(self.params_type) or self.params_type
+            idempotency.check_params_type(kind, tool=self.name, fields=fields)
             if idempotency.on_orphan == "reconcile" and reconcile is None:
                 self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
         if reconcile is not None and effect != "external" and idempotency is None:
@@ -463,8 +538,8 @@ def _check_description(declaration: Declaration, what: str, text: object) -> Non
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         declaration.refuse(f"{what} has a lone surrogate, which is not Unicode; leave it out.")
     length = len(text.strip())
-    if not 1 <= length <= _LONGEST_DESCRIPTION:
-        declaration.refuse(f"{what} has {length} characters; it must have 1 to {_LONGEST_DESCRIPTION}.")
+    if not 1 <= length <= LONGEST_DESCRIPTION:
+        declaration.refuse(f"{what} has {length} characters; it must have 1 to {LONGEST_DESCRIPTION}.")
 
 
 def _instance_of(kind: object) -> str:

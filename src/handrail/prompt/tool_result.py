@@ -7,12 +7,15 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import NoneType, UnionType
-from typing import Generic, Never, TypeVar, Union, get_args, get_origin, overload
+from types import NoneType
+from typing import Any, Generic, Literal, Never, TypeVar, get_args, get_origin, overload
+
+from typing_extensions import is_typeddict
 
 from handrail.prompt.known_files import FileShown
 from handrail.prompt.type_parameters import annotation_name
 from handrail.serde import dump, result_codec
+from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.json_values import escape_surrogates, escaped_json
 
 T_co = TypeVar("T_co", covariant=True)
@@ -32,7 +35,7 @@ class ToolResult(Generic[T_co]):
 
     Attributes:
         message: the text for the model.
-        value: a dataclass, mapping, sequence or string; `None` if there is none, as for most failures.
+        value: a value of the tool's result type; `None` if there is none, as for most failures.
         success: whether the call succeeded; if not, everything it changed is rolled back.
         exclude_value_from_context: whether the value is hidden from the model, which then reads only the message. It
             saves context; it does not protect secrets, because sessions and stores record the value.
@@ -108,13 +111,22 @@ def check_value(expected: object, value: object) -> str | None:
 
 
 def _members(expected: object) -> tuple[object, ...]:
-    return get_args(expected) if get_origin(expected) in {Union, UnionType} else (expected,)
+    inner = strip_annotated(expected)
+    return tuple(member for kind in get_args(inner) for member in _members(kind)) if is_union(inner) else (inner,)
 
 
 def _is_instance(value: object, kind: object) -> bool:
+    if kind is Any or kind is object:
+        return True
     if kind is None or value is None:
         return value is None and kind in (None, NoneType)
     cls = get_origin(kind) or kind
+    # A TypedDict is a dict at run time, and the choices of a `Literal` are compared with the content.
+    if cls is Literal or is_typeddict(cls):
+        return cls is Literal or isinstance(value, dict)
+    # An `int` is a `float` for type checkers, and a number in JSON.
+    if cls is float:
+        return isinstance(value, int | float)
     # A text is a sequence of texts in Python. In JSON it is not, so a handler that returns one instead of a list is
     # refused.
     text_as_sequence = isinstance(value, str | bytes) and cls in (Sequence, Collection)

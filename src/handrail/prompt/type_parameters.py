@@ -10,6 +10,7 @@ field `given_types`, which is set to the types at creation and passed to the cop
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from types import GenericAlias, NoneType
 from typing import Any, TypeGuard, TypeVar, cast
 
@@ -58,11 +59,17 @@ def typed_alias(cls: type[Any], types: Any, *, wanted: str) -> TypedAlias:  # no
     return alias
 
 
-def type_arguments(made: object) -> tuple[Any, ...] | None:
+def type_arguments(
+    made: object, *, or_else: Callable[[], tuple[Any, ...] | None] | None = None
+) -> tuple[Any, ...] | None:
     """The types with which an object was created, retained for copies.
 
     They are those of its own brackets, of the object that it is a copy of, or of a base class. `None` if there are
     none, or only type variables.
+
+    Args:
+        made: the object.
+        or_else: finds the types where no brackets say them.
     """
     # An object that was created without brackets lacks the attribute, or has an empty slot for it; both need the
     # default.
@@ -75,9 +82,13 @@ def type_arguments(made: object) -> tuple[Any, ...] | None:
             if inherited and not _open(inherited[0]):
                 given = inherited[0]
                 break
+    if given is None and or_else is not None:
+        given = or_else()
     # In an annotation both are written `None`; the checks compare with `None`.
     types = None if given is None else tuple(None if kind is NoneType else kind for kind in given)
     object.__setattr__(made, _COPIED, types)
+    # Also where no brackets have set it, so that `copy.copy` finds every field.
+    object.__setattr__(made, _GIVEN, given)
     return types
 
 

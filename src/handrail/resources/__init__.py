@@ -17,7 +17,7 @@ from handrail.errors import (
     UnboundResourceError,
     WrongResourceError,
 )
-from handrail.resources.binding import Binding, Resolver, Scope
+from handrail.resources.binding import Binding, Resolver, Resource, Scope
 from handrail.resources.context import CallScope, ResourceContext
 from handrail.resources.records.records import Records
 from handrail.resources.registry import ResourceRegistry
@@ -31,6 +31,7 @@ __all__ = [
     "ProviderError",
     "Records",
     "Resolver",
+    "Resource",
     "ResourceBusyError",
     "ResourceContext",
     "ResourceError",

@@ -33,6 +33,13 @@ class Scope(Enum):
     """A new one each time it is asked for, closed with the call, or outside of calls with the context."""
 
 
+class Resource:
+    """Marks a parameter as a resource, in the function of a tool: `config: Annotated[Config, Resource]`.
+
+    It is needed only for a type that JSON could say too, such as a dataclass; others are resources without it.
+    """
+
+
 class Missing(Enum):
     """Stands for a value that is not there, where `None` may be one."""
 

@@ -54,8 +54,11 @@ from handrail.serde.core_schemas import (
     choices_of,
     core_definitions,
     innermost,
+    parts_of,
     rebuilt,
     replacing,
+    serializer_of,
+    validator_of,
     without_name,
 )
 from handrail.serde.formatting import quote
@@ -158,12 +161,14 @@ class Adapter:
 
     Attributes:
         made: what pydantic makes of the type; it knows the JSON Schema.
+        core: its core schema, in which models are closed as dataclasses are.
         validator: reads values, as the JSON Schema says.
         serializer: writes them.
         bounded: whether the attempts of recursive unions are to be counted while it reads.
     """
 
     made: TypeAdapter[Any]
+    core: Core
     validator: SchemaValidator
     serializer: SchemaSerializer
     bounded: bool = False
@@ -182,14 +187,33 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     """
     config: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
     made = TypeAdapter[Any](_named("Closed", kind), config=config)
-    core = cast("Core", made.core_schema)
+    was = cast("Core", made.core_schema)
+    core = _with_closed_models(was, core_config(recheck=recheck))
     agreed = agreeing(core, core_config(recheck=recheck), published=published)
     # A core schema compares by what it holds, so that a part which was rebuilt without a change is equal.
     # The one that pydantic has made serves where nothing differs, because making another takes milliseconds.
-    validator = (
-        made.validator if agreed == core else SchemaValidator(cast("CoreSchema", agreed), core_config(recheck=recheck))
-    )
-    return Adapter(made, cast("SchemaValidator", validator), _serializer(made, core), bounded=is_bounded(agreed))
+    validator = made.validator if agreed == was else validator_of(agreed, core_config(recheck=recheck))
+    written = _serializer(made, core)
+    return Adapter(made, core, cast("SchemaValidator", validator), written, bounded=is_bounded(agreed))
+
+
+def _with_closed_models(core: Core, config: CoreConfig) -> Core:
+    """The core schema with models that take and write what a dataclass does; the very same if there is none."""
+    if not _holds_model(core):
+        return core
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del was, made
+        if part["type"] == "model-fields":
+            return {**part, "extra_behavior": "forbid"}
+        # The configuration of a model holds for all below it, up to the next model.
+        return {**part, "config": {**part.get("config", {}), **config}} if part["type"] == "model" else part
+
+    return rebuilt(core, change)
+
+
+def _holds_model(core: Core) -> bool:
+    return core["type"] == "model" or any(map(_holds_model, parts_of(core)))
 
 
 def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:
@@ -211,7 +235,7 @@ def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:
         return bool(innermost(choice, definitions)["type"] == "enum")
 
     written = rebuilt(core, change)
-    return made.serializer if written == core else SchemaSerializer(cast("CoreSchema", written), core_config())
+    return made.serializer if written == made.core_schema else serializer_of(written, core_config())
 
 
 def core_config(*, recheck: bool = False) -> CoreConfig:
@@ -320,7 +344,7 @@ def _is_number(part: Core) -> bool:
 
 def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) -> CoreSchema:
     """Parses strings of one form, where pydantic takes others too; and the values that a validator before has made."""
-    validator = SchemaValidator(without_name(core), config)
+    validator = validator_of(cast("Core", without_name(core)), config)
     fits = re.compile(form).match
     read: Callable[..., object] = validator.validate_strings
     is_number = core["type"] in _NUMBERS
@@ -416,7 +440,7 @@ def _with_distinct_keys(core: Core, config: CoreConfig) -> CoreSchema:
     keys: Core = core["keys_schema"]
     form, fault = _KEYS.get(innermost(keys, {})["type"], ("", ""))
     fits = re.compile(form).match
-    validator = SchemaValidator(without_name(keys), config)
+    validator = validator_of(cast("Core", without_name(keys)), config)
 
     def parsed(text: object) -> _Key:
         if not isinstance(text, str):  # from a validator before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from types import NoneType
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from uuid import UUID
 
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -39,6 +39,7 @@ from handrail.serde.json_schema import (
 )
 from handrail.serde.location import MEMBERS
 from handrail.serde.member_names import is_labelled, label_of
+from handrail.serde.record_types import is_record
 from handrail.serde.stored_values import stored_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
 from handrail.serde.unions import SameShape, same_name, same_shape, whole
@@ -105,8 +106,8 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
         # After the schema: a constraint that pydantic left in it is reported as such, with its own words.
-        check_applicable(kind, cast("Core", adapter.made.core_schema))
-        _check_parts(kind, cast("Core", adapter.made.core_schema), mode)
+        check_applicable(kind, adapter.core)
+        _check_parts(kind, adapter.core, mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
@@ -115,7 +116,7 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
         kind=kind,
         adapter=adapter,
         # Only in the schema by which faults are explained; the model gets `shown`, which is made before.
-        parsed={**parsed, MEMBERS: _member_schemas(cast("Core", adapter.made.core_schema))},
+        parsed={**parsed, MEMBERS: _member_schemas(adapter.core)},
         shown=to_json(shown),
         untyped=leaves_untyped(parsed),
         numbers=holds_numbers(parsed),
@@ -136,11 +137,12 @@ def _check_root(kind: object, mode: SchemaMode) -> None:
         if is_union(strip_annotated(kind))
         else [strip_annotated(kind)]
     )
-    if mode == "validation":
-        if len(kinds) > 1 or not is_dataclass(_class_of(kinds[0])):
-            _refuse_root(kind, "a dataclass", "declare @dataclass(frozen=True, slots=True) and name its fields")
-    elif not all(_is_result(_class_of(option)) for option in kinds):
-        _refuse_root(kind, "a dataclass, mapping, sequence or string", "make it a field of a dataclass")
+    if mode == "validation" and (len(kinds) > 1 or not is_record(_class_of(kinds[0]))):
+        cure = "declare @dataclass(frozen=True, slots=True) and name its fields"
+        _refuse_root(kind, "a dataclass, a pydantic model or a TypedDict", cure)
+    # pydantic takes a variable for any type, and cannot resolve a name here.
+    if any(isinstance(option, str | TypeVar) for option in kinds):
+        _refuse_root(kind, "a type", "write the type itself")
 
 
 def check_sayable(hints: Mapping[str, Any]) -> None:
@@ -161,7 +163,7 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
     try:
         # As one dataclass, because the places in a core schema begin at its fields.
         held = dataclasses.make_dataclass("Arguments", hints.items())
-        core = cast("Core", closed_adapter(held).made.core_schema)
+        core = closed_adapter(held).core
     except BUILD_ERRORS:
         return
     _check_parts(held, core, "validation")
@@ -249,10 +251,6 @@ def _class_of(kind: object) -> type[Any] | None:
     return cls if isinstance(cls, type) else None
 
 
-def _is_result(cls: type[Any] | None) -> bool:
-    return cls is not None and (is_dataclass(cls) or issubclass(cls, Collection | NoneType))
-
-
 def _refuse_root(kind: object, wanted: str, cure: str) -> None:
     if is_dataclass(kind) and not isinstance(kind, type):
         wanted, cure = "a type", f"pass {type(kind).__name__} itself"
@@ -261,7 +259,7 @@ def _refuse_root(kind: object, wanted: str, cure: str) -> None:
 
 def _shapes(kind: object, found: Sequence[AcceptedType]) -> Shapes | None:
     # The first that was found is the outermost; it is not `kind` where that is a collection or a union of dataclasses.
-    if not found or found[0].cls is not _class_of(kind) or not found[0].hints:
+    if not found or found[0].cls is not _class_of(kind) or not found[0].hints or not is_dataclass(found[0].cls):
         return None
     names, options = zip(*((name, _scalars(hint)) for name, hint in found[0].hints.items()), strict=True)
     # Each union multiplies the number of shapes; beyond the limit the lookup would cost more than it saves.
@@ -280,23 +278,19 @@ def _scalars(hint: object) -> tuple[Any, ...]:
 
 def _blamed(found: Sequence[AcceptedType], kind: object, error: Exception) -> SchemaError:
     """The error that names the field at fault: each is tried alone, those that hold no other dataclass first."""
-    fields = [
-        (admitted, field, hint)
-        for admitted in reversed(found)
-        for field in dataclasses.fields(admitted.cls)
-        for hint in [admitted.hints[field.name]]
-    ]
+    fields = [(admitted, name, hint) for admitted in reversed(found) for name, hint in admitted.hints.items()]
     # Inner dataclasses first: a field that holds one fails with it, and would be blamed in its place.
     # One field at a time, because the error of pydantic names none. It takes milliseconds each, on the way to an error
     # only.
-    for admitted, field, hint in sorted(fields, key=lambda each: bool(accept_type(each[2]))):
-        path = f"{admitted.path}.{field.name}"
-        reason = _fault_alone(field.name, hint, field.metadata)
+    for admitted, name, hint in sorted(fields, key=lambda each: bool(accept_type(each[2]))):
+        path = f"{admitted.path}.{name}"
+        metadata = _metadata_of(admitted.cls, name)
+        reason = _fault_alone(name, hint, metadata)
         if reason is None:
             continue
         # Without its metadata the field is sound, so the metadata is at fault.
-        if field.metadata and _fault_alone(field.name, hint, {}) is None:
-            words = ", ".join(map(repr, field.metadata))
+        if metadata and _fault_alone(name, hint, {}) is None:
+            words = ", ".join(map(repr, metadata))
             return SchemaError(
                 f"{path}: pydantic cannot take its metadata {words} ({_reason(reason)}); rename what is not meant for "
                 "pydantic, and give the rest in the form that it has as an argument of Field",
@@ -305,6 +299,12 @@ def _blamed(found: Sequence[AcceptedType], kind: object, error: Exception) -> Sc
             )
         return _unfit(hint, path, reason)
     return _unfit(kind, "$", error)
+
+
+def _metadata_of(cls: type[Any], name: str) -> Mapping[str, Any]:
+    """The metadata of a field of a dataclass; a model and a TypedDict have none."""
+    found = {each.name: each.metadata for each in dataclasses.fields(cls)} if is_dataclass(cls) else {}
+    return found.get(name, {})
 
 
 def _fault_alone(name: str, hint: object, metadata: Mapping[str, Any]) -> Exception | None:

@@ -36,12 +36,14 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn, cast
 from uuid import UUID
 
+from pydantic import BaseModel
 from pydantic_core import from_json
 
 from handrail.errors import DumpError
 from handrail.serde.formatting import format_path, quote
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import json_of
+from handrail.serde.record_types import field_values
 from handrail.serde.secrets import is_secret_value
 from handrail.serde.tagging import SetItems, Tagged, Tagger, taggers_of
 from handrail.serde.unions import TYPE, VALUE
@@ -131,6 +133,8 @@ def _writer_for(value: object) -> Callable[[Any, At], object]:
         return _enum
     if is_dataclass(value) and not isinstance(value, type):
         return _dataclass
+    if isinstance(value, BaseModel):
+        return _model
     if isinstance(value, Mapping):
         return _mapping
     if isinstance(value, AbstractSet):
@@ -249,6 +253,13 @@ def _dataclass(value: object, at: At) -> dict[str, object]:
         name: item if type(item := getattr(value, name)) in _AS_IT_IS else _plain(item, (at, name, depth))
         for name in names
     }
+
+
+def _model(value: BaseModel, at: At) -> dict[str, object]:
+    depth = _depth(at)
+    taggers: Mapping[str, Tagger] = taggers_of(type(value)) if _root(at).tagged else {}
+    tagged = {name: taggers[name](item) if name in taggers else item for name, item in field_values(value)}
+    return {name: _plain(item, (at, name, depth)) for name, item in tagged.items()}
 
 
 def _tagged_item(value: object, name: str, taggers: Mapping[str, Tagger]) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol, cast
 
-from pydantic_core import CoreSchema
+from pydantic_core import CoreConfig, CoreSchema, SchemaSerializer, SchemaValidator
 
 Core = dict[str, Any]
 """A core schema, or a part of one."""
@@ -30,8 +30,14 @@ _PARTS: Final = (
 )
 """Where the parts of a core schema stand: one, a list of them, or a mapping. Anything else may be a user's value."""
 
+_ALL_PARTS: Final = (*_PARTS, "steps")
+
 _CALLING: Final = frozenset({"function-before", "function-wrap"})
 """What calls a function, and hands what it returns to the part inside."""
+
+
+OF_CLASSES: Final = frozenset({"dataclass", "model"})
+"""What is of one class, and has the fields of that in another part."""
 
 
 class SchemaEdit(Protocol):
@@ -54,8 +60,9 @@ _WRAPPERS: Final = ("schema", "json_schema", "strict_schema")
 
 def parts_of(core: Core) -> Iterator[Core]:
     """The parts that stand directly in a core schema."""
-    for name in (*_PARTS, "steps"):
-        yield from _each(core.get(name))
+    for name in _ALL_PARTS:
+        if name in core:
+            yield from _each(core[name])
 
 
 def places_of(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
@@ -72,15 +79,22 @@ def _places(core: Core, definitions: Mapping[str, Core], path: str, seen: set[st
     yield path, core
     if core["type"] == "dataclass-field":
         path = f"{path}.{core['name']}"
-    for name in (*_PARTS, "steps"):
+    if core["type"] in _NAMING:
+        for name, part in core["fields"].items():
+            yield from _places(part, definitions, f"{path}.{name}", seen)
+        return
+    for name in _ALL_PARTS:
         # A shared part is met where it is referred to, because only there its place is known. What writes a value has
         # no place in the data.
-        if name not in {"definitions", "serialization"}:
+        if name in core and name not in {"definitions", "serialization"}:
             inner = f"{path}{_BELOW.get(name, '')}"
-            for position, part in enumerate(_each(core.get(name))):
+            for position, part in enumerate(_each(core[name])):
                 is_fixed = name == "items_schema" and isinstance(core[name], list) and "variadic_item_index" not in core
                 yield from _places(part, definitions, f"{path}[{position}]" if is_fixed else inner, seen)
 
+
+_NAMING: Final = frozenset({"model-fields", "typed-dict"})
+"""What has its fields by their names."""
 
 _BELOW: Final = {"items_schema": "[*]", "values_schema": ".*", "keys_schema": ".*"}
 
@@ -113,6 +127,16 @@ def replacing(core: Core, made: Mapping[str, Any]) -> Core:
 def without_name(core: Core) -> CoreSchema:
     """A core schema to which nothing refers, so that it may stand several times."""
     return cast("CoreSchema", {key: value for key, value in core.items() if key != "ref"})
+
+
+def validator_of(core: Core, config: CoreConfig) -> SchemaValidator:
+    """The validator of a core schema, of all of it: what pydantic has built for a model itself is not used instead."""
+    return SchemaValidator(cast("CoreSchema", core), config, False)  # noqa: FBT003 - positional in the documented signature
+
+
+def serializer_of(core: Core, config: CoreConfig) -> SchemaSerializer:
+    """The serializer of a core schema, of all of it, as for `validator_of`."""
+    return SchemaSerializer(cast("CoreSchema", core), config, False)  # noqa: FBT003 - as above
 
 
 def core_definitions(core: Core) -> Mapping[str, Core]:
@@ -167,8 +191,8 @@ def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
             core = definitions[core["schema_ref"]]
             continue
         inner = next((core[name] for name in _WRAPPERS if isinstance(core.get(name), dict)), None)
-        # A dataclass has a `schema` too, that of its arguments; it is what it is itself.
-        if inner is None or core["type"] == "dataclass":
+        # A dataclass has a `schema` too, that of its arguments, and so has a model; each is what it is itself.
+        if inner is None or core["type"] in OF_CLASSES:
             return core
         core = inner
 
@@ -187,7 +211,7 @@ def python_view(core: Core, definitions: Mapping[str, Core]) -> Core:
             core = core["steps"][0]
         elif kind == "union" and "custom_error_type" in core:  # a class, or what it is made of
             core = core["choices"][0]
-        elif kind != "dataclass" and isinstance(core.get("schema"), dict):
+        elif kind not in OF_CLASSES and isinstance(core.get("schema"), dict):
             core = core["schema"]
         else:
             return core

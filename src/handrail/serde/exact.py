@@ -40,6 +40,7 @@ from handrail.serde.fitting import (
     literal,
     of_dataclass,
     of_paths,
+    of_typed_dict,
     pairs,
 )
 from handrail.serde.formatting import format_path
@@ -75,6 +76,8 @@ _TRANSPARENT: Final[Mapping[str, str]] = {
     "definitions": "schema",
     "default": "schema",
     "dataclass-field": "schema",
+    "model-field": "schema",
+    "typed-dict-field": "schema",
     "lax-or-strict": "strict_schema",
 }
 """What only surrounds a part, and where the part is in it."""
@@ -257,6 +260,8 @@ class _Making:
             "json-or-python": self._of_json_or_python,
             "chain": self._chain,
             "dataclass": self._of_class,
+            "model": self._of_class,
+            "typed-dict": self._of_typed_dict,
             "enum": lambda core: leaf(core["cls"]),
             "literal": self._literal,
             **dict.fromkeys(_CHECKING, self._checked),
@@ -347,10 +352,20 @@ class _Making:
     def _of_class(self, core: Core) -> Part:
         cls: type[Any] = core["cls"]
         held = core["schema"]
-        while held["type"] != "dataclass-args":
+        while held["type"] not in {"dataclass-args", "model-fields"}:
             if "schema" not in held:
                 return UNKNOWN
             held = held["schema"]
-        fields = [(field["name"], self.part(field)) for field in held["fields"]]
+        if held["type"] == "model-fields":
+            fields = self._named(held)
+        else:
+            fields = [(field["name"], self.part(field)) for field in held["fields"]]
         # Fields of which pydantic itself warns are left out: the rest is looked into at each write.
         return of_dataclass(cls, [(name, part) for name, part in fields if not part.sure])
+
+    def _of_typed_dict(self, core: Core) -> Part:
+        return of_typed_dict(self._named(core))
+
+    def _named(self, core: Core) -> list[tuple[str, Part]]:
+        fields: Mapping[str, Core] = core["fields"]
+        return [(name, self.part(field)) for name, field in fields.items()]

@@ -204,7 +204,8 @@ def _text(spot: FaultLocation, line: ErrorDetails, root: Node) -> str:
         what = "item" if isinstance(spot.path[-1], int) else f"field {spot.path[-1]}"
         return f"missing {what}; expected {_expected(spot.nodes, root)}"
     if kind in _UNKNOWN_FIELD:
-        return _unknown(str(spot.path[-1]), spot.around)
+        known = dict.fromkeys(field for node in spot.around for field in node.get("properties", {}))
+        return unknown_field(str(spot.path[-1]), list(known))
     # The words of a `ValueError` that the program's own code has raised.
     if kind in _REFUSED_BY_CODE:
         return shorten(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
@@ -227,8 +228,8 @@ def _untagged(spot: FaultLocation, line: ErrorDetails, root: Node) -> Fault:
     ), f"{missing}expected {join_alternatives(quote(tag) for tag in discriminator['mapping'])}"
 
 
-def _unknown(name: str, around: Sequence[Node]) -> str:
-    known = list(dict.fromkeys(field for node in around for field in node.get("properties", {})))
+def unknown_field(name: str, known: Sequence[str]) -> str:
+    """That an object has a field of this name, and which it may have."""
     near = nearest(name, known)
     written = name if name.isidentifier() and len(name) <= _LONGEST_NAME else quote(name)
     guess = f", did you mean {near}?" if near else ";"

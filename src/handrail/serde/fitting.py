@@ -223,6 +223,24 @@ def of_dataclass(cls: type[Any], fields: Iterable[tuple[str, Part]]) -> Part:
     return Part(lambda value: many((value,)), many, lambda value: isinstance(value, cls), below, fault, types)
 
 
+def of_typed_dict(fields: Iterable[tuple[str, Part]]) -> Part:
+    """A part of plain dicts, with the parts of their keys."""
+    held = tuple(fields)
+
+    def fits(value: object) -> bool:
+        return value.__class__ is dict and all(part.fits(inner) for _, part, inner in below(value))
+
+    def below(value: object) -> Iterator[tuple[Path, Part, object]]:
+        if isinstance(value, dict):
+            given = cast("dict[str, object]", value)
+            yield from (((name,), part, given[name]) for name, part in held if name in given)
+
+    def takes(value: object) -> bool:
+        return isinstance(value, dict)
+
+    return Part(fits, _each(frozenset(), fits), takes, below, _would_be("dict", "use a plain dict"))
+
+
 def any_of(choices: list[Part]) -> Part:
     """A part of values that fit one of several parts."""
     if len(choices) == 1:

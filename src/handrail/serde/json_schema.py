@@ -31,6 +31,7 @@ _NUMBERS = frozenset({"integer", "number"})
 _STRINGS = frozenset({"string"})
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 _NOTHING: frozenset[str] = frozenset()
+_JSON_SCALARS = frozenset({str, int, bool, type(None)})
 _MADE_FOR = {
     "minLength": _STRINGS,
     "maxLength": _STRINGS,
@@ -168,6 +169,18 @@ class _Terse(GenerateJsonSchema):
         node = super().dataclass_schema(schema)
         return {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
 
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """A model without that title; closed, as the validator of one is."""
+        node = super().model_schema(schema)
+        closed = {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
+        return {**closed, "additionalProperties": False}
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        """A TypedDict without that title."""
+        node = super().typed_dict_schema(schema)
+        name = getattr(schema.get("cls"), "__name__", None)
+        return {key: value for key, value in node.items() if key != "title" or value != name}
+
     def generate(self, schema: core_schema.CoreSchema, mode: SchemaMode = "validation") -> JsonSchemaValue:
         """The whole schema; the definitions of enums without the titles that repeat their names."""
         whole = super().generate(schema, mode)
@@ -188,6 +201,7 @@ class _Terse(GenerateJsonSchema):
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         """Bytes with their bounds in characters of base64: four for three bytes, and fewer without padding."""
         node = super().bytes_schema(schema)
+        node["format"] = "base64url"  # a model's own configuration may say otherwise, and does not count
         if "minLength" in node:
             node["minLength"] = -(-4 * node["minLength"] // 3)
         if "maxLength" in node:
@@ -224,6 +238,9 @@ class _Terse(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - a default may be anything
         """A default as JSON; a set in the order of its members' JSON, which is the same in every process."""
+        # pydantic makes an adapter of the type of a default, which takes as long as one of all fields.
+        if type(dft) in _JSON_SCALARS:
+            return dft
         if not isinstance(dft, AbstractSet):
             return super().encode_default(dft)
         return super().encode_default(sorted(cast("AbstractSet[object]", dft), key=to_json))

@@ -24,6 +24,7 @@ from pathlib import PurePath
 from typing import Any, Final, cast
 from uuid import UUID
 
+from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from handrail.errors import DumpError
@@ -32,6 +33,7 @@ from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, fault_message
 from handrail.serde.formatting import format_path, shorten, type_name
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.location import Path
+from handrail.serde.record_types import field_values
 
 Text = str | bytes | bytearray
 """JSON, as a string or in UTF-8."""
@@ -335,6 +337,8 @@ def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
         yield from enumerate(cast("Iterable[object]", value))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    elif isinstance(value, BaseModel):
+        yield from field_values(value)
 
 
 def _key_text(key: object) -> str:

@@ -30,7 +30,7 @@ _CLASSES: Final[Mapping[str, type[Any]]] = {
 _READ_AS: Final = frozenset({"list", "dict"})
 """What the abstract collections are read as."""
 
-_NAMED: Final = frozenset({"none", "str", "int", "float", "bool", "dataclass"})
+_NAMED: Final = frozenset({"none", "str", "int", "float", "bool", "dataclass", "model"})
 """Types that pydantic calls in the location of a fault what they are called in Python."""
 
 _OTHERS: Final = {"any": "Any", "url": "Url"}

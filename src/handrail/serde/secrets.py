@@ -18,10 +18,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, 
 
 from handrail.errors import SchemaError
 from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, unquoted
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.json_schema import MASK, is_array, is_object
 from handrail.serde.json_values import json_of
-from handrail.serde.supported_types import accept_type, field_types
-from handrail.serde.typed import BoundedCache, codec, dump
+from handrail.serde.record_types import is_model, is_record
+from handrail.serde.supported_types import accept_type, record_types
+from handrail.serde.typed import codec, dump
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
 _MODULE = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it
@@ -146,7 +148,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def _masking(kind: object) -> Masking:
-    if not is_dataclass(get_origin(kind) or kind):
+    if not is_record(get_origin(kind) or kind):
         return Masking(None, _Types(), json_of)
     try:
         found = accept_type(kind)
@@ -155,7 +157,7 @@ def _masking(kind: object) -> Masking:
     parsing = codec(cast("type[Any]", kind))
     # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
     # written by a type that it does not have.
-    changes_itself = any(hasattr(one.cls, "__post_init__") for one in found)
+    changes_itself = any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in found)
     return Masking(kind, _Types(), parsing.dump_json if changes_itself else parsing.parsed_json)
 
 
@@ -224,7 +226,7 @@ class _Types:
             cls = _class_of(option)
             if cls is None:
                 continue
-            if is_dataclass(cls):
+            if is_record(cls):
                 if name is not None and name in (found := _fields_of(option)):
                     yield found[name]
             # An object is read by mappings, and an array by the other collections.
@@ -238,23 +240,30 @@ class _Reach(NamedTuple):
     found: bool
 
 
+_NEVER_SECRET: Final = (str, int, bool, float, type(None))
+
 _reaches: Final[BoundedCache[_Reach]] = BoundedCache()
 _fields: Final[BoundedCache[Mapping[str, object]]] = BoundedCache()
 
 
 def _fields_of(kind: object) -> Mapping[str, object]:
-    """The places of the fields of a dataclass."""
+    """The places of the fields of a dataclass, model or TypedDict."""
     return _fields.get(kind, lambda: _made_fields(kind))
 
 
 def _made_fields(kind: object) -> Mapping[str, object]:
     cls = cast("type[Any]", get_origin(kind) or kind)
-    hints = field_types(cls, get_args(kind), "$")
+    hints = record_types(kind)
+    if not is_dataclass(cls):
+        return hints
     marked = {field.name for field in dataclasses.fields(cls) if field.metadata.get("secret")}
     return {name: _MARKED if name in marked else hint for name, hint in hints.items()}
 
 
 def _type_reaches(place: object, seen: list[object]) -> bool:
+    # Most places are of these, and all below takes longer.
+    if any(place is kind for kind in _NEVER_SECRET):
+        return False
     # A list, because an annotation may hold options that have no hash.
     if place in seen:
         return False
@@ -265,7 +274,7 @@ def _type_reaches(place: object, seen: list[object]) -> bool:
         child
         for option in _options(place)
         if (cls := _class_of(option)) is not None
-        for child in (_fields_of(option).values() if is_dataclass(cls) else _arguments(option))
+        for child in (_fields_of(option).values() if is_record(cls) else _arguments(option))
     )
     return any(_type_reaches(child, seen) for child in inner)
 
@@ -290,8 +299,8 @@ def _holds_secret(kind: object, aliases: tuple[object, ...]) -> bool:
     if kind is _UNKNOWN:
         return True
     cls = _class_of(kind)
-    # A dataclass is masked field by field, so that one secret in it does not hide the rest.
-    if cls is None or is_dataclass(cls):
+    # A dataclass or model is masked field by field, so that one secret in it does not hide the rest.
+    if cls is None or is_record(cls):
         return False
     return _is_secret_class(cls) or any(_is_secret_type(argument, aliases) for argument in _arguments(kind))
 

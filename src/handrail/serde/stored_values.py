@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
-from pydantic_core import (
-    CoreSchema,
-    InitErrorDetails,
-    PydanticCustomError,
-    SchemaSerializer,
-    SchemaValidator,
-    core_schema,
-)
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, SchemaValidator, core_schema
 
 from handrail.serde.adapter import Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.changed_types import reading_tags
@@ -29,6 +22,8 @@ from handrail.serde.core_schemas import (
     parts_of,
     rebuilt,
     replacing,
+    serializer_of,
+    validator_of,
     with_flat_unions,
 )
 from handrail.serde.json_schema import MASK, Node, core_json_schema, inlined
@@ -55,19 +50,18 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
     Returns:
         `None` if the type is stored as it is shown.
     """
-    core = with_flat_unions(cast("Core", adapter.made.core_schema))
+    core = with_flat_unions(adapter.core)
     found: dict[int, UnionMembers | None] = {}
     read = rebuilt(core, _changing(core, found, read_tagged))
     # Most types are stored as they are shown, and then one adapter serves both.
-    if read == adapter.made.core_schema:
+    if read == adapter.core:
         return None
     config = core_config()
     # Only what reads is made to agree with the JSON Schema: the serializer is pydantic's, as it is for what is shown.
     written = rebuilt(core, _changing(core, found, write_tagged))
     agreed = agreeing(read, config)
-    validator = SchemaValidator(cast("CoreSchema", agreed), config)
-    serializer = SchemaSerializer(cast("CoreSchema", written), config)
-    stored = Adapter(adapter.made, validator, serializer, bounded=is_bounded(agreed))
+    reads, writes = validator_of(agreed, config), serializer_of(written, config)
+    stored = Adapter(adapter.made, core, reads, writes, bounded=is_bounded(agreed))
     return stored, inlined(core_json_schema(read, mode="validation"))
 
 
@@ -77,10 +71,10 @@ def changed_validator(adapter: Adapter) -> SchemaValidator:
     Args:
         adapter: that of the type.
     """
-    core, config = with_flat_unions(cast("Core", adapter.made.core_schema)), core_config()
+    core, config = with_flat_unions(adapter.core), core_config()
     read = agreeing(rebuilt(core, _changing(core, {}, read_tagged)), config)
     # The present tags first, and around them those of before: a value may hold both.
-    return SchemaValidator(cast("CoreSchema", reading_tags(read, config)), config)
+    return validator_of(reading_tags(read, config), config)
 
 
 def _changing(
@@ -135,8 +129,8 @@ def stored_recheck(kind: object) -> SchemaValidator:
 
     config = core_config(recheck=True)
     # From what pydantic made, and not from what agrees with the JSON Schema: values of Python are checked here.
-    core = rebuilt(cast("Core", closed_adapter(kind, recheck=True).made.core_schema), change)
-    return SchemaValidator(cast("CoreSchema", core), config)
+    core = rebuilt(closed_adapter(kind, recheck=True).core, change)
+    return validator_of(core, config)
 
 
 def _makes_secret(function: object) -> bool:

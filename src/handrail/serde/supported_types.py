@@ -1,9 +1,9 @@
-"""Which types Handrail takes: plain dataclasses, and below them what JSON can represent and restore.
+"""Which types Handrail takes: dataclasses, pydantic models, TypedDicts, and below them what JSON can restore.
 
 `accept_type` walks the annotations of a type before pydantic sees it, because pydantic takes much that would leave a
-schema open (models, and dataclasses with a configuration of their own) or that JSON could not restore (a field that
-the constructor does not take, an enum of tuples), and names no field when it gives up. Every refusal says where, and
-what to write instead.
+schema open (models of unknown fields, and dataclasses with a configuration of their own) or that JSON could not restore
+(a field that the constructor does not take, an enum of tuples), and names no field when it gives up. Every refusal says
+where, and what to write instead.
 
 The fields of a dataclass are looked at one by one: their annotations, options and defaults.
 """
@@ -29,15 +29,14 @@ from dataclasses import MISSING, Field, InitVar, dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType
-from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
-from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError
-from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
+from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import (
     bindings_by_class,
     is_union,
@@ -45,8 +44,10 @@ from handrail.serde.annotations import (
     strip_annotated,
     substitute_variables,
 )
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.constraints import joint_fault, metadata_fault, option_fault
 from handrail.serde.formatting import shorten, type_name
+from handrail.serde.record_types import is_model, is_record, model_fault, model_hints, typed_dict_hints
 
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
 _HASHED = (str, bytes, frozenset)
@@ -76,10 +77,10 @@ _RENAMING: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AcceptedType:
-    """A dataclass that stands somewhere in a type.
+    """A dataclass, a pydantic model or a TypedDict that stands somewhere in a type.
 
     Attributes:
-        cls: the dataclass.
+        cls: the class.
         path: where it was met first.
         hints: the types of its fields, with type variables replaced.
     """
@@ -95,6 +96,15 @@ def accept_type(kind: object) -> tuple[AcceptedType, ...]:
     Raises:
         SchemaError: something in it cannot be closed, or JSON cannot give it back; `path` says where.
     """
+    return _accepted.get(kind, lambda: _walked(kind))
+
+
+_accepted: Final[BoundedCache[tuple[AcceptedType, ...]]] = BoundedCache()
+_types: Final[BoundedCache[Mapping[str, Any]]] = BoundedCache()
+_adapters: Final[BoundedCache[Adapter]] = BoundedCache()
+
+
+def _walked(kind: object) -> tuple[AcceptedType, ...]:
     walk = _Walk()
     walk.visit(kind, "$")
     return tuple(walk.found)
@@ -140,10 +150,10 @@ class _Walk:
     def _class(self, cls: type[Any], kind: object, path: str, depth: int) -> None:
         args = get_args(kind)
         _check_class(cls, kind, path)
-        if is_dataclass(cls):
+        if is_record(cls):
             # By the type with its arguments: `Page[A]` and `Page[B]` have fields of different types.
             if self._is_new(kind):
-                hints = field_types(cls, args, path)
+                hints = record_types(kind, path)
                 self.found.append(AcceptedType(cls, path, hints))
                 for name, hint in hints.items():
                     self.visit(hint, f"{path}.{name}", depth)
@@ -174,10 +184,9 @@ def _without_options(kind: object, path: str) -> object:
 def _check_class(cls: type[Any], kind: object, path: str) -> None:
     name = type_name(cls)
     plain = "write it as a plain @dataclass(frozen=True, slots=True)"
-    if issubclass(cls, BaseModel):
-        unsupported_field(kind, path, f"{name} is a pydantic model", plain)
-    if is_typeddict(cls):
-        unsupported_field(kind, path, f"{name} is a TypedDict", plain)
+    if is_model(cls):
+        _check_model(cls, path)
+        return
     if hasattr(cls, "_fields") and issubclass(cls, tuple):
         unsupported_field(kind, path, f"{name} is a NamedTuple", plain)
     # A pydantic dataclass has these, and so has a plain one with `__pydantic_config__`: the alias of `closed_adapter`
@@ -196,6 +205,15 @@ def _check_class(cls: type[Any], kind: object, path: str) -> None:
         )
     if cls in _STREAMS:
         unsupported_field(kind, path, f"{name} can be read only once", "use list or tuple")
+
+
+def _check_model(cls: type[BaseModel], path: str) -> None:
+    fault = model_fault(cls)
+    if fault is not None:
+        unsupported_field(cls, f"{path}.{fault[0]}" if fault[0] else path, *fault[1:])
+    for name, info in cls.model_fields.items():
+        here = f"{path}.{name}"
+        _check_renaming({word: getattr(info, word) for word in _RENAMING}, info.annotation, here)
 
 
 def _check_enum(cls: type[enum.Enum], path: str) -> None:
@@ -280,6 +298,34 @@ def field_types(cls: type[Any], args: Iterable[object], path: str) -> Mapping[st
     return found
 
 
+def record_types(kind: object, path: str = "$") -> Mapping[str, Any]:
+    """The types of the fields of a dataclass, a model or a TypedDict.
+
+    Args:
+        kind: the class, with its arguments if it is generic.
+        path: where it stands.
+
+    Raises:
+        SchemaError: as `field_types`; for a model or a TypedDict, an annotation cannot be resolved.
+    """
+    return _types.get(kind, lambda: _made_types(kind, path))
+
+
+def _made_types(kind: object, path: str) -> Mapping[str, Any]:
+    cls = cast("type[Any]", get_origin(kind) or kind)
+    if is_dataclass(cls):
+        return field_types(cls, get_args(kind), path)
+    try:
+        return model_hints(cls) if is_model(cls) else typed_dict_hints(kind)
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise SchemaError(
+            f"{path}: an annotation of {cls.__name__} cannot be resolved ({error}); define or import the type at the "
+            f"top level of {cls.__module__}, outside functions and TYPE_CHECKING blocks",
+            type=cls,
+            path=path,
+        ) from error
+
+
 def check_options(options: Iterable[object], kind: object, path: str) -> None:
     """Refuses an option inside `Annotated[...]` that gives a field a second name, hides it, or constrains nothing.
 
@@ -318,6 +364,9 @@ def _resolved(field: Field[Any], owner: type[Any], path: str) -> object:
     # The class names itself where its module does not: in a function, or while the module is still being imported.
     names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     module = sys.modules.get(owner.__module__)
+    # Most annotations that are not text are classes, which need not be resolved.
+    if isinstance(field.type, type) and get_origin(field.type) is None:
+        return field.type
     # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
     holder = type("Holder", (), {"__annotations__": {field.name: field.type}})
     try:
@@ -367,7 +416,7 @@ def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
     if default is None and NoneType in (hint, *get_args(hint)):
         return ""
     try:
-        adapter = closed_adapter(hint)
+        adapter = _adapters.get(hint, lambda: closed_adapter(hint))
     except BUILD_ERRORS:
         return ""  # the type itself is at fault, and building the whole reports it
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, cast, get_args
@@ -11,9 +11,9 @@ from typing import Any, Final, cast, get_args
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter, core_config
 from handrail.serde.annotations import is_union, strip_annotated
-from handrail.serde.core_schemas import Core, core_definitions, innermost, with_flat_unions
+from handrail.serde.bounded_cache import BoundedCache
+from handrail.serde.core_schemas import OF_CLASSES, Core, core_definitions, innermost, with_flat_unions
 from handrail.serde.supported_types import accept_type
-from handrail.serde.typed import BoundedCache
 from handrail.serde.unions import union_members
 
 Tagger = Callable[[object], object]
@@ -83,13 +83,27 @@ def _made_taggers(cls: type[Any]) -> Mapping[str, Tagger]:
         # has taggers of its own.
         if not found or not any(_holds_union(hint) for hint in found[0].hints.values()):
             return _NONE
-        core = with_flat_unions(cast("Core", closed_adapter(cls).made.core_schema))
+        core = with_flat_unions(closed_adapter(cls).core)
     except (SchemaError, *BUILD_ERRORS):  # serde does not take it; its canonical JSON is that of the values in it
         return _NONE
     search = _Search(core_definitions(core))
-    fields: Sequence[Core] = innermost(core, search.definitions)["schema"]["fields"]
-    taggers = {part["name"]: search.tagger(part["schema"]) for part in fields}
+    taggers = {name: search.tagger(part) for name, part in _fields_of(innermost(core, search.definitions))}
     return {name: tagger for name, tagger in taggers.items() if tagger is not None}
+
+
+def _fields_of(core: Core) -> Iterator[tuple[str, Core]]:
+    """The fields of a dataclass or a model with their types; none of a TypedDict, whose values do not name it."""
+    if core["type"] not in OF_CLASSES:
+        return
+    core = core["schema"]
+    # The program's own validators may stand around the fields of a model.
+    while "fields" not in core:
+        core = core["schema"]
+    fields: Any = core["fields"]
+    if core["type"] == "model-fields":
+        yield from ((name, part["schema"]) for name, part in fields.items())
+    else:
+        yield from ((part["name"], part["schema"]) for part in fields)
 
 
 def _holds_union(hint: object) -> bool:

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
@@ -26,8 +25,8 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.attempts import bounded
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import Built, build, build_stored
-from handrail.serde.core_schemas import Core
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
 from handrail.serde.faults import MOST_FAULTS, Fault, fault_message, faults_of, foreign_fault, kinds_asked, reason_of
 from handrail.serde.fitting import MOST_DIGITS
@@ -54,49 +53,12 @@ from handrail.serde.location import Path, followed_each, locate
 from handrail.serde.stored_values import changed_validator, stored_recheck
 from handrail.serde.unions import TYPE
 
-V = TypeVar("V")
-
-MAX_CACHED: Final = 1024
-"""So many values are kept. What is beyond that has come from types that are made at run time."""
-
 T = TypeVar("T")
 
 Extra = Literal["forbid", "ignore"]
 """Whether fields that the dataclass does not have are faults or ignored."""
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
-
-
-class BoundedCache(Generic[V]):
-    """Values by key; the oldest goes when there are too many. Safe to use from any thread.
-
-    Threads that ask for a new key at once may each make its value; all of them get the first that was made.
-    """
-
-    __slots__ = ("_lock", "_values")
-
-    def __init__(self) -> None:
-        self._values: dict[object, V] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: object, make: Callable[[], V]) -> V:
-        """The value of `key`; `make` makes it if it is not there. It is not kept if the key cannot be hashed."""
-        try:
-            value = self._values.get(key)
-        # Read without the lock: a `get` of a dict is atomic, and only a key that is new waits for another one.
-        except TypeError:  # a part of the type cannot be hashed
-            return make()
-        if value is not None:
-            return value
-        # Without the lock: building a codec runs functions of the program, which may ask for another codec, or wait for
-        # a thread that does.
-        value = make()
-        with self._lock:
-            value = self._values.setdefault(key, value)
-            # The oldest by insertion, and not by use: a `get` without the lock could not record a use safely.
-            while len(self._values) > MAX_CACHED:
-                self._values.pop(next(iter(self._values)))
-        return value
 
 
 class Codec(Generic[T]):
@@ -150,6 +112,10 @@ class Codec(Generic[T]):
         self._fields: Callable[[object], tuple[object, ...]] = attrgetter(names[0], *names)
         known = shapes.types if shapes else ()
         self._shapes: frozenset[tuple[type[Any], ...]] = frozenset((types[0], *types) for types in known)
+
+    def within(self, max_bytes: int | None) -> Codec[T]:
+        """The codec of the same parameters that parses so much at most."""
+        return codec(self.kind, max_bytes=max_bytes)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -361,10 +327,10 @@ class Codec(Generic[T]):
 
 
 def codec(cls: type[T], *, extra: Extra = "forbid", max_bytes: int | None = None) -> Codec[T]:
-    """The codec of a parameter type: a plain dataclass, also a generic one with its arguments (`Page[Item]`).
+    """The codec of a parameter type: a plain dataclass, a pydantic model or a TypedDict; also a generic one.
 
     Args:
-        cls: the dataclass.
+        cls: the type, a generic one with its arguments (`Page[Item]`).
         extra: whether unknown fields are faults, or are ignored.
         max_bytes: the most that may be parsed, in bytes of UTF-8; nothing larger is looked into.
 
@@ -380,10 +346,10 @@ def result_codec(kind: type[T]) -> Codec[T]: ...
 @overload
 def result_codec(kind: object) -> Codec[Any]: ...
 def result_codec(kind: object) -> Codec[Any]:
-    """The codec of a result type: a dataclass, mapping, sequence, set or string type, or a union of these and None.
+    """The codec of a result type: any type whose values JSON can say, or a union of such types.
 
     Raises:
-        SchemaError: it is none of these, cannot be closed, or JSON cannot give its values back.
+        SchemaError: it cannot be closed, or JSON cannot give its values back.
     """
     return _codec(kind, "serialization", "forbid", None)
 
@@ -506,7 +472,7 @@ def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) 
 
 def _made_stored(kind: object) -> Codec[Any]:
     shown = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
-    exact = exact_of(cast("Core", shown.adapter.made.core_schema))
+    exact = exact_of(shown.adapter.core)
     return Codec(build_stored(shown), extra="forbid", max_bytes=None, once=False, exact=exact)
 
 
@@ -526,6 +492,8 @@ def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object) -> boo
         is_whole = isinstance(spot.value, float) and spot.value.is_integer()
         if is_whole and any("integer" in kinds_asked(node, schema) for node in spot.nodes):
             paths.add(spot.path)
+    # A number by itself is only read from a store, where an integer is written as one.
+    paths.discard(())
     for path in paths:
         _make_whole_at(data, path)
     return bool(paths)
@@ -534,5 +502,4 @@ def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object) -> boo
 def _make_whole_at(data: Any, path: Path) -> None:  # noqa: ANN401 - decoded JSON
     for segment in path[:-1]:
         data = data[segment]
-    # The path is not empty: no root type that is accepted is a number.
     data[path[-1]] = int(data[path[-1]])

@@ -17,9 +17,10 @@ from itertools import combinations, product
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, cast
 
-from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
+from pydantic_core import CoreConfig, CoreSchema, core_schema
 
 from handrail.serde.core_schemas import (
+    OF_CLASSES,
     Core,
     SchemaEdit,
     choices_of,
@@ -27,6 +28,7 @@ from handrail.serde.core_schemas import (
     python_view,
     rebuilt,
     replacing,
+    validator_of,
     without_name,
 )
 from handrail.serde.json_schema import Node, compared_json_schema
@@ -54,7 +56,8 @@ _FORMS: Final = dict.fromkeys(("dict", "ordered-dict", "counter"), "object")
 _OF_LITERALS: Final = frozenset({str, int, bool, type(None)})
 
 _HOLDING: Final = frozenset(
-    {"list", "tuple", "set", "frozenset", "dict", "ordered-dict", "counter", "deque", "dataclass"}
+    {"list", "tuple", "set", "frozenset", "dict", "ordered-dict", "counter", "deque"}
+    | {"dataclass", "model", "typed-dict"}
 )
 """Types whose values hold others."""
 
@@ -152,13 +155,13 @@ class UnionMembers:
 
     def _fits(self, member: Member, change: SchemaEdit) -> Callable[..., bool]:
         core = rebuilt(whole(member.core, self._definitions), change)
-        return SchemaValidator(cast("CoreSchema", core), self.config).isinstance_python
+        return validator_of(core, self.config).isinstance_python
 
 
 def _lenient(part: Core, *, was: Core, made: bool) -> Core:
     """A part that does not take the fields of a dataclass on trust, because its class alone does not suffice."""
     del was, made
-    return {**part, "revalidate_instances": "always"} if part["type"] == "dataclass" else part
+    return {**part, "revalidate_instances": "always"} if part["type"] in OF_CLASSES else part
 
 
 def _exact(part: Core, *, was: Core, made: bool) -> Core:
@@ -256,7 +259,7 @@ def _dataclasses_in(
     # The type holds itself: its dataclasses have been found above.
     if any(view is each for each in above):
         return
-    if view["type"] == "dataclass":
+    if view["type"] in OF_CLASSES:
         yield way, core
         return
     own = () if view["type"] == "union" else (str(_FORMS.get(view["type"], "array")),)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Never
 
 import pytest
 from inline_snapshot import snapshot
@@ -72,23 +72,62 @@ def example(**changes: object) -> ToolExample[Any, Any]:
 
 
 def test_a_tool_without_types_is_shown_how_to_write_it() -> None:
-    """`Tool(...)` without brackets is refused, with the form that is right."""
+    """Where neither brackets nor a handler say them; the message has the form that is right."""
     with pytest.raises(PromptValidationError) as caught:
-        UNCHECKED(name="lookup", description="Looks up.", handler=look_up)
+        UNCHECKED(name="lookup", description="Looks up.")
     assert str(caught.value) == snapshot(
-        "tool lookup: Tool needs its types in brackets: Tool[Params, Result](name=..., "
-        "description=..., handler=...), with a dataclass for each, or None: Tool[Params, None](...)."
+        "tool lookup: Tool needs its types, in brackets or as annotations of the handler: "
+        "Tool[Params, Result](name=..., description=..., handler=...), with a dataclass for each, or "
+        "None: Tool[Params, None](...)."
     )
     assert caught.value.tool == "lookup"
 
 
-@pytest.mark.parametrize("name", ["a", "0", "_", "-", "look_up-2", "a" * 64])
+def test_a_tool_without_brackets_has_the_types_of_its_handler() -> None:
+    """As type checkers infer them, plain or `async`, with `ToolResult.error(...)` beside."""
+
+    async def look_up_later(params: Lookup, *, context: ToolContext) -> ToolResult[Found] | ToolResult[Never]:
+        raise NotImplementedError
+
+    for handler in (look_up, look_up_later):
+        tool = Tool(name="lookup", description="Looks up.", handler=handler)
+        assert (tool.params_type, tool.result_type) == (Lookup, Found)
+        assert replace(tool, name="other").result_type is Found
+
+
+def test_a_handler_that_does_not_say_both_types_is_not_enough() -> None:
+    """A type that is not known must be in brackets."""
+
+    def untyped(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
+        raise NotImplementedError
+
+    del untyped.__annotations__["params"]
+
+    def of_two(params: Lookup, *, context: ToolContext) -> ToolResult[Found] | ToolResult[Lookup]:
+        raise NotImplementedError
+
+    def bare(params: Lookup, *, context: ToolContext) -> Any:
+        raise NotImplementedError
+
+    handlers: list[object] = [untyped, of_two, bare, len]
+    for handler in handlers:
+        assert refused_of(handler).tool == "lookup"
+
+
+def refused_of(handler: object) -> PromptValidationError:
+    """The error for a tool of this handler, without brackets."""
+    with pytest.raises(PromptValidationError) as caught:
+        UNCHECKED(name="lookup", description="Looks up.", handler=handler)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["a", "0", "_", "-", "look_up-2", "findOrder", "a" * 64])
 def test_names_that_every_provider_takes_are_taken(name: str) -> None:
-    """Lower-case letters, digits, `_` and `-`, up to 64."""
+    """Letters, digits, `_` and `-`, up to 64."""
     assert lookup_tool(name=name).name == name
 
 
-@pytest.mark.parametrize("name", ["", "Lookup", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5])
+@pytest.mark.parametrize("name", ["", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5])
 def test_other_names_are_refused(name: object, wording: Wording) -> None:
     """A name that breaks the rule is refused, with the rule."""
     assert str(refused(name=name)) == wording
@@ -97,23 +136,23 @@ def test_other_names_are_refused(name: object, wording: Wording) -> None:
 def test_a_refused_name_comes_with_one_that_is_right() -> None:
     """The nearest name that fits the rule is offered."""
     assert str(refused(name="Look Up!")) == snapshot(
-        "tool Look Up!: the name 'Look Up!' is not 1 to 64 lower-case letters, digits, '_' and '-'; write 'look_up'."
+        "tool Look Up!: the name 'Look Up!' is not 1 to 64 letters, digits, '_' and '-'; write 'Look_Up'."
     )
 
 
-@pytest.mark.parametrize("description", ["a", "x" * 200, f"  {'x' * 200}  ", "Sucht für die Übersicht ✓"])
-def test_descriptions_are_any_text_of_200_characters(description: str) -> None:
-    """1 to 200 characters of any script, blanks around them not counted."""
+@pytest.mark.parametrize("description", ["a", "x" * 8_000, f"  {'x' * 8_000}  ", "Sucht für die Übersicht ✓"])
+def test_descriptions_are_any_text_of_8000_characters(description: str) -> None:
+    """1 to 8,000 characters of any script, blanks around them not counted."""
     assert lookup_tool(description=description).description == description.strip()
 
 
 def test_other_descriptions_are_refused() -> None:
     """Too short, too long, or no text."""
     assert str(refused(description="   ")) == snapshot(
-        "tool lookup: description has 0 characters; it must have 1 to 200."
+        "tool lookup: description has 0 characters; it must have 1 to 8000."
     )
-    assert str(refused(description="x" * 201)) == snapshot(
-        "tool lookup: description has 201 characters; it must have 1 to 200."
+    assert str(refused(description="x" * 8_001)) == snapshot(
+        "tool lookup: description has 8001 characters; it must have 1 to 8000."
     )
     assert str(refused(description=None)) == snapshot("tool lookup: description is None; it must be a string.")
 
@@ -128,14 +167,26 @@ def test_parameters_are_a_dataclass_or_none() -> None:
         told.append(str(caught.value))
     assert told == snapshot(
         [
-            "tool lookup: the parameters are int; they must be a dataclass, or None for a tool without.",
-            "tool lookup: the parameters are dict[str, int]; they must be a dataclass, or None for a tool without.",
-            "tool lookup: the parameters are 'Lookup'; they must be a dataclass, or None for a tool without.",
             (
-                "tool lookup: the parameters are Lookup(entity_id='a', limit=5); they must be a dataclass, "
-                "or None for a tool without."
+                "tool lookup: the parameters are int; they must be a dataclass, a pydantic model or a "
+                "TypedDict, or None for a tool without."
             ),
-            "tool lookup: the parameters are Lookup | None; they must be a dataclass, or None for a tool without.",
+            (
+                "tool lookup: the parameters are dict[str, int]; they must be a dataclass, a pydantic "
+                "model or a TypedDict, or None for a tool without."
+            ),
+            (
+                "tool lookup: the parameters are 'Lookup'; they must be a dataclass, a pydantic model or "
+                "a TypedDict, or None for a tool without."
+            ),
+            (
+                "tool lookup: the parameters are Lookup(entity_id='a', limit=5); they must be a "
+                "dataclass, a pydantic model or a TypedDict, or None for a tool without."
+            ),
+            (
+                "tool lookup: the parameters are Lookup | None; they must be a dataclass, a pydantic "
+                "model or a TypedDict, or None for a tool without."
+            ),
         ]
     )
 
@@ -148,15 +199,15 @@ def test_parameters_without_a_schema_are_refused_with_the_cause() -> None:
     assert (caught.value.tool, caught.value.dataclass) == ("lookup", Opaque)
 
 
-def test_a_result_is_a_dataclass_or_what_json_has() -> None:
-    """A type that is neither is refused, and named."""
+def test_a_result_is_of_a_type_that_json_has() -> None:
+    """Another type is refused, and named."""
     with pytest.raises(PromptValidationError) as caught:
-        UNCHECKED[Lookup, int](name="lookup", description="Looks up.")
+        UNCHECKED[Lookup, complex](name="lookup", description="Looks up.")
     assert str(caught.value) == snapshot(
-        "tool lookup: int cannot be the result; declare a dataclass, a mapping, a sequence, str, or "
-        "None: int is not a dataclass, mapping, sequence or string; make it a field of a dataclass"
+        "tool lookup: complex cannot be the result; declare a type that JSON can say, such as a "
+        "dataclass, or None: $: JSON has no complex numbers; use two floats"
     )
-    assert caught.value.dataclass is int
+    assert caught.value.dataclass is complex
     assert isinstance(caught.value.__cause__, SchemaError)
 
 
@@ -238,8 +289,8 @@ def test_examples_fit_the_types() -> None:
     assert str(refused(examples=(example(output=None),))) == snapshot(
         "tool lookup: the output of example 1 is None; it must be an instance of Found."
     )
-    assert str(refused(examples=(example(description="x" * 201),))) == snapshot(
-        "tool lookup: the description of example 1 has 201 characters; it must have 1 to 200."
+    assert str(refused(examples=(example(description="x" * 8_001),))) == snapshot(
+        "tool lookup: the description of example 1 has 8001 characters; it must have 1 to 8000."
     )
     assert str(refused(examples=example())) == snapshot(
         "tool lookup: examples is a ToolExample; write examples=(ToolExample(...),)."

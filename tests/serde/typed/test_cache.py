@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from handrail.serde.typed import MAX_CACHED, BoundedCache
+from handrail.serde.bounded_cache import MAX_CACHED, BoundedCache
 
 
 def test_a_value_is_made_once() -> None:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, dump, parse, result_codec, schema
-from tests.serde.refused import HasModel, Model
+from tests.serde.refused import HasOpenModel, OpenModel
 from tests.serde.shapes import Circle, Drawing, Empty, Inner, Json, Loose, Page, Plan, Square, Status, Step
 from tests.wording import Wording
 
@@ -287,7 +287,7 @@ def test_without_a_declared_type_the_same_is_refused(value: object) -> None:
 def test_a_dataclass_that_is_not_taken_cannot_be_dumped() -> None:
     """It could not be read back."""
     with pytest.raises(SchemaError):
-        dump(HasModel([Model(name="a")]))
+        dump(HasOpenModel([OpenModel(name="a")]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, NamedTuple, NewType, Union, cast, get_args, get_origin
 
@@ -38,7 +39,8 @@ from handrail.prompt.policies.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.prompt.type_parameters import annotation_name
-from handrail.serde.supported_types import field_types
+from handrail.serde.record_types import is_record
+from handrail.serde.supported_types import record_types
 
 AnyPath = str | PurePath
 """A path as the parameters have it."""
@@ -61,20 +63,21 @@ _OLD_AND_NEW = 2
 
 def path_in(params: object) -> AnyPath | Sequence[AnyPath] | None:
     """The field `path`, or else `file_path`, of the parameters, and `new_path` if they have that, too; else `None`."""
-    found: AnyPath | Sequence[AnyPath] | None = getattr(params, "path", None)
+    # The parameters of a tool that declares a TypedDict are a dict.
+    named = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else None
+    field = partial(getattr, params) if named is None else named.get
+    found: AnyPath | Sequence[AnyPath] | None = field("path", None)
     if found is None:
-        found = getattr(params, "file_path", None)
-    new_path: AnyPath | None = getattr(params, _NEW, None)
+        found = field("file_path", None)
+    new_path: AnyPath | None = field(_NEW, None)
     return (found, new_path) if isinstance(found, str | PurePath) and new_path is not None else found
 
 
 def path_fields(params_type: type[Any] | None) -> Mapping[str, object]:
     """The fields of a tool's parameters that `path_in` reads, with their types."""
-    # A generic dataclass: `Write[Text]` has its fields on the class, and their types in the arguments.
-    cls = get_origin(params_type) or params_type
-    if cls is None:
+    if not is_record(get_origin(params_type) or params_type):
         return {}
-    kinds = field_types(cls, get_args(params_type), "$")
+    kinds = record_types(params_type)
     found = [name for name in _FIELDS if name in kinds]
     return {name: kinds[name] for name in (*found, *([_NEW] if found and _NEW in kinds else []))}
 

@@ -21,10 +21,11 @@ from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, from_json, to
 from typing_extensions import TypedDict  # pydantic requires this one before Python 3.12
 
 from handrail.serde.adapter import BUILD_ERRORS, agreeing
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import check_sayable
 from handrail.serde.core_schemas import Core, rebuilt
 from handrail.serde.json_values import is_decoded
-from handrail.serde.typed import BoundedCache, make_whole
+from handrail.serde.typed import make_whole
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 _EXACT: Final = frozenset({"int", "float", "bool", "str", "time"})

@@ -1,0 +1,126 @@
+"""The arguments of a function that became a tool: a class with a field for each parameter that the model fills."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from functools import partial
+from typing import Any, cast
+
+from handrail.prompt.docstrings import Description
+from handrail.prompt.signature import AnyCallable
+from handrail.serde.annotations import options_around
+
+
+class Arguments:
+    """The base of the classes that are made for the parameters of functions: immutable, and compared by value.
+
+    The class of a function has a field for each parameter that the model fills. It has no methods of its own, because
+    making them takes longer than all else.
+    """
+
+    def __init__(self, /, **values: object) -> None:
+        """Take the value of each field; those with a default may be left out.
+
+        Raises:
+            TypeError: a value is missing, or there is no such field.
+        """
+        named = {each.name: each for each in _fields_of(self)}
+        given = dict(values)
+        for name, each in named.items():
+            if name in given:
+                continue
+            if each.default is not MISSING:
+                given[name] = each.default
+            elif each.default_factory is not MISSING:
+                given[name] = each.default_factory()
+        if wrong := sorted(named.keys() ^ given.keys()):
+            raise TypeError(
+                f"{type(self).__qualname__} takes {', '.join(named)}; missing or unknown: {', '.join(wrong)}"
+            )
+        vars(self).update(given)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__qualname__}({shown})"
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+
+def _fields_of(arguments: object) -> Sequence[Any]:
+    return fields(cast("Any", arguments))  # a subclass of `Arguments` is a dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentField:
+    """A parameter that the model fills.
+
+    Attributes:
+        name: its name.
+        kind: its type, with what is annotated.
+        default: its default; `inspect.Parameter.empty` if it must be given.
+    """
+
+    name: str
+    kind: Any
+    default: object
+
+
+def arguments_class(function: AnyCallable, given: Sequence[ArgumentField], described: Description) -> type[Any]:
+    """The class of the arguments of a function.
+
+    Args:
+        function: the function, by which the class is named.
+        given: the parameters that the model fills.
+        described: what the docstring says of them.
+    """
+    declared: dict[str, Any] = {}
+    for each in given:
+        text = described.parameters.get(each.name)
+        # What is annotated counts: it is nearer to the parameter than the docstring.
+        own = any(getattr(option, "description", None) for option in options_around(each.kind)[0])
+        metadata = {"description": text} if text and not own else {}
+        declared[each.name] = _field(each.default, metadata)
+    name: str = getattr(function, "__name__", "function")
+    made = arguments_dataclass(f"{name}_arguments", {each.name: each.kind for each in given}, declared)
+    # The name by which it is found from its module: the function there is the tool. Records of calls have it.
+    made.__module__ = getattr(function, "__module__", __name__)
+    made.__qualname__ = f"{getattr(function, '__qualname__', name)}.params_type"
+    return made
+
+
+def _field(default: Any, metadata: Mapping[str, str]) -> Any:  # noqa: ANN401 - a default, and what `field` returns
+    if default is inspect.Parameter.empty:
+        return field(metadata=metadata)
+    # A list would be shared by all calls, and a dataclass refuses it.
+    if type(default).__hash__ is None:
+        return field(default_factory=partial(copy.deepcopy, default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def arguments_dataclass(name: str, kinds: Mapping[str, Any], declared: Mapping[str, Any]) -> type[Any]:
+    """A subclass of `Arguments` with these fields.
+
+    Args:
+        name: its name.
+        kinds: the types of the fields.
+        declared: their defaults, as a dataclass declares them.
+    """
+    # Without a docstring `dataclass` would inspect the signature to write one, which takes long.
+    made = type(name, (Arguments,), {"__annotations__": dict(kinds), "__doc__": name, **declared})
+    # `Arguments` has the methods: making them for each class takes half a millisecond.
+    made = dataclass(init=False, repr=False, eq=False, kw_only=True)(made)
+    made.__doc__ = None  # the model would read it
+    return made

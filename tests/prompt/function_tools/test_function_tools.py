@@ -1,0 +1,391 @@
+"""A decorated function is a tool: what the model reads of it, what a call passes, and what it returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from datetime import timedelta
+from functools import wraps
+from typing import Any, Literal
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import PromptValidationError, UnboundResourceError
+from handrail.prompt import (
+    External,
+    FunctionTool,
+    IdempotencyConfig,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolExample,
+    ToolResult,
+    ToolsSection,
+    tool,
+)
+from handrail.prompt.function_tools import FunctionOptions, ToolMethod
+from handrail.prompt.tool_definition import ToolOptions
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.serde import digest
+from tests.prompt.function_tools import functions
+from tests.prompt.function_tools.functions import Address, Branch, Client, Config, Item, Receipt, Shop
+from tests.wording import Wording
+
+RESOURCES: dict[type[Any], object] = {Client: Client(), Config: Config("north")}
+
+
+def call(one: Tool[Any, Any], arguments: str = "{}", resources: dict[type[Any], object] | None = None) -> ToolMessage:
+    """The message for a call of a tool."""
+    section = ToolsSection(title="Tools", tools=[one], resources=RESOURCES if resources is None else resources)
+    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
+    return ToolExecutor(prompt=prompt, session=Session()).execute(ToolCall("call-1", one.name, arguments))
+
+
+def value_of(one: Tool[Any, Any], arguments: str = "{}") -> object:
+    """The value of the result of a call that succeeds."""
+    message = call(one, arguments)
+    assert message.success, message.content
+    return message.result.value
+
+
+def test_the_signature_and_the_docstring_are_the_declaration() -> None:
+    """Name, descriptions, types, constraints and defaults."""
+    charge = functions.charge
+    assert (charge.name, charge.effect, charge.result_type) == ("charge", "external", Receipt)
+    assert charge.description == "Charge the card of an order.\n\nA second paragraph."
+    assert charge.parameters_schema == {
+        "type": "object",
+        "properties": {
+            "order": {"type": "string", "description": "number of the order."},
+            "cents": {"type": "integer", "exclusiveMinimum": 0, "default": 100, "description": "amount."},
+        },
+        "required": ["order"],
+        "additionalProperties": False,
+    }
+
+
+def test_a_plain_value_is_a_success() -> None:
+    """With the default of a parameter that is left out."""
+    message = call(functions.charge, '{"order": "A-1"}')
+    assert message.result == ToolResult("", Receipt("A-1", 100))
+    assert message.content == '{"order":"A-1","cents":100}'
+
+
+def test_arguments_are_read_strictly() -> None:
+    """As those of every tool: all faults at once."""
+    message = call(functions.charge, '{"order": 1, "cents": 0, "more": true}')
+    assert not message.success
+    assert [line.partition(":")[0] for line in message.content.splitlines()[1:]] == ["$.cents", "$.more"]
+
+
+def test_models_and_typed_dicts_are_fields_and_results() -> None:
+    """Each as its own type."""
+    given = '{"item": {"sku": "a"}, "to": {"street": "b"}}'
+    assert value_of(functions.later, given) == Item(sku="b")
+    assert functions.later.result_type is Item
+
+    @tool
+    def ship(to: Address) -> Address:
+        return to
+
+    assert value_of(ship, '{"to": {"street": "b"}}') == {"street": "b"}
+
+
+def test_a_function_without_arguments_and_result_is_a_tool() -> None:
+    """`None` is a success without a value, which the model reads as OK."""
+    nothing = functions.without_arguments
+    assert (nothing.name, nothing.description) == ("nothing", "Does nothing.")
+    assert (nothing.params_type, nothing.result_type) == (None, None)
+    message = call(nothing)
+    assert (message.success, message.content) == (True, "OK")
+
+
+def test_a_function_without_a_docstring_is_described_by_its_name() -> None:
+    """A tool needs a description."""
+
+    @tool
+    def find_order() -> None: ...
+
+    assert find_order.description == "find order"
+
+
+def test_context_and_resources_are_injected_wherever_they_stand() -> None:
+    """By type or by mark; what is not bound and may be missing is its default."""
+    assert list(functions.injected.parameters_schema["properties"]) == ["word"]
+    expected = ["client", "call-1", "north", "w", "True", "default"]
+    assert value_of(functions.injected, '{"word": "w"}') == expected
+
+
+def test_a_parameter_that_may_be_none_is_none_where_nothing_is_bound() -> None:
+    """The one with a default has its default."""
+
+    @tool
+    def look(client: Client | None, other: Client = Client("own")) -> list[str]:  # noqa: B008 - it is the case
+        return [str(client), other.name]
+
+    assert call(look, resources={}).result.value == ["None", "own"]
+
+
+def test_an_unbound_resource_is_reported_with_the_reason_why_it_is_one() -> None:
+    """The type was perhaps meant to be data."""
+    with pytest.raises(UnboundResourceError) as caught:
+        call(functions.injected, '{"word": "w"}', resources={})
+    assert caught.value.__notes__[0].startswith("The parameter client is a resource because Client cannot be")
+
+
+def test_a_result_passes_as_it_is() -> None:
+    """Also a failure."""
+    message = call(functions.refusing, '{"why": "no"}')
+    assert (message.success, message.content) == (False, "no")
+    assert functions.refusing.result_type is str
+
+
+def test_what_is_not_annotated_may_return_any_json() -> None:
+    """Or an awaitable of it."""
+    unannotated: Tool[Any, Any] = functions.unannotated
+    assert value_of(unannotated, '{"word": "w"}') == {"word": "w"}
+    assert (unannotated.result_type,) == (Any,)
+    assert value_of(functions.awaitable, '{"word": "w"}') == "w"
+
+
+@pytest.mark.parametrize("returned", [4, 0.5, True, "text", None, [1], {"a": 1}, ("a", 2)])
+def test_a_result_may_be_any_value_of_json(returned: object) -> None:
+    """By its annotation, or without one."""
+
+    @tool
+    def give() -> Any:
+        return returned
+
+    assert value_of(give) == returned
+
+
+def test_a_value_of_another_type_fails_the_call() -> None:
+    """As for every tool."""
+
+    @tool
+    def count() -> int:
+        return "many"  # type: ignore[return-value]
+
+    @tool
+    def choose() -> Literal["a", "b"]:
+        return "c"  # type: ignore[return-value]
+
+    @tool
+    def half() -> float:
+        return 1
+
+    assert not call(count).success
+    assert not call(choose).success
+    assert value_of(half) == 1
+
+
+def test_calling_a_tool_calls_the_function() -> None:
+    """Nothing is validated, injected or recorded."""
+    assert functions.charge("A-1", cents=-5) == Receipt("A-1", -5)
+    assert asyncio.run(functions.later(Item(sku="a"))) == Item(sku="nowhere")
+
+
+def test_every_option_of_a_tool_is_one_of_the_decorator() -> None:
+    """Also those that are added later."""
+    of_tool = {each.name for each in fields(Tool) if each.init and not each.name.startswith("given_")}
+    assert set(ToolOptions.__annotations__) == of_tool - {"name", "description", "handler"}
+    assert set(FunctionOptions.__annotations__) == of_tool - {"handler"}
+
+
+def test_options_mean_what_they_mean_for_a_tool() -> None:
+    """An `External` too."""
+
+    def ask(params: Any, key: str) -> ToolResult[Receipt] | None:
+        raise NotImplementedError
+
+    external = External(on_orphan="reconcile", reconcile=ask)
+    config = IdempotencyConfig(strategy="params", param_keys=("order",))
+    options: FunctionOptions = {
+        "name": "pay",
+        "description": "Pays.",
+        "effect": external,
+        "idempotency": config,
+        "timeout": timedelta(seconds=3),
+        "accepts_overrides": False,
+    }
+    pay = tool(**options)(functions.charge.function)
+    assert (pay.name, pay.description, pay.idempotency) == ("pay", "Pays.", config)
+    assert (pay.external, pay.reconcile, pay.timeout, pay.accepts_overrides) == (
+        external,
+        ask,
+        timedelta(seconds=3),
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"effect": "none"},
+        {"name": "a b"},
+        {"idempotency": IdempotencyConfig(strategy="params", param_keys=("client",))},
+        {"effect": "read", "idempotency": IdempotencyConfig()},
+        {"examples": 5},
+        {"examples": ("call it",)},
+        {"examples": [ToolExample(description="One", input={"order": 5}, output=Receipt("a", 1))]},
+        {"description": "   "},
+    ],
+)
+def test_options_have_the_checks_of_a_tool(options: dict[str, Any], wording: Wording) -> None:
+    """They are the same."""
+    with pytest.raises(PromptValidationError) as raised:
+        tool(**options)(functions.charge.function)
+    assert str(raised.value) == wording
+
+
+def test_the_input_of_an_example_may_be_a_dict() -> None:
+    """As a model writes it; or the arguments themselves."""
+    example = ToolExample(description="One", input={"order": "a"}, output=Receipt("a", 1))
+    made = tool(examples=[example])(functions.charge.function)
+    (read,) = made.examples
+    assert (read.input.order, read.input.cents) == ("a", 100)
+    (again,) = replace(made).examples
+    assert again.input == read.input
+    assert tool(examples=())(functions.without_arguments.function).examples == ()
+
+
+def test_a_copy_is_a_tool_of_the_same_function() -> None:
+    """With another name, for example."""
+    copied = replace(functions.charge, name="pay", timeout=timedelta(seconds=1))
+    assert isinstance(copied, FunctionTool)
+    assert (copied.result_type, copied.effect, copied("a").cents) == (Receipt, "external", 100)
+    assert value_of(copied, '{"order": "a"}') == Receipt("a", 100)
+
+
+# ------------------------------------------------------------------------------------------------------------- methods
+
+
+def test_a_method_is_a_tool_of_its_object() -> None:
+    """Each object has its own."""
+    one, other = Shop("one"), Shop("other")
+    assert value_of(one.greet, '{"who": "me"}') == "one greets me"
+    assert value_of(other.greet_later, '{"who": "me"}') == "other greets me in call-1"
+    assert one.greet("you") == "one greets you"
+    assert one.greet.name == "greet"
+    assert one.greet_later.effect == "read"
+
+
+def test_a_method_of_a_subclass_takes_the_place_of_the_one_above() -> None:
+    """Which it can call."""
+    branch = Branch("branch")
+    assert value_of(branch.greet, '{"who": "me"}') == "BRANCH GREETS ME"
+    assert branch.greet.description == "Greet loudly."
+
+
+def test_a_method_of_the_class_and_a_function_in_it_need_no_object() -> None:
+    """They are tools of the class itself."""
+    assert value_of(Branch.kind, '{"word": "a"}') == "Branch a"
+    branch: Any = Branch("b")
+    assert value_of(branch.kind, '{"word": "a"}') == "Branch a"
+    assert value_of(Shop.add, '{"one": 1, "other": 2}') == 3
+
+
+def test_a_method_without_its_object_is_not_a_tool(wording: Wording) -> None:
+    """A section refuses it, and says what to take instead; calling it with the object works."""
+    unbound: Any = Shop.greet
+    assert isinstance(vars(Shop)["greet"], ToolMethod)
+    assert unbound(Shop("one"), "you") == "one greets you"
+    with pytest.raises(PromptValidationError) as raised:
+        ToolsSection(title="Tools", tools=[unbound])
+    assert str(raised.value) == wording
+
+
+# ------------------------------------------------------------------------------------------------------- the arguments
+
+
+def test_the_arguments_are_found_by_the_name_of_the_function() -> None:
+    """So that a record of a call names them, and a session restores them."""
+    kind: Any = functions.charge.params_type
+    assert (kind.__module__, kind.__qualname__) == (functions.__name__, "charge.params_type")
+    session = Session()
+    section = ToolsSection(title="Tools", tools=[functions.charge])
+    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
+    ToolExecutor(prompt=prompt, session=session).execute(ToolCall("1", "charge", '{"order": "a"}'))
+    (event,) = session[ToolInvoked].all()
+    assert event.params == kind(order="a", cents=100)
+
+
+def test_the_arguments_are_values() -> None:
+    """Immutable, compared by their fields, and shown with them."""
+    kind: Any = functions.charge.params_type
+    one = kind(order="a")
+    assert one == kind(order="a", cents=100) != kind(order="b")
+    assert hash(one) == hash(replace(one))
+    assert digest(one) == digest(kind(order="a"))
+    assert repr(one) == "charge.params_type(order='a', cents=100)"
+    assert one != "a"
+    with pytest.raises(FrozenInstanceError):
+        one.order = "b"
+    with pytest.raises(FrozenInstanceError):
+        del one.order
+    for wrong in ({}, {"order": "a", "more": 1}):
+        with pytest.raises(TypeError):
+            kind(**wrong)
+
+
+def test_a_default_that_changes_is_not_shared() -> None:
+    """Each call has its own list."""
+    plain = tool(functions.plain)
+    first: Any = value_of(plain, '{"order": "a"}')
+    assert first == {"order": "a", "tags": []}
+    first["tags"].append("x")
+    assert value_of(plain, '{"order": "a"}') == {"order": "a", "tags": []}
+    kind: Any = plain.params_type
+    assert kind(order="a").tags == []
+
+
+def test_types_around_the_function_are_known() -> None:
+    """An annotation may name a class of the function that defines the tool."""
+
+    @dataclass
+    class Local:
+        name: str
+
+    @tool
+    def take(local: Local) -> str:
+        return local.name
+
+    @tool(effect="read")
+    def take_too(local: Local) -> str:
+        return local.name
+
+    assert value_of(take, '{"local": {"name": "a"}}') == "a"
+    assert value_of(take_too, '{"local": {"name": "a"}}') == "a"
+
+
+def test_a_decorated_function_may_be_async_behind_its_decorator() -> None:
+    """The decorator is plain, and the annotations are those of the function."""
+
+    def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def around(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return around
+
+    @tool
+    @logged
+    async def wait(word: str) -> str:
+        """Wait."""
+        return word
+
+    assert value_of(wait, '{"word": "w"}') == "w"
+
+
+def test_a_bound_method_is_a_function_too() -> None:
+    """As a plain function of an object that the program has."""
+
+    class Desk:
+        def write(self, word: str, context: ToolContext) -> str:
+            """Write."""
+            return f"{word} {context.call_id}"
+
+    assert value_of(tool(Desk().write), '{"word": "w"}') == "w call-1"

@@ -1,0 +1,235 @@
+"""All faults of a signature at once, with the place of the function; and random signatures that are taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import Field
+
+from handrail.errors import PromptValidationError, ToolSignatureError
+from handrail.prompt import FunctionTool, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection, tool
+from handrail.resources import Resource
+from tests.prompt.function_tools.functions import Client, Config, Item
+from tests.wording import Wording
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+
+class Pair(NamedTuple):
+    one: int
+    other: int
+
+
+@dataclass
+class Opaque:
+    client: Client
+
+
+def faulty(  # noqa: D103, PLR0913, PLR0917 - one for each fault
+    first: int,
+    /,
+    context: ToolContext,
+    other: int,
+    ratio: Fraction,
+    amount: complex,
+    pair: Pair,
+    many: list[Client],
+    limit: int = "none",  # type: ignore[assignment]
+    bounded: int = Field(5, gt=0),
+    __private: int = 0,
+    *rest: int,
+    either: Annotated[int | str, Resource],
+    **more: int,
+) -> Client:
+    raise NotImplementedError
+
+
+# Checkers want annotations where the tool does.
+del faulty.__annotations__["context"], faulty.__annotations__["other"]
+
+UNCHECKED: Any = tool
+
+
+def test_every_fault_of_a_signature_is_raised_at_once(wording: Wording) -> None:
+    """With file and line of the function."""
+    with pytest.raises(ToolSignatureError) as caught:
+        UNCHECKED(faulty)
+    error = caught.value
+    assert (error.function, Path(error.file), error.line) == ("faulty", Path(__file__), faulty.__code__.co_firstlineno)
+    assert [str(fault) for fault in error.faults] == wording
+    assert isinstance(error, PromptValidationError)
+
+
+def generating(word: str) -> Iterator[str]:  # noqa: D103 - a case
+    yield word
+
+
+async def generating_later(word: str) -> Any:  # noqa: D103 - a case
+    yield word
+
+
+def unresolved_result() -> Fraction:  # noqa: D103 - a case
+    raise NotImplementedError
+
+
+class Speaking:
+    def __call__(self, word: str) -> str:
+        return word
+
+
+REFUSED: list[Any] = [
+    *(generating, generating_later, unresolved_result, Speaking(), Speaking, len, 5, None),
+    lambda *words: 0,  # pyright: ignore[reportUnknownLambdaType]
+]
+
+
+@pytest.mark.parametrize("function", REFUSED)
+def test_what_cannot_be_a_tool_is_refused(function: Any, wording: Wording) -> None:
+    """A generator, a class, an object, a builtin of another signature."""
+    with pytest.raises(ToolSignatureError) as caught:
+        UNCHECKED()(function)
+    assert [str(fault) for fault in caught.value.faults] == wording
+
+
+def test_one_fault_stands_in_the_first_line() -> None:
+    """Several stand one a line."""
+
+    def one(word: str) -> str:
+        raise NotImplementedError
+
+    del one.__annotations__["word"]
+    with pytest.raises(ToolSignatureError) as caught:
+        tool(one)
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(ToolSignatureError) as caught:
+        UNCHECKED(faulty)
+    assert len(str(caught.value).splitlines()) == 1 + len(caught.value.faults)
+
+
+def test_a_dataclass_that_holds_what_is_not_data_is_a_resource() -> None:
+    """As one of clients."""
+
+    @tool
+    def use(word: str, opaque: Opaque) -> str:
+        raise NotImplementedError
+
+    assert list(use.parameters_schema["properties"]) == ["word"]
+
+
+def bound_at(place: str, one: Tool[Any, Any]) -> Prompt[str]:
+    """A prompt that binds `Config` in one place."""
+    at = {place: {Config: Config("north")}}
+    section = ToolsSection(title="Tools", tools=[one], resources=at.get("section"))
+    template = PromptTemplate(ns="a", key="b", sections=[section], resources=at.get("template"))
+    return Prompt(template).bind(resources=at.get("bind"))
+
+
+@pytest.mark.parametrize("place", ["bind", "section", "template"])
+def test_a_prompt_that_binds_the_type_of_a_parameter_is_refused(place: str, wording: Wording) -> None:
+    """Both places are named."""
+
+    @tool
+    def use(config: Config | None, item: Item) -> str:
+        raise NotImplementedError
+
+    with pytest.raises(PromptValidationError) as raised:
+        bound_at(place, use)
+    assert str(raised.value) == wording
+    assert (raised.value.tool, raised.value.dataclass, raised.value.section_path) == ("use", Config, ("tools",))
+
+
+def test_a_type_that_is_injected_may_be_bound() -> None:
+    """That is what it is for."""
+
+    @tool
+    def use(config: Annotated[Config, Resource], client: Client, context: ToolContext) -> str:
+        raise NotImplementedError
+
+    resources: dict[type[Any], object] = {Config: Config("north"), Client: Client()}
+    section = ToolsSection(title="Tools", tools=[use], resources=resources)
+    assert Prompt(PromptTemplate(ns="a", key="b", sections=[section])).resources.get(Config) == Config("north")
+
+
+# ---------------------------------------------------------------------------------------------------- random signatures
+
+TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=5)
+KINDS: dict[str, st.SearchStrategy[Any]] = {
+    "str": TEXT,
+    "int": st.integers(-5, 5),
+    "bool": st.booleans(),
+    "float": st.floats(-9, 9),
+    "list[int]": st.lists(st.integers(0, 3), max_size=2),
+    "dict[str, bool]": st.dictionaries(TEXT, st.booleans(), max_size=2),
+    "int | None": st.none() | st.integers(0, 3),
+    "Annotated[int, Field(ge=0)]": st.integers(0, 5),
+    "Item": st.builds(Item, sku=TEXT, count=st.integers(0, 3)),
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a random function, and the argument of a call."""
+
+    name: str
+    kind: str
+    value: Any
+    default: Any = field(default=None)
+    has_default: bool = False
+
+
+@st.composite
+def parameters(draw: st.DrawFn) -> list[Parameter]:
+    """Parameters of different names, each with an argument, and some with a default."""
+    names = draw(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=5))
+    made: list[Parameter] = []
+    for name in names:
+        kind = draw(st.sampled_from(sorted(KINDS)))
+        has_default = kind != "Item" and draw(st.booleans())
+        made.append(Parameter(name, kind, draw(KINDS[kind]), draw(KINDS[kind]), has_default))
+    return made
+
+
+@settings(max_examples=60)
+@given(parameters(), st.sampled_from(["", "async "]), st.sampled_from(["", "context: ToolContext", "client: Client"]))
+def test_a_random_function_is_called_with_what_the_model_wrote(
+    given_parameters: list[Parameter], prefix: str, extra: str
+) -> None:
+    """What is left out has its default; what is injected is not in the schema."""
+    defaults = {each.name: each.default for each in given_parameters if each.has_default}
+    written = [
+        f"{each.name}: {each.kind}" + (f" = defaults[{each.name!r}]" if each.has_default else "")
+        for each in given_parameters
+    ]
+    source = f"{prefix}def made(*, {', '.join([*written, *([extra] if extra else [])])}) -> None:\n"
+    source = source.replace("(*, )", "()") + f"    seen.append({{k: v for k, v in locals().items() if k in {NAMES}}})\n"
+    seen: list[dict[str, Any]] = []
+    names: dict[str, Any] = {**globals(), "defaults": defaults, "seen": seen}
+    exec(compile(source, "made", "exec", dont_inherit=True), names)  # noqa: S102 - the source is made above
+    made: FunctionTool[..., Any, Any] = UNCHECKED(names["made"])
+
+    schema = made.parameters_schema
+    assert set(schema["properties"]) == {each.name for each in given_parameters}
+    assert set(schema.get("required", ())) == {each.name for each in given_parameters if not each.has_default}
+
+    sent = {each.name: each.value for each in given_parameters if not each.has_default}
+    arguments = json.dumps(sent, default=lambda item: item.model_dump())
+    context = ToolContext.of(resources={Client: Client()})
+    handler: Any = made.handler
+    result = handler(made.parse(arguments), context=context)
+    if made.is_async:
+        with pytest.raises(StopIteration) as stopped:
+            result.send(None)
+        result = stopped.value.value
+    assert result == ToolResult("", None)
+    assert seen == [{**defaults, **sent}]
+
+
+NAMES = set("abcdefgh")

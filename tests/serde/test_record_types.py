@@ -1,0 +1,252 @@
+"""Pydantic models and TypedDicts are read, written and described as dataclasses are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, NotRequired, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from typing_extensions import TypedDict
+
+from handrail.errors import DumpError, ParseError, SchemaError
+from handrail.serde import codec, digest, dump, masked_json, masking_of, result_codec, stored_codec
+from handrail.serde.record_types import is_record
+from tests.wording import Wording
+
+T = TypeVar("T")
+
+
+class Item(BaseModel):
+    """What is ordered."""
+
+    sku: str
+    count: int = Field(default=1, gt=0, description="How many.")
+    weight: float = 0.0
+    data: bytes = b""
+
+
+class Gift(Item):
+    wrapped: bool = False
+
+
+class Address(TypedDict):
+    street: Annotated[str, Field(min_length=1)]
+    zip: NotRequired[int]
+
+
+class Page(TypedDict, Generic[T]):
+    rows: list[T]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    item: Item
+    to: Address
+    others: tuple[Item, ...] = ()
+
+
+class Other(BaseModel):
+    sku: str
+
+
+@dataclass
+class Held:
+    either: Item | Other
+
+
+class Node(BaseModel):
+    next: Node | None = None
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+
+
+class Keys(TypedDict):
+    login: Login
+    token: SecretStr
+
+
+ADDRESSES = st.fixed_dictionaries({"street": st.text(min_size=1)}, optional={"zip": st.integers()})
+ITEMS = st.builds(
+    Item,
+    sku=st.text(),
+    count=st.integers(min_value=1),
+    weight=st.floats(allow_nan=False, allow_infinity=False),
+    data=st.binary(),
+)
+
+
+@given(st.builds(Order, item=ITEMS, to=ADDRESSES, others=st.lists(ITEMS, max_size=2).map(tuple)))
+def test_what_is_written_is_read_again(order: Order) -> None:
+    """Within a dataclass, by themselves, as parameters and from a store."""
+    assert codec(Order).parse(dump(order)) == order
+    stored = stored_codec(Order)
+    assert stored.parse_json(stored.dump_json(order)) == order
+    assert codec(Item).parse_json(result_codec(Item).dump_json(order.item)) == order.item
+    assert codec(Address).parse_json(stored_codec(Address).dump_json(order.to)) == order.to
+
+
+@pytest.mark.parametrize("kind", [Item, Address, Order, Page[int], Node])
+def test_every_object_of_the_schema_is_closed(kind: type[Any]) -> None:
+    """A model as well, whatever its configuration says of it."""
+    shown = codec(kind).schema
+    objects = [shown, *shown.get("$defs", {}).values()]
+    assert [node["additionalProperties"] for node in objects] == [False] * len(objects)
+    assert all("title" not in node for node in objects)
+
+
+def test_the_schema_has_what_the_fields_say() -> None:
+    """Descriptions, constraints, defaults, and which may be left out."""
+    assert codec(Item).schema == {
+        "type": "object",
+        "description": "What is ordered.",
+        "properties": {
+            "sku": {"type": "string"},
+            "count": {"type": "integer", "exclusiveMinimum": 0, "default": 1, "description": "How many."},
+            "weight": {"type": "number", "default": 0.0},
+            "data": {"type": "string", "format": "base64url", "default": ""},
+        },
+        "required": ["sku"],
+        "additionalProperties": False,
+    }
+    assert codec(Address).schema["required"] == ["street"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"item": {"sku": "a", "more": 1}, "to": {"street": "b"}}',
+        '{"item": {"sku": "a"}, "to": {"street": "b", "more": 1}}',
+        '{"item": {"sku": "a", "count": "7"}, "to": {"street": ""}}',
+        '{"item": {"sku": "a", "weight": NaN}, "to": {"street": "b"}}',
+        '{"item": {"sku": "a", "data": "#"}, "to": {"street": "b"}, "others": [{"count": 0}]}',
+    ],
+)
+def test_faults_in_them_have_their_paths(text: str, wording: Wording) -> None:
+    """All of one input at once."""
+    with pytest.raises(ParseError) as raised:
+        codec(Order).parse_json(text)
+    assert str(raised.value) == wording
+
+
+def test_whole_numbers_are_integers_in_them_too() -> None:
+    """As the JSON Schema says."""
+    order = codec(Order).parse_json('{"item": {"sku": "a", "count": 5.0}, "to": {"street": "b", "zip": 1e3}}')
+    assert (order.item.count, order.to.get("zip")) == (5, 1000)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Order(Gift(sku="a"), {"street": "b"}),
+        Order(Item(sku="a"), {"street": "b", "zip": True}),
+        Order(Item.model_construct(sku="a", count=True), {"street": "b"}),
+        Order(Item(sku="a", weight=float("nan")), {"street": "b"}),
+        Order(Item(sku="\ud800"), {"street": "b"}),
+    ],
+)
+def test_a_value_that_would_come_back_as_another_is_refused(order: Order, wording: Wording) -> None:
+    """In a store, with its place."""
+    with pytest.raises(DumpError) as raised:
+        stored_codec(Order).dump_json(order)
+    assert str(raised.value) == wording
+
+
+@pytest.mark.parametrize("kind, value", [(int, 4), (float, 0.5), (bool, True), (int | None, None), (Any, [1])])
+def test_a_result_may_be_any_value_of_json(kind: object, value: object) -> None:
+    """A scalar by itself is written and read like one in a field."""
+    stored = stored_codec(kind)
+    assert stored.parse_json(stored.dump_json(value)) == value
+
+
+def test_secrets_in_them_are_masked() -> None:
+    """In a model, in a TypedDict, and in one within the other."""
+    login = Login(user="a", password=SecretStr("b"))
+    keys: Keys = {"login": login, "token": SecretStr("c")}
+    assert masking_of(Login).hides
+    assert masking_of(Login).json(login) == b'{"user":"a","password":"**********"}'
+    masked = b'{"login":{"user":"a","password":"**********"},"token":"**********"}'
+    assert masking_of(Keys).json(keys) == masked
+    assert masking_of(Login).mask({"user": "a", "password": "b"}) == {"user": "a", "password": "**********"}
+    assert masked_json(keys).data == masked
+
+
+def test_equal_models_have_one_digest() -> None:
+    """That of an object with the same fields; a secret counts only under a key."""
+    assert digest(Item(sku="a")) == digest(Item(sku="a", count=1)) != digest(Item(sku="b"))
+    one, other = (Login(user="a", password=SecretStr(text)) for text in "bc")
+    assert digest(one) == digest(other)
+    assert digest(one, key=b"k") != digest(other, key=b"k")
+
+
+def test_models_and_dataclasses_of_one_shape_cannot_stand_in_one_union(wording: Wording) -> None:
+    """A model could not say which it means; what is stored carries a tag."""
+    with pytest.raises(SchemaError) as raised:
+        codec(Held)
+    assert str(raised.value) == wording
+    stored = stored_codec(Held)
+    for either in (Item(sku="a"), Other(sku="a")):
+        assert stored.parse_json(stored.dump_json(Held(either))) == Held(either)
+
+
+class Judged(BaseModel):
+    either: One | Two
+
+    @model_validator(mode="after")
+    def checked(self) -> Judged:
+        return self
+
+
+@dataclass(frozen=True)
+class One:
+    why: str
+
+
+@dataclass(frozen=True)
+class Two:
+    why: str
+
+
+def test_members_of_a_union_in_a_model_have_digests_of_their_own() -> None:
+    """As in a dataclass."""
+    assert digest(Judged(either=One("a"))) != digest(Judged(either=Two("a")))
+    assert digest(Judged(either=One("a"))) == digest(Judged(either=One("a")))
+
+
+def test_what_a_model_checks_itself_is_checked() -> None:
+    """Its validators run, and its own configuration counts where it does not open it."""
+
+    class Range(BaseModel):
+        model_config = ConfigDict(str_strip_whitespace=True, extra="ignore")
+        name: str
+        low: int
+        high: int
+
+        @model_validator(mode="after")
+        def ordered(self) -> Range:
+            if self.low > self.high:
+                raise ValueError("low is above high")
+            return self
+
+    assert codec(Range).parse_json('{"name": " a ", "low": 1, "high": 2}').name == "a"
+    for text in ('{"name": "a", "low": 3, "high": 2}', '{"name": "a", "low": 1, "high": 2, "more": 3}'):
+        with pytest.raises(ParseError):
+            codec(Range).parse_json(text)
+    stored = stored_codec(Range)
+    assert stored.parse_json(stored.dump_json(Range(name="a", low=1, high=2))).high == 2
+
+
+def test_a_recursive_model_is_taken() -> None:
+    """It refers to itself."""
+    assert codec(Node).parse_json('{"next": {"next": null}}') == Node(next=Node())
+
+
+@pytest.mark.parametrize("kind, expected", [(Item, True), (Address, True), (Order, True), (int, False), (1, False)])
+def test_records_are_classes_of_named_fields(kind: object, *, expected: bool) -> None:
+    """Dataclasses, models and TypedDicts."""
+    assert is_record(kind) is expected
