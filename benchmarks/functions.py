@@ -40,8 +40,9 @@ def _copy(number: int) -> Any:  # noqa: ANN401 - a function, which pydantic and 
 
 
 def _convert() -> None:
+    convert: Any = tool
     for number in range(MANY):
-        made: Any = tool(_copy(number))
+        made = convert(_copy(number))
         assert made.name == f"charge_{number}"
 
 
