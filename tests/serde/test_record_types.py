@@ -14,9 +14,19 @@ from typing_extensions import TypedDict
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, digest, dump, masked_json, masking_of, result_codec, stored_codec
 from handrail.serde.record_types import is_record
+from tests.serde import refused
 from tests.wording import Wording
 
 T = TypeVar("T")
+
+REFUSALS: list[type[Any]] = [
+    refused.HasOpenModel,
+    refused.HasRootModel,
+    refused.HasComputing,
+    refused.HasRenaming,
+    refused.HasUnresolved,
+    refused.HasDictionary,
+]
 
 
 class Item(BaseModel):
@@ -244,6 +254,13 @@ def test_what_a_model_checks_itself_is_checked() -> None:
 def test_a_recursive_model_is_taken() -> None:
     """It refers to itself."""
     assert codec(Node).parse_json('{"next": {"next": null}}') == Node(next=Node())
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_what_could_not_be_restored_is_refused(kind: type[Any]) -> None:
+    """The table of `test_supported_types` has the places and the words."""
+    with pytest.raises(SchemaError):
+        codec(kind)
 
 
 @pytest.mark.parametrize("kind, expected", [(Item, True), (Address, True), (Order, True), (int, False), (1, False)])

@@ -50,6 +50,39 @@ ORDER: dict[str, Any] = {
     "$defs": {"tag": {"type": "string", "maxLength": 2}},
 }
 
+LOOSE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "a": {
+            "minLength": 1,
+            "maxLength": 2,
+            "pattern": "a",
+            "minimum": 1,
+            "multipleOf": 2,
+            "uniqueItems": True,
+            "minItems": 1,
+            "maxItems": 2,
+            "prefixItems": [{"type": "integer"}],
+            "items": {"type": "string"},
+            "required": ["r"],
+            "properties": {"r": {"type": "integer"}},
+            "additionalProperties": {"type": "string"},
+            "patternProperties": {"^x": True},
+            "propertyNames": {"pattern": "^[rwx]"},
+            "minProperties": 1,
+            "dependentRequired": {"w": ["x"]},
+            "contains": {"type": "integer"},
+            "maxContains": 1,
+        },
+        "b": {"enum": [[1], {"r": [1.0]}, {"w": True}, []]},
+        "c": {"const": {"r": 1}},
+        "d": {"anyOf": [{"anyOf": [{"anyOf": [{"const": 1}]}]}, {"required": ["r"]}, True]},
+        "e": {"if": {"type": "array"}, "then": {"minItems": 2}},
+        "x~y/z": {"allOf": [{"$ref": "#/properties/x~0y~1z/$defs/0"}], "$defs": {"0": {"type": "null"}}},
+    },
+}
+"""Keywords without a type beside them, which are of values of their type alone."""
+
 FAULTY: list[Any] = [
     {},
     {"kind": "other", "version": True, "mroe": 1, "count": 5},
@@ -92,6 +125,14 @@ def test_it_takes_what_the_reference_implementation_takes(value: dict[str, Any],
     """Draft 2020-12, for every keyword that is checked."""
     value = {"kind": kind, **value}
     assert (JsonSchemaValidator(ORDER).faults(value) == ()) is reference(value)
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(st.sampled_from([*LOOSE["properties"]]), VALUES, min_size=1, max_size=3))
+def test_a_keyword_is_of_values_of_its_type_alone(value: dict[str, Any]) -> None:
+    """Others pass, as the reference implementation has it."""
+    validator: Any = jsonschema.Draft202012Validator(LOOSE)
+    assert (JsonSchemaValidator(LOOSE).faults(value) == ()) is bool(validator.is_valid(value))
 
 
 @pytest.mark.parametrize("value", FAULTY)

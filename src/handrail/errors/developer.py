@@ -189,7 +189,7 @@ class ToolSignatureError(PromptValidationError):
         self.function = function
         self.file = file
         self.line = line
-        self.faults = tuple(faults)
+        self.faults: tuple[SignatureFault, ...] = tuple(faults)
 
 
 class PromptRenderError(HandrailError):

@@ -117,7 +117,7 @@ class ToolMethod:
             tool: the tool.
             is_of_class: whether the object is the class.
         """
-        self.tool = tool
+        self.tool: FunctionTool[..., Any, Any] = tool
         self._is_of_class = is_of_class
 
     def __get__(

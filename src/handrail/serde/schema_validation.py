@@ -90,7 +90,7 @@ class JsonSchemaValidator:
         Raises:
             SchemaError: it is not a JSON Schema, or has a keyword that is not checked here; `path` is a JSON pointer.
         """
-        self.schema = schema
+        self.schema: Mapping[str, Any] = schema
         self._patterns: dict[str, re.Pattern[str]] = {}
         self._read(schema, "#")
         self._refuse_loops(schema, "#", (), set())

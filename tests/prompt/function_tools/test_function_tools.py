@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import timedelta
 from functools import wraps
-from typing import Any, Literal
+from typing import Any, Literal, Never, NoReturn
 
 import pytest
 
@@ -134,6 +134,38 @@ def test_an_unbound_resource_is_reported_with_the_reason_why_it_is_one() -> None
     with pytest.raises(UnboundResourceError) as caught:
         call(functions.injected, '{"word": "w"}', resources={})
     assert caught.value.__notes__[0].startswith("The parameter client is a resource because Client cannot be")
+
+
+def test_an_unbound_resource_that_is_marked_needs_no_reason() -> None:
+    """The mark says it."""
+    with pytest.raises(UnboundResourceError) as caught:
+        call(functions.injected, '{"word": "w"}', resources={Client: Client()})
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_function_tool_may_stand_in_an_annotation() -> None:
+    """With its parameters, what it returns, and the value of that."""
+    alias: Any = FunctionTool[[str], int, int]
+    assert alias.__args__[1:] == (int, int)
+
+
+def test_what_a_function_may_return_beside_a_result_is_its_type() -> None:
+    """Failures without a value do not count, and a bare result may hold anything."""
+
+    @tool
+    def either(word: str) -> ToolResult[str] | ToolResult[Never] | None:
+        raise NotImplementedError
+
+    @tool
+    def bare() -> ToolResult:  # type: ignore[type-arg]
+        raise NotImplementedError
+
+    @tool
+    def never() -> NoReturn:
+        raise NotImplementedError
+
+    made: list[Tool[Any, Any]] = [either, bare, never]
+    assert [one.result_type for one in made] == [str | None, Any, None]
 
 
 def test_a_result_passes_as_it_is() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from handrail.errors import PromptValidationError, ToolSignatureError
 from handrail.prompt import FunctionTool, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection, tool
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 class Pair(NamedTuple):
     one: int
     other: int
+
+
+class Duplicate(BaseModel):
+    sku: str
 
 
 @dataclass
@@ -112,6 +116,17 @@ def test_one_fault_stands_in_the_first_line() -> None:
     with pytest.raises(ToolSignatureError) as caught:
         UNCHECKED(faulty)
     assert len(str(caught.value).splitlines()) == 1 + len(caught.value.faults)
+
+
+def test_a_union_that_only_the_whole_can_judge_is_reported() -> None:
+    """Members of one name in two modules, for example, each fault once."""
+
+    def judge(either: Item | Duplicate) -> str:
+        raise NotImplementedError
+
+    with pytest.raises(ToolSignatureError) as caught:
+        tool(judge)
+    assert [fault.parameter for fault in caught.value.faults] == ["either"]
 
 
 def test_a_dataclass_that_holds_what_is_not_data_is_a_resource() -> None:
