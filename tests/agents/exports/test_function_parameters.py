@@ -144,3 +144,41 @@ def test_the_check_names_type_and_place() -> None:
     with pytest.raises(SchemaError) as caught:
         check_parameters(PydanticTool(f))
     assert caught.value.path == "$.x"
+
+
+DECORATED = '''
+from typing import Annotated
+from pydantic import Field
+from handrail import tool
+
+@tool(effect="read")
+def lookUp(order: Annotated[str, Field(min_length=1)]) -> str:
+    """Look up.
+
+    Args:
+        order: number of the order.
+    """
+    return order
+
+class Desk:
+    @tool
+    def greet(self, name: str) -> str:
+        return name
+
+greet = Desk().greet
+'''
+
+
+@pytest.mark.parametrize("export", ["TOOLS = [lookUp, greet]", "__all__ = ['lookUp', 'greet']"])
+def test_a_decorated_function_is_a_tool_of_handrail(tmp_path: Path, export: str) -> None:
+    """It keeps its declaration; a method is bound to its object."""
+    one, other = exports(module_of(tmp_path, DECORATED + export), where="tools.py")
+    assert isinstance(one.value, Tool)
+    assert (one.name, one.value.effect, other.name) == ("lookUp", "read", "greet")
+
+
+def test_a_method_without_its_object_cannot_be_exported(tmp_path: Path) -> None:
+    """It has no object to be called on."""
+    with pytest.raises(DiscoveryError) as caught:
+        exports(module_of(tmp_path, f"{DECORATED}TOOLS = [Desk.greet]"), where="tools.py")
+    assert len(caught.value.offenders) == 1
