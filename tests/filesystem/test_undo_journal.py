@@ -9,7 +9,7 @@ import pytest
 
 from handrail.errors import SnapshotError
 from handrail.filesystem.memory import FOLDER, NO_NODE, MemoryNode
-from handrail.filesystem.undo_journal import LOST, UndoJournal
+from handrail.filesystem.undo_journal import LOST, SavedTree, UndoJournal
 from tests.wording import Wording
 
 
@@ -142,7 +142,7 @@ def test_earliest_tree_covers_what_changes_after_it() -> None:
     first = journal.snapshot()
     journal.record("a", b"1")
     assert journal.lacks_tree()
-    journal.record_tree("tree 1")
+    journal.record_tree(SavedTree("tree 1"))
     assert not journal.lacks_tree()
     assert not journal.lacks("b")
     journal.record("b", b"2")
@@ -150,12 +150,12 @@ def test_earliest_tree_covers_what_changes_after_it() -> None:
     assert second is not first
     assert journal.lacks("b")
     journal.record("a", b"3")
-    journal.record_tree("tree 2")
-    journal.record_tree("tree 3")
-    assert journal.since(first) == ({"a": b"1"}, "tree 1")
-    assert journal.since(second) == ({"a": b"3"}, "tree 2")
+    journal.record_tree(SavedTree("tree 2"))
+    journal.record_tree(SavedTree("tree 3"))
+    assert journal.since(first) == ({"a": b"1"}, SavedTree("tree 1"))
+    assert journal.since(second) == ({"a": b"3"}, SavedTree("tree 2"))
     del second
-    assert journal.since(first) == ({"a": b"1"}, "tree 1")
+    assert journal.since(first) == ({"a": b"1"}, SavedTree("tree 1"))
 
 
 def test_tree_of_a_dropped_snapshot_serves_the_one_before() -> None:
@@ -166,9 +166,9 @@ def test_tree_of_a_dropped_snapshot_serves_the_one_before() -> None:
     second = journal.snapshot()
     journal.record("a", b"2")
     journal.record("b", b"2")
-    journal.record_tree("tree")
+    journal.record_tree(SavedTree("tree"))
     del second
-    assert journal.since(first) == ({"a": b"1", "b": b"2"}, "tree")
+    assert journal.since(first) == ({"a": b"1", "b": b"2"}, SavedTree("tree"))
     journal.has_come_back(first)
     assert journal.since(first) == ({}, None)
     assert journal.snapshot() is first
@@ -178,26 +178,37 @@ def test_tree_does_not_cover_the_git_dir_of_the_root() -> None:
     """It is no part of it, so its entries count all the same; that of a folder below is."""
     journal = UndoJournal[MemoryNode]()
     first = journal.snapshot()
-    journal.record_tree("tree")
+    journal.record_tree(SavedTree("tree"))
     journal.record(".git/config", b"1")
     journal.record("below/.git/config", b"1")
     second = journal.snapshot()
     journal.record(".git", FOLDER)
     journal.record(".git/config", b"2")
-    assert journal.since(first) == ({".git": FOLDER, ".git/config": b"1"}, "tree")
+    assert journal.since(first) == ({".git": FOLDER, ".git/config": b"1"}, SavedTree("tree"))
     assert journal.since(second) == ({".git": FOLDER, ".git/config": b"2"}, None)
+
+
+def test_tree_does_not_cover_what_it_leaves_out() -> None:
+    """What is below a path that it leaves out is recorded, and what only begins like it is not."""
+    journal = UndoJournal[MemoryNode]()
+    first = journal.snapshot()
+    tree = SavedTree("tree", frozenset({"data", "a/b"}))
+    journal.record_tree(tree)
+    for path in ("data", "data/x", "database", "a", "a/b/c/d", "a/bc"):
+        journal.record(path, b"1")
+    assert journal.since(first) == ({"data": b"1", "data/x": b"1", "a/b/c/d": b"1"}, tree)
 
 
 def test_snapshot_whose_tree_was_lost_is_refused(wording: Wording) -> None:
     """Nothing leads back to it; older ones are not concerned."""
     journal = UndoJournal[MemoryNode]()
     assert not journal.lacks_tree()
-    journal.record_tree("nobody holds a snapshot")
+    journal.record_tree(SavedTree("nobody holds a snapshot"))
     first = journal.snapshot()
-    journal.record_tree("tree")
+    journal.record_tree(SavedTree("tree"))
     second = journal.snapshot()
     journal.record_tree(LOST)
     with pytest.raises(SnapshotError) as raised:
         journal.since(second)
     assert str(raised.value) == wording
-    assert journal.since(first) == ({}, "tree")
+    assert journal.since(first) == ({}, SavedTree("tree"))

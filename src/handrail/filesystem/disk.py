@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -240,6 +240,24 @@ def set_mode_of(name: str, mode: int, *, at: int | None) -> None:
         Path(f"/proc/self/fd/{descriptor}").chmod(mode)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def open_folder(root: int, parts: Sequence[str]) -> Generator[int]:
+    """A descriptor of a folder below another, without following links.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    fd = os.dup(root)
+    try:
+        for part in parts:
+            inner = os.open(part, LIST, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @contextmanager

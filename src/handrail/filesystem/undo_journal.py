@@ -16,9 +16,9 @@ A span lives while its own snapshot or an older one is held. When the newest spa
 next snapshot or restore merges them into the one before: the cost of a long-held snapshot is the number of paths
 changed since, not the number of changes.
 
-A span may also hold a *tree*: the name of the state of all files at one moment, for changes that cannot be predicted.
-The earliest tree wins: restoring a snapshot means restoring the first tree since then, and after that the entries
-recorded between the two. What a tree does not include (`is_outside_git_dir`) is recorded as usual.
+A span may also hold a *tree*: the state of all files at one moment, for changes that cannot be predicted. The earliest
+tree wins: restoring a snapshot means restoring the first tree since then, and after that the entries recorded between
+the two. What a tree does not include (`SavedTree.covers`) is recorded as usual.
 
 A journal has no lock: its store calls it under the store's lock.
 """
@@ -29,7 +29,7 @@ import weakref
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.paths import is_outside_git_dir
+from handrail.filesystem.paths import ancestors_of, is_outside_git_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,25 @@ E = TypeVar("E")
 """A store's record of what was at a path."""
 
 
-LOST = ""
+class SavedTree(NamedTuple):
+    """The state of all files at one moment.
+
+    Attributes:
+        id: its name.
+        left_out: the paths that it does not include, with everything in them.
+    """
+
+    id: str
+    left_out: frozenset[str] = frozenset()
+
+    def covers(self, path: str) -> bool:
+        """Whether restoring it restores what was at a path."""
+        if not is_outside_git_dir(path):
+            return False
+        return not self.left_out or self.left_out.isdisjoint((path, *ancestors_of(path)))
+
+
+LOST = SavedTree("")
 """The tree of a state that cannot be restored."""
 
 
@@ -51,7 +69,7 @@ class Since(NamedTuple, Generic[E]):
     """
 
     before: dict[str, E]
-    tree: str | None
+    tree: SavedTree | None
 
 
 class JournalSpan(Generic[E]):
@@ -73,11 +91,11 @@ class JournalSpan(Generic[E]):
         self.later: JournalSpan[E] | None = None
         self.earlier: Callable[[], JournalSpan[E] | None] = _nothing if earlier is None else weakref.ref(earlier)
         self.snapshot: Callable[[], Snapshot[E] | None] = _nothing
-        self.tree: str | None = None
+        self.tree: SavedTree | None = None
 
     def lacks(self, path: str) -> bool:
         """Whether restoring the span's snapshot needs what is at a path now."""
-        return path not in self.before and (self.tree is None or not is_outside_git_dir(path))
+        return path not in self.before and (self.tree is None or not self.tree.covers(path))
 
 
 class Snapshot(Generic[E]):
@@ -112,11 +130,11 @@ class UndoJournal(Generic[E]):
         if newest is not None and newest.lacks(path):
             newest.before[path] = before
 
-    def record_tree(self, tree: str) -> None:
+    def record_tree(self, tree: SavedTree) -> None:
         """Record that everything may change from now on; does nothing if the last snapshot already has a tree.
 
         Args:
-            tree: names the present state of everything; `LOST` if that is not stored.
+            tree: the present state of everything; `LOST` if that is not stored.
         """
         newest = self._newest()
         if newest is not None and newest.tree is None:

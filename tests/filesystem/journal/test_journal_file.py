@@ -17,6 +17,7 @@ from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE, BeforeImage, FileIdentity
 from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, JournalRecords, read_journal
+from handrail.filesystem.undo_journal import SavedTree
 from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
 from tests.wording import Wording
 
@@ -68,12 +69,12 @@ def test_tree_comes_back_and_covers_what_lacked() -> None:
         descriptor = os.open(path, os.O_RDONLY)
         written = JournalFile("id", descriptor, Disk(), synced=False)
         assert written.written.lacks("c")
-        written.note_tree(TREE, HEADER)
+        written.note_tree(SavedTree(TREE), HEADER)
         written.note({"a": FILE}, HEADER)
         written.close()
         os.close(descriptor)
         found = read_journal("id", Path(path, "journal-id").read_bytes(), b"")
-    assert found == written.written == JournalRecords(HEADER, {"a": FILE}, tree=TREE)
+    assert found == written.written == JournalRecords(HEADER, {"a": FILE}, tree=SavedTree(TREE))
     assert [found.lacks(each) for each in ("a", "c", ".git", ".git/config", ".gitignore")] == [
         False,
         False,

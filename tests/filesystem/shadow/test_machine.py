@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -101,3 +102,75 @@ class ShadowMachine(RuleBasedStateMachine):
 def test_any_history_of_a_tree_can_be_undone_to_any_snapshot() -> None:
     """Restoring is exact to the byte, the mode, the link and the empty folder, whatever happened since."""
     run_state_machine_as_test(ShadowMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
+
+
+ignored = st.sampled_from(["ig", "a/ig", "a/b.log", "ig/deep/file", "b.log"])
+
+
+class LeavingOutMachine(ShadowMachine):
+    """The same, with files that are ignored, of which only a few bytes are saved."""
+
+    def __init__(self) -> None:
+        """Begin with the rules."""
+        super().__init__()
+        self.left_out: dict[str, frozenset[str]] = {}
+        (self.root / ".gitignore").write_text("ig\n*.log\n")
+
+    def another(self) -> ShadowRepository:
+        """A shadow that knows what the last one has written down."""
+        before = getattr(self, "shadow", None)
+        if before is not None:
+            before.save_index(synced=False, always=True)
+        return ShadowRepository(self.root, Path(self.scratch.name, "git"), max_tree_bytes=10_000)
+
+    @rule(path=ignored, size=st.sampled_from([0, 3000, 9000]))
+    def write_ignored(self, path: str, size: int) -> None:
+        """Put a file where files are ignored."""
+        self.cleared(path).write_bytes(bytes(size))
+
+    @rule(text=st.sampled_from(["ig\n*.log\n", "", "b\n", "*\n"]))
+    def change_rules(self, text: str) -> None:
+        """Ignore other files."""
+        (self.root / ".gitignore").write_text(text)
+
+    @rule()
+    def take(self) -> None:
+        """Take a snapshot; it does not change the tree."""
+        before = picture(self.root)
+        taken = self.shadow.take()
+        assert picture(self.root) == before
+        self.left_out.setdefault(taken.id, taken.left_out)
+        assert self.left_out[taken.id] == taken.left_out
+        self.taken.append((taken.id, before))
+
+    @precondition(lambda self: bool(self.taken))
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        """Go back to any snapshot: all but what it leaves out is as it was, and that is left alone."""
+        snapshot, kept = data.draw(st.sampled_from(self.taken))
+        before = picture(self.root)
+        self.shadow.restore(snapshot)
+        found, out = picture(self.root), self.left_out[snapshot]
+        assert outside(found, out) == outside(kept, out)
+        assert inside(found, out) == inside(before, out)
+
+
+def outside(found: Picture, paths: Iterable[str]) -> Picture:
+    """What is at no path of these, nor below."""
+    return {path: what for path, what in found.items() if not _is_at(path, paths)}
+
+
+def inside(found: Picture, paths: Iterable[str]) -> Picture:
+    """What is at one of these paths, or below."""
+    return {path: what for path, what in found.items() if _is_at(path, paths)}
+
+
+def _is_at(path: bytes, paths: Iterable[str]) -> bool:
+    return any(path == os.fsencode(each) or path.startswith(os.fsencode(each) + b"/") for each in paths)
+
+
+def test_any_history_with_ignored_files_can_be_undone_but_for_what_is_left_out() -> None:
+    """What a snapshot leaves out is neither changed nor removed, whatever the rules are by then."""
+    run_state_machine_as_test(
+        LeavingOutMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None)
+    )

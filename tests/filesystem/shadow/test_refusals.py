@@ -33,6 +33,7 @@ def shadow(root: Path, tmp_path: Path) -> ShadowRepository:
 
 def test_large_files_are_refused_by_name(root: Path, tmp_path: Path, wording: Wording) -> None:
     """All of them at once, and no snapshot is taken; a higher limit, or none, takes them."""
+    (root / ".gitignore").unlink()
     (root / "big.bin").write_bytes(bytes(3_000))
     (root / "src" / "huge.bin").write_bytes(bytes(4_000))
     before = picture(root)
@@ -50,6 +51,7 @@ def test_large_files_are_refused_by_name(root: Path, tmp_path: Path, wording: Wo
 
 def test_large_files_of_the_own_repository_are_kept(root: Path, tmp_path: Path) -> None:
     """What its packs hold costs nothing; once changed, it counts as any other."""
+    (root / ".gitignore").unlink()
     (root / "big.bin").write_bytes(os.urandom(3_000))
     pack(root, "big.bin")
     before = picture(root)

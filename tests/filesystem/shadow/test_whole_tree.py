@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import shutil
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +24,14 @@ from handrail.errors import (
     SnapshotError,
 )
 from handrail.filesystem import HostFilesystem
+from handrail.filesystem.shadow.index_file import INDEX_FILE, read_index
 from handrail.filesystem.undo_journal import Snapshot
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.filesystem.decisions import Decisions
 from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, quiet
 from tests.filesystem.programs import PROGRAMS, CallOverProgram, damage
+from tests.filesystem.shadow_trees import git
 from tests.wording import Wording
 
 each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
@@ -325,3 +329,122 @@ def test_folders_that_a_program_has_locked_are_put_back(fs: HostFilesystem, root
         (root / "notes").chmod(0)
         root.chmod(0)
     assert picture(root) == before
+
+
+@pytest.fixture
+def clone(root: Path) -> Path:
+    """The tree as a repository with a large folder that it ignores."""
+    (root / ".venv").mkdir()
+    (root / ".venv/large.so").write_bytes(bytes(50_000))
+    (root / ".gitignore").write_text(".venv\n*.log\n")
+    (root / "kept.log").write_text("as it was")
+    git(root, "init", "--initial-branch=main")
+    git(root, "commit", "--allow-empty", "--message", "first")
+    return root
+
+
+LIMITS: dict[str, Any] = {"max_tree_bytes": 20_000, "max_untracked_bytes": 40_000}
+
+
+def test_what_is_not_restored_is_named(clone: Path, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
+    """To the caller, and in the log; the rest is restored, ignored files too."""
+    before = picture(clone)
+    with opened(clone, **LIMITS) as fs, call(fs):
+        watch = fs.keep_tree()
+        (clone / "kept.log").write_text("damage")
+        (clone / ".venv/large.so").write_text("damage")
+        (clone / "other.log").touch()
+        git(clone, "checkout", "-b", "topic")
+        changes = watch.changes()
+    assert "\n".join(f"{change.text} {change.command}".strip() for change in changes) == wording
+    assert "\n".join(record.getMessage() for record in caplog.records) == wording
+    (clone / ".venv/large.so").write_bytes(bytes(50_000))
+    assert {path: what for path, what in picture(clone).items() if not path.startswith(".git/")}.keys() == {
+        path for path in before if not path.startswith(".git/")
+    }
+    assert (clone / "kept.log").read_text() == "as it was"
+
+
+def test_changes_of_a_committed_call_are_not_named(clone: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor are those before it, in the next call that fails."""
+    with opened(clone, **LIMITS) as fs:
+        with call(fs) as transaction:
+            fs.keep_tree()
+            (clone / ".venv/large.so").write_bytes(bytes(60_000))
+            transaction.commit()
+        with call(fs):
+            fs.keep_tree()
+            (clone / "kept.log").write_text("damage")
+    assert (clone / ".venv/large.so").stat().st_size == 60_000
+    assert not caplog.records
+
+
+def test_what_the_filesystem_writes_where_trees_do_not_reach_is_undone(clone: Path) -> None:
+    """Before-images are taken there, also after the tree was kept, and a snapshot between two trees is restored."""
+    with opened(clone, **LIMITS) as fs:
+        before = picture(clone)
+        with call(fs):
+            fs.write_text(".venv/before", "x")
+            fs.keep_tree()
+            fs.write_text(".venv/after", "x")
+            fs.write_text(".venv/large.so", "small")
+            snapshot = fs.snapshot()
+            between = picture(clone)
+            fs.keep_tree()
+            fs.remove(".venv/large.so")
+            fs.write_text("kept.log", "x")
+            fs.restore(snapshot)
+            assert picture(clone) == between
+            fs.move(".venv/after", ".venv/moved")
+        assert picture(clone) == before
+
+
+_DYING = """
+import os, sys
+from pathlib import Path
+from handrail.filesystem import HostFilesystem
+from handrail.transaction import Transaction
+from handrail.turns import draw_ticket
+
+root = Path(sys.argv[1])
+fs = HostFilesystem(root, journal=root.with_name("journal"), max_tree_bytes=20_000, max_untracked_bytes=40_000)
+with Transaction("tool", ticket=draw_ticket((fs.turn,), exclusive=True), writes=True):
+    fs.keep_tree()
+    fs.write_text(".venv/new", "x")
+    fs.write_text(".venv/large.so", "small")
+    (root / "kept.log").write_text("damage")
+    (root / ".venv/program").touch()
+    os._exit(0)
+"""
+
+
+def test_a_killed_process_is_undone_where_its_tree_reaches(
+    clone: Path, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """And what the filesystem has written elsewhere; what is left out is named, since a program may have changed it."""
+    before = picture(clone)
+    subprocess.run([sys.executable, "-c", _DYING, clone], check=True)
+    with caplog.at_level(logging.INFO):
+        opened(clone).close()
+    assert "\n".join(record.getMessage() for record in caplog.records) == wording
+    (clone / ".venv/program").unlink()
+    assert picture(clone) == before
+
+
+def test_a_closed_filesystem_leaves_an_index_to_the_next(clone: Path) -> None:
+    """Only if it has looked at the tree; a forked copy writes nothing."""
+    with opened(clone):
+        pass
+    index = clone.with_name("journal") / "tree.git" / INDEX_FILE
+    assert not index.exists()
+    with opened(clone) as fs, call(fs):
+        fs.keep_tree()
+    found = read_index(index.parent)
+    assert found is not None
+    assert found.head.boot == "", "everything was synced"
+    with opened(clone, durability="normal") as fs, call(fs):
+        (clone / "kept.log").write_text("changed")
+        fs.keep_tree()
+    found = read_index(index.parent)
+    assert found is not None
+    assert found.head.boot != ""

@@ -21,7 +21,7 @@ the journal is discarded                               the change stays
 =====================================================  ============================================================
 
 Outside calls an operation is a transaction of its own, which no store decides about. Before a program runs, the whole
-tree is saved: see `handrail.filesystem.shadow.repository`.
+tree is saved: see `handrail.filesystem.shadow.whole_tree`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from handrail.filesystem.journal.folder import drop_commit_record
 from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of
 from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow.repository import WholeTree
+from handrail.filesystem.shadow.watch import UnrestoredWatch
+from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
@@ -75,7 +76,7 @@ class HostChanges:
         terms: how the changes are recorded.
     """
 
-    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "terms")
+    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_watch", "_whole", "images", "lock", "root", "terms")
 
     def __init__(self, tree: WholeTree, terms: HostSettings) -> None:
         """Start without changes."""
@@ -89,6 +90,7 @@ class HostChanges:
         self._journal: JournalFile | None = None
         self._call: Transaction | None = None
         self._stuck: BaseException | None = None
+        self._watch: UnrestoredWatch | None = None
 
     @property
     def store(self) -> CommitRecordStore | None:
@@ -184,16 +186,22 @@ class HostChanges:
             self._spans.record(path, image)
         reached("journal-after-image")
 
-    def keep_tree(self) -> None:
-        """Save the whole tree, and record it durably."""
+    def keep_tree(self) -> UnrestoredWatch:
+        """Save the whole tree, and record it durably; returns what a rollback will not restore, as it is now."""
         reached("journal-before-image")
-        tree = self._whole.keep(synced=self.terms.synced)
+        tree, unrestored = self._whole.keep(synced=self.terms.synced)
         journal = self._opened()
         if journal.written.tree is None:
             # Only the first: the journal restores the beginning of the transaction. Later trees serve newer snapshots.
             journal.note_tree(tree, self._header())
+            self._watch = unrestored
         self._spans.record_tree(tree)
         reached("journal-after-image")
+        return unrestored
+
+    def save_index(self) -> None:
+        """Write what is known of the tree for the next opening."""
+        self._whole.save_index()
 
     def expect(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
         """Record what will be at paths, so that a rollback recognises it."""
@@ -318,6 +326,10 @@ class HostChanges:
         wanted = RestoreTarget(images, None if by_hand else journal.written.marks, self.beside, shared)
         TreeRestorer(self.root, self.images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
         self._spans.has_come_back(snapshot)
+        # Last: by now everything is restored that can be.
+        if tree is not None and self._watch is not None:
+            for change in self._watch.changes():
+                _LOGGER.warning("a call that was rolled back has changed more than is restored: %s", change.sentence)
 
     def _image(self, path: str, *, stays: bool) -> BeforeImage:
         try:
@@ -341,7 +353,7 @@ class HostChanges:
 
     def _let_go(self) -> JournalFile:
         journal = self._opened()
-        self._journal = self._call = None
+        self._journal = self._call = self._watch = None
         return journal
 
     def _abandon(self) -> None:

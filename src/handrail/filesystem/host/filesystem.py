@@ -32,7 +32,10 @@ from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
 from handrail.filesystem.root import Root, normalise_on_disk
-from handrail.filesystem.shadow.repository import GIT_DIR, MAX_UNTRACKED_BYTES, ShadowRepository, WholeTree
+from handrail.filesystem.shadow.repository import ShadowRepository
+from handrail.filesystem.shadow.scope import MAX_TREE_BYTES, MAX_UNTRACKED_BYTES, SnapshotTree
+from handrail.filesystem.shadow.watch import UnrestoredWatch
+from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.transaction import check_write, current, is_rolling_back
@@ -88,6 +91,8 @@ class HostFilesystem:
         durability: Literal["full", "normal"] = "full",
         git: str = "git",
         max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
+        max_tree_bytes: int | None = MAX_TREE_BYTES,
+        snapshot_tree: SnapshotTree = "all",
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
     ) -> None:
@@ -105,7 +110,11 @@ class HostFilesystem:
                 `handrail.filesystem.path_filters.ExcludedPaths`.
             durability: `"full"` survives a power failure, `"normal"` only the death of the process.
             git: the name or path of the git command, which `keep_tree` needs.
-            max_untracked_bytes: the size above which `keep_tree` refuses a file; see `ShadowRepository`.
+            max_untracked_bytes: the size above which `keep_tree` refuses a file that git does not ignore; see
+                `ShadowRepository`.
+            max_tree_bytes: how many bytes of the files that git ignores `keep_tree` saves. What does not fit is left
+                out: changes in it are not rolled back, but named.
+            snapshot_tree: `"tracked"` leaves out all files that git ignores, and does not look at them.
             clock: measures the waiting.
             disk: the operating system.
 
@@ -140,7 +149,14 @@ class HostFilesystem:
             self._folder.check_owner(self._root.path)
             self._folder.acquire(self._root.descriptor, wait, clock)
             git_dir = self._folder.path / GIT_DIR
-            shadow = ShadowRepository(self._root.path, git_dir, git=git, max_untracked_bytes=max_untracked_bytes)
+            shadow = ShadowRepository(
+                self._root.path,
+                git_dir,
+                git=git,
+                max_untracked_bytes=max_untracked_bytes,
+                max_tree_bytes=max_tree_bytes,
+                snapshot_tree=snapshot_tree,
+            )
             tree = WholeTree(self._root, BeforeImages(self._folder.descriptor, self._disk), shadow)
             with translate_os_errors("open the filesystem", ROOT):
                 self._folder.assign(self._root.path)
@@ -283,13 +299,16 @@ class HostFilesystem:
         with self._changing(f"move {src} to {dst}", dst):
             move_path(self._changes, self._view, src, dst)
 
-    def keep_tree(self) -> None:
+    def keep_tree(self) -> UnrestoredWatch:
         """Save the whole tree, so that a program's changes to it are rolled back with the call.
 
         A handler calls it before it starts a program, and waits for the end of the program before it returns. All later
-        changes in the tree, by any process, are rolled back if the call fails or the process dies. The root's own
-        `.git` is not changed. Owners, times, extended attributes and hard links of restored files are lost. It reads
-        the status of every file, and the files that have changed since the last time.
+        changes in the tree, by any process, are rolled back if the call fails or the process dies. Owners, times,
+        extended attributes and hard links of restored files are lost. It reads the status of every file, and the files
+        that have changed since the last time.
+
+        The root's own `.git` and large files that git ignores are not restored. The `changes` of what this returns
+        names what has changed there since.
 
         Raises:
             FilesystemError: this is not in a call, so nothing could be rolled back; git is missing or fails; files are
@@ -301,7 +320,7 @@ class HostFilesystem:
             if current() is None:
                 msg = "only a call can be rolled back. Call `keep_tree` in a handler, before the program."
                 raise FilesystemError(msg, path=ROOT)
-            self._changes.keep_tree()
+            return self._changes.keep_tree()
 
     def snapshot(self) -> Snapshot[BeforeImage]:
         """The current state, to be restored; the same snapshot if nothing has changed since the last one."""
@@ -340,6 +359,8 @@ class HostFilesystem:
             if self._finalizer.alive and self._changes.is_open and self._changes.is_ours:
                 msg = "a call that has changed files here has not ended. Close the filesystem when it has."
                 raise FilesystemError(msg, path=ROOT)
+            if self._finalizer.alive and self._changes.is_ours:
+                self._changes.save_index()
             self._finalizer()
 
     def _usable(self) -> None:

@@ -28,7 +28,7 @@ from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader,
 from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.repository import WholeTree
+from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.transaction.participants import CommitRecordStore
 
 _LOGGER = logging.getLogger("handrail.filesystem")
@@ -113,8 +113,7 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
     wanted = RestoreTarget(written.images, written.marks, beside, shared=True)
     try:
         # The tree first: the images are of paths that it does not include.
-        if written.tree is not None:
-            tree.put_back(written.tree, journal)
+        left_out = frozenset[str]() if written.tree is None else tree.put_back(written.tree, journal)
         # Once the journal is discarded, nothing knows the temporary name any more.
         for folder in {parent_of(path) for path in written.images}:
             if file_kind(root.look(folder)) == "folder":
@@ -132,5 +131,7 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
             f"what is still to be restored stays in the journal {journal.journal_id}."
         )
         raise JournalError(msg, path=ROOT) from error
+    if left_out:
+        _LOGGER.warning("what a dead process may have changed below these paths is not restored: %s", sorted(left_out))
     what = "" if written.tree is None else "the whole tree and "
     _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(written.images))

@@ -31,8 +31,9 @@ from typing import Any, Literal, NamedTuple
 from handrail.errors import JournalError
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.before_images import BeforeImage, FileIdentity
-from handrail.filesystem.paths import ROOT, is_outside_git_dir
+from handrail.filesystem.paths import ROOT
 from handrail.filesystem.root import to_bytes, to_text
+from handrail.filesystem.undo_journal import SavedTree
 
 VERSION = 1
 """The version of the format."""
@@ -68,11 +69,11 @@ class JournalRecords:
     images: dict[str, BeforeImage] = field(default_factory=dict[str, BeforeImage])
     marks: dict[str, set[FileIdentity]] = field(default_factory=dict[str, set[FileIdentity]])
     prepared: bool = False
-    tree: str | None = None
+    tree: SavedTree | None = None
 
     def lacks(self, path: str) -> bool:
         """Whether a full rollback needs what is at a path now."""
-        return path not in self.images and (self.tree is None or not is_outside_git_dir(path))
+        return path not in self.images and (self.tree is None or not self.tree.covers(path))
 
 
 class JournalFile:
@@ -116,13 +117,13 @@ class JournalFile:
         # Only now: what `written` has must be found again after a crash.
         self.written.images.update(images)
 
-    def note_tree(self, tree: str, header: JournalHeader) -> None:
+    def note_tree(self, tree: SavedTree, header: JournalHeader) -> None:
         """Record a snapshot of the whole tree; when this returns, the record is durable.
 
         Raises:
             OSError: nothing has been recorded.
         """
-        self._note({"tree": tree}, header)
+        self._note({"tree": tree.id}, header)
         self.written.tree = tree
 
     def mark(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
@@ -256,7 +257,8 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
         written.images.setdefault(path, _image_from_json(*saved))
     if "tree" in record:
         # Raises for anything but hexadecimal digits: the id is handed to git.
-        written.tree = bytes.fromhex(record["tree"]).hex()
+        # Without the paths that it leaves out: a rollback reads them from the tree, and records no images.
+        written.tree = SavedTree(bytes.fromhex(record["tree"]).hex())
     written.prepared |= record.get("prepared", False)
 
 

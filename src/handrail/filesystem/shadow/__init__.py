@@ -1,7 +1,12 @@
 """Whole-tree snapshots, for tools that run programs.
 
-- `repository`: snapshots of a tree, by hand and for a call.
+- `repository`: snapshots of a tree.
+- `whole_tree`: the snapshot of a call.
 - `tree`: the state of a tree as git trees.
+- `ignored`: which files git ignores.
+- `scope`: what a snapshot leaves out.
+- `watch`: what is not restored, and how it has changed.
+- `index_file`: the state of a tree on disk, for the next process.
 - `checkout`: the changes on disk that restore a snapshot.
 - `git`: the git command as an object store, isolated from all configuration.
 """

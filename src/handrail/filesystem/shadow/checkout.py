@@ -20,12 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from handrail.errors import RootMissingError, SnapshotError
-from handrail.filesystem.disk import LIST, MAKE, READ, set_mode_of
+from handrail.filesystem.disk import MAKE, READ, open_folder, set_mode_of
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import CHUNK, ObjectReader, objects_missing
+from handrail.filesystem.shadow.scope import load_left_out
 from handrail.filesystem.shadow.tree import (
     UNREAD,
     Folder,
@@ -39,7 +40,10 @@ from handrail.filesystem.shadow.tree import (
 )
 
 ABOVE = "root"
-"""The name of the root in the tree object of a snapshot, where it is the only entry, so that its mode is stored too."""
+"""The name of the root in the tree object of a snapshot, so that its mode is stored too."""
+
+LEFT_OUT = "left-out"
+"""The name there of the paths that the snapshot leaves out, if there are any."""
 
 _ID = re.compile("[0-9a-f]{40}")
 
@@ -58,19 +62,33 @@ class CheckoutPlan:
     modes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
 
-def wanted_root(reader: ObjectReader, snapshot: str) -> TreeEntry:
-    """The root in a snapshot.
+class WantedTree(NamedTuple):
+    """What a snapshot holds.
+
+    Attributes:
+        root: the root.
+        left_out: the paths that it leaves out.
+    """
+
+    root: TreeEntry
+    left_out: frozenset[str]
+
+
+def wanted_tree(reader: ObjectReader, snapshot: str) -> WantedTree:
+    """What a snapshot holds.
 
     Raises:
         SnapshotError: it is not a snapshot of this repository.
+        JournalError: the paths that it leaves out have been lost.
     """
     # Only a whole id: git would also resolve other names, and a line break would end the question.
     content = reader.tree(snapshot) if _ID.fullmatch(snapshot) else None
-    entries = list(decode_tree(content or b""))
-    if [entry.name for entry in entries] != [ABOVE]:
+    entries = {entry.name: entry for entry in decode_tree(content or b"")}
+    if ABOVE not in entries or not entries.keys() <= {ABOVE, LEFT_OUT}:
         msg = f"{snapshot!r} is not a snapshot of this shadow repository; restore what its `snapshot` returned"
         raise SnapshotError(msg)
-    return entries[0]
+    paths = b"".join(reader.blob(entries[LEFT_OUT].id)) if LEFT_OUT in entries else b""
+    return WantedTree(entries[ABOVE], load_left_out(paths))
 
 
 def plan_checkout(reader: ObjectReader, wanted: TreeEntry, present: Folder) -> CheckoutPlan:
@@ -209,15 +227,8 @@ class DiskTree:
     @contextmanager
     def _parent(self, path: str) -> Generator[tuple[int, str]]:
         *folders, name = path.split("/")
-        fd = os.dup(self.root)
-        try:
-            for folder in folders:
-                inner = os.open(folder, LIST, dir_fd=fd)
-                os.close(fd)
-                fd = inner
+        with open_folder(self.root, folders) as fd:
             yield fd, name
-        finally:
-            os.close(fd)
 
 
 def file_digest(source: BinaryIO, size: int) -> str:

@@ -155,6 +155,14 @@ class Git:
         """
         return self.run("hash-object", "-w", "--stdin", stdin=source).decode().strip()
 
+    def keep_bytes(self, content: bytes) -> str:
+        """Store a blob, and return its id.
+
+        Raises:
+            FilesystemError: git is missing, or fails.
+        """
+        return self.run("hash-object", "-w", "--stdin", stdin=content).decode().strip()
+
     @contextmanager
     def feed(self) -> Generator[ObjectWriter]:
         """Store blobs; they are stored when the block has ended, and perhaps not if it raised.

@@ -5,39 +5,21 @@ scanned before and, if the call fails, after, and differences are restored. File
 separate git dir: two snapshots share what they have in common, and git's commands can show a snapshot.
 
 Restored exactly: file contents, the whole mode of files and folders (the root's too), links, empty folders, names that
-are not UTF-8. Nothing is ignored: `.gitignore` and `.gitattributes` are files like any others, and so is the `.git` of
-a repository somewhere below the root.
+are not UTF-8. Files that git ignores are saved too, as far as they fit a limit; `.gitattributes` is a file like any
+other, and so is the `.git` of a repository somewhere below the root.
 
 Not included, neither saved nor changed:
 
 - the root's own `.git`;
+- files that git ignores, beyond the limit: see `handrail.filesystem.shadow.scope`;
 - sockets, pipes and devices, but they are removed with a folder that is removed.
 
 Not restored: owners, times, extended attributes and hard links.
 
 Cost: a snapshot reads each file's status, and the files that have changed since the last one; it runs two git
-processes, or none if nothing has changed. The first snapshot of an object reads the whole tree. Snapshots are never
-deleted: to free the space, remove the git dir while it is not in use.
-
-A call that starts other programs saves the whole tree. A *tree* is a snapshot of a shadow repository
-(`handrail.filesystem.shadow.repository`), whose git dir lies in the journal's folder and is used by all openings of the
-root. A call saves one before it starts a program:
-
-=====================================================  ============================================================
-step of `HostFilesystem.keep_tree`                     a crash after it
-=====================================================  ============================================================
-images that are files of the tree too become copies    nothing has been touched
-the tree is saved, and synced                          the same
-it is recorded in the journal on disk, and synced      the journal restores the tree, and then the images
-the program makes changes                              the same
-=====================================================  ============================================================
-
-The earliest tree wins. It covers everything that changes after it, by a program or by the filesystem itself, so later
-images are needed only to restore later snapshots, which the journal in memory does. Images from before it are restored
-after it. The root's own `.git` is not part of a tree: its images count, whenever they were taken.
-
-Restoring the tree makes new files, which are marked as made by the call. What another process has written since the
-tree was saved cannot be distinguished from what the program has written, and is removed.
+processes, or none if nothing has changed. The first snapshot of an object does the same if the git dir has an index
+(`handrail.filesystem.shadow.index_file`); else it reads the whole tree. Snapshots are never deleted: to free the space,
+remove the git dir while it is not in use.
 """
 
 from __future__ import annotations
@@ -46,41 +28,73 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, SnapshotError
-from handrail.filesystem.journal.before_images import BeforeImages, file_identity
-from handrail.filesystem.journal.journal_file import JournalFile
-from handrail.filesystem.paths import ROOT, is_outside_git_dir
-from handrail.filesystem.root import Root
+from handrail.errors import FilesystemBusyError, FilesystemError
+from handrail.filesystem.paths import ROOT
 from handrail.filesystem.shadow.checkout import (
     ABOVE,
+    LEFT_OUT,
     DiskTree,
     apply_checkout,
     disk_at,
     file_digest,
     plan_checkout,
-    wanted_root,
+    wanted_tree,
 )
 from handrail.filesystem.shadow.git import Git
-from handrail.filesystem.shadow.tree import UNREAD, Folder, TreeScan, UnreadFile, cannot_snapshot, identify, scan_tree
+from handrail.filesystem.shadow.ignored import FolderRules, exclude_digest
+from handrail.filesystem.shadow.index_file import IndexHead, TreeIndex, boot_id, read_index, write_index
+from handrail.filesystem.shadow.scope import (
+    MAX_TREE_BYTES,
+    MAX_UNTRACKED_BYTES,
+    SnapshotLimits,
+    SnapshotTree,
+    dump_left_out,
+    entries_left_out,
+    names_by_folder,
+    paths_left_out,
+)
+from handrail.filesystem.shadow.tree import (
+    UNREAD,
+    UNSETTLED,
+    Folder,
+    TreeFile,
+    TreeScan,
+    UnreadFile,
+    cannot_snapshot,
+    identify,
+    scan_tree,
+)
 
 if sys.platform != "win32":  # pragma: no branch - git dirs are locked with it
     import fcntl
-
-MAX_UNTRACKED_BYTES = 100 * 1024 * 1024
-"""The largest file that is saved unless another limit is given."""
 
 _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
 _FEW = 2  # up to here blobs are stored one by one, because one git for all of them costs as much as three
 _LOCK = "handrail-lock"
+_MANY_READ = 1000
+"""When so many files have been read since, the index is written again; it takes as long as reading some hundred."""
 
-GIT_DIR = "tree.git"
-"""The name in the journal's folder of the git dir that holds the trees."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TakenSnapshot:
+    """A snapshot that was just taken.
+
+    Attributes:
+        id: what it is restored by.
+        left_out: the paths that it leaves out.
+        entries: what was at them.
+    """
+
+    id: str
+    left_out: frozenset[str]
+    entries: Mapping[str, TreeFile | Folder]
 
 
 class ShadowRepository:
@@ -89,19 +103,24 @@ class ShadowRepository:
     Args:
         root: the folder whose tree is saved.
         git_dir: a folder of its own, outside the tree; it is made when it is first needed.
-        max_untracked_bytes: the size above which a file is refused, unless the packs of the user's own repository held
-            it when `git_dir` was made; `None` for any size.
+        max_untracked_bytes: the size above which a file is refused, unless git ignores it, or the packs of the user's
+            own repository held it when `git_dir` was made; `None` for any size.
+        max_tree_bytes: how many bytes of the files that git ignores are saved; `None` for any number. What does not
+            fit is left out, and left alone by a restore.
+        snapshot_tree: `"tracked"` leaves out all files that git ignores.
         git: the name or path of the git command.
         clock: its time of day decides which files were changed so recently that they must be read again. It may differ
             from the clock that stamps the files by less than two seconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options, each with a default
         self,
         root: str | os.PathLike[str],
         git_dir: str | os.PathLike[str],
         *,
         max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
+        max_tree_bytes: int | None = MAX_TREE_BYTES,
+        snapshot_tree: SnapshotTree = "all",
         git: str = "git",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -115,13 +134,20 @@ class ShadowRepository:
         if self.git_dir.is_relative_to(self.root) or self.root.is_relative_to(self.git_dir):
             msg = f"the git dir {os.fspath(git_dir)!r} and the tree {os.fspath(root)!r} lie in each other; move one out"
             raise FilesystemError(msg, path=ROOT)
-        self.max_untracked_bytes = max_untracked_bytes
+        self.limits = SnapshotLimits(
+            snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes
+        )
         self._clock = clock
         self._git = Git(self.git_dir, git)
         self._lock = threading.Lock()
         self._is_prepared = False
         self._known: Folder | None = None
         self._newest = UNREAD
+        self._exclude = ""
+        self._left_out: frozenset[str] = frozenset()
+        self._has_decided = False  # which paths to leave out
+        self._has_loaded = False  # the index
+        self._unsaved = 0
 
     def snapshot(self) -> str:
         """Save the tree as it is, and return the id of the snapshot: the same id for the same tree.
@@ -132,15 +158,48 @@ class ShadowRepository:
             FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
                 fails. No snapshot has been taken then, and the tree is as it was.
         """
+        taken = self.take()
+        self.save_index(synced=False)
+        return taken.id
+
+    def take(self) -> TakenSnapshot:
+        """Save the tree as it is; as `snapshot`, which also writes the index."""
         # Without `opened`: taking a snapshot must not change the tree, so a folder that cannot be read is an error.
         with self._alone(), disk_at(self.root, TreeScan()) as disk:
-            folder = self._kept(disk)
+            self._load_index(disk)
+            exclude = exclude_digest(disk.root)
+            folder = self._kept(disk, exclude)
             if folder is not self._known:
                 above = Folder(0, folders={ABOVE: folder})
-                self._git.keep_trees(identify(above))
+                if self._left_out:
+                    blob_id = self._git.keep_bytes(dump_left_out(self._left_out))
+                    above.leaves[LEFT_OUT] = TreeFile(stat.S_IFREG, blob_id, UNSETTLED)
+                trees = identify(above)
+                # The same tree if only the status of what is left out has changed.
+                if above.id != self._newest:
+                    self._git.keep_trees(trees)
                 # Only now: the next scan relies on git having everything that `_known` names.
                 self._known, self._newest = folder, above.id
-            return self._newest
+                self._unsaved += 1
+            self._exclude = exclude
+            return TakenSnapshot(self._newest, self._left_out, entries_left_out(folder, self._left_out))
+
+    def save_index(self, *, synced: bool, always: bool = False) -> None:
+        """Write the index for the next process, if it lacks much. A failure leaves the old one, and is no error.
+
+        Args:
+            synced: whether everything in the git dir has been synced since the last snapshot.
+            always: also if it lacks little.
+        """
+        boot = "" if synced else boot_id()
+        if self._unsaved < (1 if always else _MANY_READ) or self._known is None or not (synced or boot):
+            return
+        # The index only saves time: without space for it, or without the git dir, the next process does without.
+        with suppress(OSError, FilesystemError), self._alone():
+            status = self.root.stat()
+            head = IndexHead((status.st_dev, status.st_ino), self.limits.is_watching, self._exclude, boot)
+            write_index(self.git_dir, TreeIndex(head, self._newest, self._known))
+            self._unsaved = 0
 
     def restore(self, snapshot: str, /) -> None:
         """Restore the tree to a snapshot, which another object or process may have taken with this git dir.
@@ -154,12 +213,17 @@ class ShadowRepository:
                 `cannot restore` if the tree is between the two states; restoring again continues from there.
                 After any other error the tree is as it was.
         """
+        self.put_back(snapshot)
+
+    def put_back(self, snapshot: str) -> frozenset[str]:
+        """Restore the tree; as `restore`. Returns the paths that the snapshot leaves out."""
         with self._alone(), self._git.read() as reader:
-            wanted = wanted_root(reader, snapshot)
-            come_upon = TreeScan(opened=[])
+            wanted = wanted_tree(reader, snapshot)
+            come_upon = TreeScan(opened=[], left_out=names_by_folder(wanted.left_out))
             with disk_at(self.root, come_upon) as disk:
+                self._load_index(disk)
                 try:
-                    steps = plan_checkout(reader, wanted, self._present(disk, come_upon))
+                    steps = plan_checkout(reader, wanted.root, self._present(disk, come_upon))
                     # Before the first change: a restore that stops half way for a lost object could never be completed.
                     self._git.refuse_missing(leaf.id for _, leaf in steps.leaves)
                 except BaseException as error:
@@ -171,20 +235,53 @@ class ShadowRepository:
                             error.add_note(str(failure))
                     raise
                 apply_checkout(steps, reader, disk)
+        return wanted.left_out
 
-    def _kept(self, disk: DiskTree) -> Folder:
+    def _load_index(self, disk: DiskTree) -> None:
+        """Know what the index knows, at the first use."""
+        if self._has_loaded:
+            return
+        self._has_loaded = True
+        index = read_index(self.git_dir)
+        if index is None:
+            return
+        status, head = os.fstat(disk.root), index.head
+        is_ours = (head.root, head.watched) == ((status.st_dev, status.st_ino), self.limits.is_watching)
+        if not is_ours or head.boot not in {"", boot_id()} or self._git.missing([index.newest]):
+            return
+        self._known, self._newest, self._exclude = index.folder, index.newest, head.exclude
+        self._left_out = paths_left_out(index.folder)
+
+    def _kept(self, disk: DiskTree, exclude: str) -> Folder:
         """The tree as it is, with all file contents stored."""
         changing: list[str] = []
         for _ in range(_ATTEMPTS):
             # Read before the scan, so that what is written during it counts as recent.
             settled_before = int(self._clock.now().timestamp() * 1e9) - _UNSETTLED_NS
-            come_upon = TreeScan()
-            folder = scan_tree(disk.root, self._known, come_upon)
+            folder, come_upon = self._scanned(disk, exclude)
             changing = self._keep(disk, come_upon.unread, settled_before)
             if not changing:
                 return folder
         msg = f"{changing[0]!r} keeps changing while it is read; stop what writes to it, then try again"
         raise FilesystemError(msg, path=changing[0])
+
+    def _scanned(self, disk: DiskTree, exclude: str) -> tuple[Folder, TreeScan]:
+        """What is in the tree, without what is left out."""
+        folder, come_upon = self._scanned_once(disk, exclude)
+        # The first time anew: what the index leaves out may have become smaller, or is no longer ignored.
+        already = self._left_out if self._has_decided else frozenset[str]()
+        left_out = self.limits.leave_out(come_upon.ignored, already)
+        self._has_decided = True
+        if left_out != self._left_out:
+            self._left_out = left_out
+            return self._scanned_once(disk, exclude)
+        return folder, come_upon
+
+    def _scanned_once(self, disk: DiskTree, exclude: str) -> tuple[Folder, TreeScan]:
+        rules = FolderRules(disk.root, is_unchanged=self._known is not None and exclude == self._exclude)
+        left_out = names_by_folder(self._left_out)
+        come_upon = TreeScan(left_out=left_out, watched=self.limits.is_watching, rules=rules)
+        return scan_tree(disk.root, self._known, come_upon), come_upon
 
     def _keep(self, disk: DiskTree, unread: Sequence[UnreadFile], settled_before: int) -> list[str]:
         """Store what must be read in git; returns the paths of what changed meanwhile."""
@@ -198,6 +295,7 @@ class ShadowRepository:
             # Often only the status has changed, and a digest in this process costs less than storing the content again.
             if item.known_id != UNREAD and disk.read(item, file_digest) == item.known_id:
                 item.has_been_read(item.known_id, settled_before=settled_before)
+        self._unsaved += len(unread)
         # Also those whose digest has just differed: they are still unread.
         fresh = [item for item in small if item.leaf.id == UNREAD]
         with self._git.feed() if len(fresh) > _FEW else nullcontext(self._git) as git:
@@ -206,7 +304,7 @@ class ShadowRepository:
         return [item.path for item in unread if item.leaf.id == UNREAD]
 
     def _is_large(self, item: UnreadFile) -> bool:
-        return self.max_untracked_bytes is not None and item.leaf.signature[0] > self.max_untracked_bytes
+        return self.limits.is_too_large(item.leaf.signature[0])
 
     def _refuse_new(self, large: Iterable[UnreadFile]) -> None:
         """Refuse large files whose content git does not have already."""
@@ -216,8 +314,9 @@ class ShadowRepository:
         refused = sorted(path for path, blob_id in ids.items() if blob_id in new)
         if refused:
             msg = (
-                f"files of more than {self.max_untracked_bytes:,} bytes are not saved: "
-                f"{', '.join(repr(path) for path in refused)}. Move them out of the tree, or raise max_untracked_bytes."
+                f"files of more than {self.limits.max_untracked_bytes:,} bytes are not saved: "
+                f"{', '.join(repr(path) for path in refused)}. Name them in .gitignore, move them out of the tree, or "
+                "raise max_untracked_bytes."
             )
             raise FilesystemError(msg, path=refused[0])
 
@@ -260,58 +359,3 @@ def _lock(fd: int) -> None:
     except BlockingIOError as error:
         msg = "another process uses the git dir of this shadow repository; give each its own, or try again later"
         raise FilesystemBusyError(msg, path=ROOT) from error
-
-
-class WholeTree:
-    """Saves and restores the tree below a root.
-
-    Attributes:
-        root: the tree.
-        images: what was at its paths.
-    """
-
-    __slots__ = ("_shadow", "_synced", "images", "root")
-
-    def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
-        """Save what is below a root in a shadow repository of that root."""
-        self.root = root
-        self.images = images
-        self._shadow = shadow
-        self._synced = ""
-
-    def keep(self, *, synced: bool) -> str:
-        """Save the tree as it is now; `synced` to fsync it.
-
-        Raises:
-            FilesystemError: it cannot be saved; see `ShadowRepository.snapshot`.
-            OSError: the disk fails.
-        """
-        self.images.separate()
-        tree = self._shadow.snapshot()
-        # Syncing the whole disk is slow, and the same tree has been synced already.
-        if synced and tree != self._synced:
-            self.sync()
-            self._synced = tree
-        return tree
-
-    def put_back(self, tree: str, journal: JournalFile) -> None:
-        """Restore the tree, before images are restored; a repetition continues where it stopped.
-
-        Raises:
-            FilesystemError: it cannot be restored; see `ShadowRepository.restore`. A `JournalError` if it is lost.
-            OSError: the disk fails.
-        """
-        self.images.separate()
-        try:
-            self._shadow.restore(tree)
-        except SnapshotError as error:
-            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore. Restore that folder."
-            raise JournalError(msg, path=ROOT) from error
-        # The restored files are new inodes. If the process dies before they are marked, the next rollback restores the
-        # tree again and marks them then.
-        changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
-        journal.mark([(path, file_identity(self.root.look(path))) for path in changed if is_outside_git_dir(path)])
-
-    def sync(self) -> None:
-        """Sync everything that a program may have written."""
-        self.images.disk.sync_all()

@@ -8,6 +8,9 @@ it was changed so shortly before it was read that another write could have left 
 again the next time.
 
 An unchanged folder is the same object as before, so a scan needs memory only for what has changed.
+
+What is *left out* of a snapshot (`handrail.filesystem.shadow.scope`) is not part of the tree objects: its status is in
+`Folder.apart`, and its content is never read.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -23,6 +26,7 @@ from typing import NamedTuple, Protocol
 from handrail.errors import FilesystemError
 from handrail.filesystem.disk import LIST, set_mode_of
 from handrail.filesystem.paths import OWN_GIT, ROOT, join
+from handrail.filesystem.shadow.ignored import GITIGNORE, FolderRules
 
 MAX_TREE_DEPTH = 500
 """How deep folders may be nested: each needs a file descriptor and a Python stack frame while it is read."""
@@ -32,6 +36,9 @@ UNREAD = "0" * 40
 
 Signature = tuple[int, int, int, int]
 """Size, time of modification and of change in nanoseconds, inode."""
+
+LEAST_WEIGHT = 4096
+"""What any file or folder counts as, however small: the usual block of a disk."""
 
 UNSETTLED: Signature = (-1, -1, -1, -1)
 """The signature of a file that must be read again, whatever its status."""
@@ -57,14 +64,52 @@ class TreeFile(NamedTuple):
     signature: Signature
 
 
+UNWATCHED = TreeFile(0, UNREAD, UNSETTLED)
+"""Takes the place of what is left out and not looked at."""
+
+NO_NAMES: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True, eq=False)
 class Folder:
-    """What is in a folder. Immutable once it has an id."""
+    """What is in a folder. Immutable once it has an id.
+
+    Attributes:
+        mode: its whole mode.
+        leaves: its files and links.
+        folders: the folders in it.
+        id: the id of its tree object.
+        apart: what is left out of the tree object. The files in it have not been read.
+        ignored: the names, of any of these, that git ignores.
+        weight: the bytes of everything in it and of its largest file, once `weigh` has counted them.
+    """
 
     mode: int
     leaves: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
     folders: dict[str, Folder] = field(default_factory=dict[str, "Folder"])
     id: str = UNREAD
+    apart: dict[str, TreeFile | Folder] = field(default_factory=dict[str, "TreeFile | Folder"])
+    ignored: frozenset[str] = NO_NAMES
+    weight: Weight | None = None
+
+
+class Weight(NamedTuple):
+    """How large an entry is, in bytes.
+
+    Attributes:
+        total: all its files.
+        largest: the largest of them.
+    """
+
+    total: int
+    largest: int
+
+
+class IgnoredEntry(NamedTuple):
+    """A file or folder that git ignores, in a folder that it does not ignore."""
+
+    path: str
+    entry: TreeFile | Folder
 
 
 class UnreadFile(NamedTuple):
@@ -98,15 +143,23 @@ class TreeEntry(NamedTuple):
 
 @dataclass(slots=True)
 class TreeScan:
-    """The findings of a scan.
+    """What a scan is to do, and its findings.
 
     Attributes:
+        left_out: the names that are left out, by the path of their folder.
+        watched: whether the status of what is left out is read.
+        rules: the rules of the root by which git ignores files; `None` if they do not matter.
         unread: the files and links that must be read.
+        ignored: what git ignores, if there are rules.
         opened: the folders that were made accessible so that they could be read, each with its path and previous mode;
             `None` if this is not allowed.
     """
 
+    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    watched: bool = False
+    rules: FolderRules | None = None
     unread: list[UnreadFile] = field(default_factory=list[UnreadFile])
+    ignored: list[IgnoredEntry] = field(default_factory=list[IgnoredEntry])
     opened: list[tuple[str, int]] | None = None
 
     def open_up(self, path: str, mode: int, name: str, parent: int | None) -> None:
@@ -130,18 +183,52 @@ def scan_tree(root: int, known: Folder | None, come_upon: TreeScan) -> Folder:
     Raises:
         FilesystemError: a folder cannot be read, or folders are nested too deep.
     """
-    return _look(root, ROOT, known, come_upon)
+    return _look(root, ROOT, known, come_upon, come_upon.rules)
 
 
-def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> Folder:
+def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan, rules: FolderRules | None) -> Folder:
     if path.count("/") >= MAX_TREE_DEPTH:
         msg = f"folders are nested more than {MAX_TREE_DEPTH} deep, beginning with {path[:80]!r}; remove them"
         raise FilesystemError(msg, path=path)
     # After `open_up`: a folder that was made accessible has a mode that differs from the wanted one, so a restore sets
     # it.
     found = Folder(os.fstat(fd).st_mode)
-    known_leaves = {} if known is None else known.leaves
+    apart = come_upon.left_out.get(path, NO_NAMES)
+    inner_folders = _look_at_files(fd, path, known, found, come_upon)
     known_folders = {} if known is None else known.folders
+    if rules is not None:
+        found.ignored = _ignored_names(rules, known, found, [name for name, _ in inner_folders])
+    elif known is not None:
+        # Taken over, so that the folder counts as unchanged.
+        found.ignored = known.ignored
+    # After the loop, because `scandir` holds a second descriptor of the folder until it ends.
+    for name, mode in inner_folders:
+        inner = join(path, name)
+        if name in apart:
+            found.apart[name] = _apart(name, fd, inner, known, come_upon)
+            continue
+        come_upon.open_up(inner, mode, name, fd)
+        with _folder(name, fd, inner) as inner_fd:
+            # What git ignores is ignored with everything in it.
+            inner_rules = None if rules is None or name in found.ignored else rules.entered(name, inner_fd)
+            found.folders[name] = _look(inner_fd, inner, known_folders.get(name), come_upon, inner_rules)
+    if rules is not None:
+        come_upon.ignored += [IgnoredEntry(join(path, name), _entry(found, name)) for name in found.ignored]
+    # Folders are compared by identity: an unchanged inner folder is the same object.
+    if known is not None and _parts(known) == _parts(found):
+        return known
+    return found
+
+
+def _look_at_files(
+    fd: int, path: str, known: Folder | None, found: Folder, come_upon: TreeScan
+) -> list[tuple[str, int]]:
+    """Find the files and links of a folder; returns its folders with their modes."""
+    apart = come_upon.left_out.get(path, NO_NAMES)
+    known_leaves = {} if known is None else known.leaves
+    if apart:
+        # What was part of the tree before is not, even if it is unchanged.
+        known_leaves = {name: leaf for name, leaf in known_leaves.items() if name not in apart}
     leaves = found.leaves
     inner_folders: list[tuple[str, int]] = []
     # The signature is built here, because a call of `signature_of` for every file would take longer.
@@ -154,19 +241,74 @@ def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> Fold
             leaves[name] = leaf
         elif stat.S_ISDIR(mode):
             inner_folders.append((name, mode))
-        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+        elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            continue
+        elif name in apart:
+            found.apart[name] = TreeFile(mode, UNREAD, signature) if come_upon.watched else _unwatched(name, known)
+        else:
             leaves[name] = TreeFile(mode, UNREAD, signature)
             come_upon.unread.append(UnreadFile(join(path, name), found, name, UNREAD if leaf is None else leaf.id))
-    # After the loop, because `scandir` holds a second descriptor of the folder until it ends.
-    for name, mode in inner_folders:
-        inner = join(path, name)
-        come_upon.open_up(inner, mode, name, fd)
-        with _folder(name, fd, inner) as inner_fd:
-            found.folders[name] = _look(inner_fd, inner, known_folders.get(name), come_upon)
-    # Folders are compared by identity: an unchanged inner folder is the same object.
-    if known is not None and (known.mode, known.leaves, known.folders) == (found.mode, leaves, found.folders):
-        return known
-    return found
+    return inner_folders
+
+
+def _ignored_names(rules: FolderRules, known: Folder | None, found: Folder, folders: list[str]) -> frozenset[str]:
+    """The names of a folder that git ignores; those of `known` are taken over while the rules are the same."""
+    rules.is_unchanged = (
+        rules.is_unchanged
+        and known is not None
+        # An unchanged file is the same object.
+        and known.leaves.get(GITIGNORE) is found.leaves.get(GITIGNORE)
+        and (OWN_GIT in known.folders) == (OWN_GIT in folders)
+    )
+    files = [*found.leaves, *found.apart]  # no folder is in it yet
+    if known is None or not rules.is_unchanged:
+        seen, new_files, new_folders = NO_NAMES, files, folders
+    else:
+        # A name that was a file and is a folder now may match another pattern.
+        leaves = [name for name in files if name not in known.leaves]
+        new_files = [name for name in leaves if not isinstance(known.apart.get(name), TreeFile)]
+        inner = [name for name in folders if name not in known.folders]
+        new_folders = [name for name in inner if not isinstance(known.apart.get(name), Folder)]
+        gone = known.ignored and known.ignored.difference(files, folders)
+        seen = known.ignored.difference(gone, new_files, new_folders) if known.ignored else known.ignored
+    new = [name for name in new_files if rules.hides(name, is_folder=False)]
+    new += [name for name in new_folders if rules.hides(name, is_folder=True)]
+    return seen.union(new) if new else seen
+
+
+def _apart(name: str, fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> TreeFile | Folder:
+    """A folder that is left out: everything in it, without ids, if it is watched."""
+    if not come_upon.watched:
+        return _unwatched(name, known)
+    before = None if known is None else known.apart.get(name, known.folders.get(name))
+    with _folder(name, fd, path) as inner_fd:
+        # A scan of its own: nothing in it is read.
+        return _look(inner_fd, path, before if isinstance(before, Folder) else None, TreeScan(), None)
+
+
+def _unwatched(name: str, known: Folder | None) -> TreeFile | Folder:
+    # The same object as before, so that the folder counts as unchanged.
+    return UNWATCHED if known is None else known.apart.get(name, UNWATCHED)
+
+
+def _entry(folder: Folder, name: str) -> TreeFile | Folder:
+    return folder.leaves.get(name) or folder.folders.get(name) or folder.apart[name]
+
+
+def _parts(folder: Folder) -> tuple[object, ...]:
+    return (folder.mode, folder.leaves, folder.folders, folder.apart, folder.ignored)
+
+
+def weigh(entry: TreeFile | Folder) -> Weight:
+    """How large a file is, or everything in a folder; a small file counts as the block that it takes on disk."""
+    if isinstance(entry, TreeFile):
+        size = entry.signature[0]
+        return Weight(max(size, LEAST_WEIGHT), size)
+    if entry.weight is None:
+        parts = [weigh(inner) for entries in (entry.leaves, entry.folders, entry.apart) for inner in entries.values()]
+        total, largest = sum(part.total for part in parts), max((part.largest for part in parts), default=0)
+        entry.weight = Weight(total + LEAST_WEIGHT, largest)
+    return entry.weight
 
 
 def signature_of(status: os.stat_result) -> Signature:
