@@ -68,7 +68,8 @@ FACES = {
         main
     """,
     "handrail.contrib.tools": """
-        AddStep EditFile FileEdited FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound GIT_READING
+        AddStep CHECKING EditFile FIXING FileEdited FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound
+        GIT_READING
         GlobFiles GrepFiles OverflowExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanStatus
         PlanStep PlanningStrategy PlanningToolsSection ProgramEnded READING ReadFile ReadKept ReadPlan RemoveFile
         SetupPlan ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile

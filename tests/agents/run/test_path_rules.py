@@ -407,3 +407,19 @@ async def test_an_approval_rule_may_let_its_calls_read_everything(tmp_path: Path
     told = await answers(agent, *calls, root=tmp_path / "work", rules=ruled(text))
     assert told[0] == "buy milk\n"
     assert ["out of reach here" in each for each in told[1:]] == [True, True]
+
+
+async def test_an_approval_rule_may_let_changes_stay_whatever_the_exit_code(tmp_path: Path) -> None:
+    """Of its own calls, and with its own exit codes; whether or not files are kept back."""
+    write(tmp_path / "work", PLAIN)
+    allow = [ShellRule(("sh", "-c"), confined=False)]
+    agent = desk(tmp_path / "project", toolsets={"programs": shell_toolset(tmp_path / "work", allow=allow)})
+    text = 'allow: [{tool: shell_run, arguments: {command: "sh -c*fix*"}, commit_on: [1]}, shell_run]\n'
+    calls = [
+        Call("shell_run", {"command": ["sh", "-c", "touch fix1; exit 1"]}),
+        Call("shell_run", {"command": ["sh", "-c", "touch fix2; exit 2"]}),
+        Call("shell_run", {"command": ["sh", "-c", "touch other; exit 1"]}),
+    ]
+    told = await answers(agent, *calls, rules=ruled(text))
+    assert ["are kept" in each for each in told] == [True, False, False]
+    assert {each.name for each in (tmp_path / "work").iterdir()} & {"fix1", "fix2", "other"} == {"fix1"}

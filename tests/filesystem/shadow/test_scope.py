@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import FilesystemError
-from handrail.filesystem import ShadowRepository
+from handrail.errors import FilesystemError, InvalidArgumentError
+from handrail.filesystem import HostFilesystem, ShadowRepository
 from handrail.filesystem.shadow.scope import SnapshotLimits, names_by_folder
 from handrail.filesystem.shadow.tree import LEAST_WEIGHT, Folder, IgnoredEntry, TreeFile, weigh
 from tests.filesystem.shadow_trees import Picture, git, picture
@@ -242,3 +242,16 @@ def test_limits_choose_the_largest_entries() -> None:
     assert limits.leave_out(ignored, frozenset({"one"})) == {"one", "many"}
     assert not SnapshotLimits(max_tree_bytes=None, max_untracked_bytes=None).leave_out(ignored, frozenset())
     assert names_by_folder(["a", "b/c", "b/d"]) == {".": {"a"}, "b": {"c", "d"}}
+
+
+@pytest.mark.parametrize(
+    "argument, given",
+    [("snapshot_tree", "trakced"), ("max_tree_bytes", "1 GB"), ("max_untracked_bytes", -1), ("max_tree_bytes", True)],
+)
+@pytest.mark.parametrize("kind", [HostFilesystem, ShadowRepository])
+def test_limits_that_are_none_are_refused(kind: Any, argument: str, given: object, root: Path, tmp_path: Path) -> None:
+    """Before anything is opened."""
+    where = (tmp_path / "git",) if kind is ShadowRepository else ()
+    with pytest.raises(InvalidArgumentError) as raised:
+        kind(root, *where, **{argument: given})
+    assert (raised.value.function, raised.value.argument) == (kind.__name__, argument)

@@ -72,7 +72,9 @@ _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TR
 RULES_FILE_KEYS = ("defaults", "allow", "ask", "deny")
 """The keys of a file of rules."""
 
-RULE_KEYS = ("tool", "arguments", "agent", "expect", "reads_everything")
+_HIGHEST = 255  # exit code
+
+RULE_KEYS = ("tool", "arguments", "agent", "expect", "reads_everything", "commit_on")
 """The keys of a rule."""
 
 
@@ -105,10 +107,12 @@ class Rule:
             neither `handrail check` nor the start of a run remarks on it. The rule holds all the same.
         reads_everything: for rules that allow: whether the programs that such calls run may read every file, those
             that rules or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.path_guard`.
+        commit_on: for rules that allow: the exit codes, beside those of its `ShellRule`, with which the changes of a
+            program that such a call runs stay.
 
     Raises:
-        AgentError: something is not a glob, or leads to no argument; `expect` is another word, or `reads_everything`
-            neither true nor false.
+        AgentError: something is not a glob, or leads to no argument; `expect` is another word, `reads_everything`
+            neither true nor false, or `commit_on` not a sequence of exit codes.
     """
 
     tool: str
@@ -118,6 +122,7 @@ class Rule:
     place: RuleLocation | None = field(default=None, compare=False)
     expect: ExpectedMatch | None = field(default=None, compare=False)
     reads_everything: bool = False
+    commit_on: tuple[int, ...] = ()
     _places: tuple[tuple[tuple[Segment, ...], str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -135,6 +140,7 @@ class Rule:
             _check_text(f"the glob for {where}", pattern)
         # A copy, because the caller's mapping may change afterwards.
         set_field = object.__setattr__
+        set_field(self, "commit_on", check_exit_codes(self.commit_on))
         set_field(self, "arguments", MappingProxyType(dict(self.arguments)))
         set_field(self, "_places", tuple((argument_path(where), glob) for where, glob in self.arguments.items()))
 
@@ -180,6 +186,8 @@ class Rule:
             parts.append(f"agent: {_quoted(self.agent)}")
         if self.reads_everything:
             parts.append("reads_everything: true")
+        if self.commit_on:
+            parts.append(f"commit_on: [{', '.join(map(str, self.commit_on))}]")
         written = _quoted(self.tool) if len(parts) == 1 else f"{{{', '.join(parts)}}}"
         return f"{written} ({self.source})" if self.source else written
 
@@ -211,8 +219,9 @@ class ApprovalRules:
                 if not isinstance(rule, Rule):
                     raise AgentError(f"{name} of approval rules holds {rule!r}; write {name}=(Rule('tool'),)")
                 # In other lists it would suggest a permission that such a rule cannot give.
-                if rule.reads_everything and name != "allow":
-                    raise AgentError(f"reads_everything belongs in rules that allow, not in the {name} rule {rule}")
+                key = program_key(rule)
+                if key and name != "allow":
+                    raise AgentError(f"{key} belongs in rules that allow, not in the {name} rule {rule}")
             object.__setattr__(self, name, tuple(rules))
         if not isinstance(cast("object", self.defaults), Mapping):
             raise AgentError(f"defaults of approval rules are a mapping from effect to verdict, not {self.defaults!r}")
@@ -256,6 +265,24 @@ def judge_call(call: GatedCall, rules: ApprovalRules, mode: ApprovalMode) -> Jud
         if found.verdict == "allow" and not found.explicit:
             return Judgement("deny", f"no rule allows it, and the mode is deny-all ({found.reason})")
     return found
+
+
+def program_key(rule: Rule) -> str:
+    """The key of a rule that is about the programs of its calls, so that it belongs in rules that allow; or empty."""
+    return "reads_everything" if rule.reads_everything else "commit_on" if rule.commit_on else ""
+
+
+def check_exit_codes(given: object) -> tuple[int, ...]:
+    """The exit codes of a rule.
+
+    Raises:
+        AgentError: something is not an exit code.
+    """
+    codes = cast("Sequence[object]", given if isinstance(given, tuple | list) else (given,))
+    found = [code for code in codes if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _HIGHEST]
+    if len(found) != len(codes):
+        raise AgentError(f"commit_on of a rule is a list of exit codes from 0 to {_HIGHEST}, such as [0, 1]")
+    return tuple(found)
 
 
 def check_rule_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
@@ -422,7 +449,16 @@ class _RulesReader(DocumentReader):
             place=place,
             expect=self.read(keys, "expect", self.expect),
             reads_everything=self.read(keys, "reads_everything", self.boolean) or False,
+            commit_on=self.read(keys, "commit_on", self.exit_codes) or (),
         )
+
+    def exit_codes(self, tree: YamlNode) -> tuple[int, ...]:
+        items = tree.items if isinstance(tree, YamlSequence) else (tree,)
+        codes = tuple(item.value if isinstance(item, YamlScalar) else item for item in items)
+        try:
+            return check_exit_codes(codes)
+        except AgentError as error:
+            self.fail(tree, str(error))
 
     def boolean(self, tree: YamlNode) -> bool:
         if not isinstance(tree, YamlScalar) or not isinstance(tree.value, bool):
@@ -431,8 +467,9 @@ class _RulesReader(DocumentReader):
 
     def strict_rule(self, tree: YamlNode) -> Rule:
         rule = self.rule(tree)
-        if rule.reads_everything:
-            self.fail(tree, "reads_everything belongs in rules that allow: it is what a program may do")
+        key = program_key(rule)
+        if key:
+            self.fail(tree, f"{key} belongs in rules that allow: it is what a program may do")
         return rule
 
     def expect(self, tree: YamlNode) -> ExpectedMatch:

@@ -11,7 +11,7 @@ shell. What a provider makes under another type than `Filesystem` is the program
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
@@ -29,7 +29,7 @@ from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
 from handrail.agents.approval.gate import GatePolicy
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
-from handrail.agents.approval.rules import Rule, rules_on_arguments
+from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
 from handrail.agents.run.folder_paths import FolderPaths, RunRules
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
@@ -209,13 +209,21 @@ class RunExecutors:
 
     def _reads_everything(self, context: ToolContext, params: object) -> bool:
         """Whether a rule that allows a call lets its programs read everything."""
+        return any(rule.reads_everything for rule in self._allowing(context, params))
+
+    def _commit_on(self, context: ToolContext, params: object) -> frozenset[int]:
+        """The exit codes with which the rules that allow a call let the changes of its program stay."""
+        return frozenset(code for rule in self._allowing(context, params) for code in rule.commit_on)
+
+    def _allowing(self, context: ToolContext, params: object) -> Sequence[Rule]:
+        """The rules that allow a call and say something about its programs."""
         arguments = _arguments(params)
         # Compared with the arguments, because an earlier call with the same id may have had others.
         ahead = (call for (ref, _), call in self._ahead.items() if ref == context.call and call.arguments == arguments)
         call = next(ahead, None)
         if call is None:
-            return False
-        return any(rule.reads_everything and rule.fits(call, "narrow") for rule in self._tree.rules.allow)
+            return ()
+        return [rule for rule in self._tree.rules.allow if program_key(rule) and rule.fits(call, "narrow")]
 
     def report(self, definition: ToolDefinition) -> ToolReport:
         """A tool of this run, for people."""
@@ -325,7 +333,8 @@ class RunExecutors:
         path_filter = self.path_filter
         if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
             path_filter = path_filter.plus(self._rules.paths(prefix))
-        programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, self._folders.kept_from_programs)
+        kept_in = self._folders.kept_from_programs
+        programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, kept_in, self._commit_on)
         own = section_registry({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
         if path_filter or self._rules.speak_of_paths:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))

@@ -15,6 +15,7 @@ from handrail.contrib.tools.planning import (
     UpdateStep,
 )
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellRun
+from handrail.contrib.tools.shell.presets import CHECKING, FIXING
 from handrail.contrib.tools.shell.rules import GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.section import ShellToolsSection
 from handrail.contrib.tools.vfs.files import (
@@ -38,6 +39,8 @@ from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.contrib.tools.vfs.text import VfsLimits
 
 __all__ = [
+    "CHECKING",
+    "FIXING",
     "GIT_READING",
     "READING",
     "AddStep",

@@ -33,7 +33,7 @@ from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
 from handrail.filesystem.root import Root, normalise_on_disk
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.scope import MAX_TREE_BYTES, MAX_UNTRACKED_BYTES, SnapshotTree
+from handrail.filesystem.shadow.scope import MAX_TREE_BYTES, MAX_UNTRACKED_BYTES, SnapshotLimits, SnapshotTree
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
@@ -127,12 +127,10 @@ class HostFilesystem:
             InvalidArgumentError: an argument has a wrong type.
         """
         require_posix()
-        check_argument("HostFilesystem", "root", root, (str, os.PathLike), "the path of a folder")
-        check_argument("HostFilesystem", "journal", journal, (str, os.PathLike, NoneType), "the path of a folder")
-        if store is not None and not hasattr(store, "is_committed"):
-            expected = "a store: handrail.store.open('sqlite:///desk.db')"
-            raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
-        check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
+        _check_arguments(root, journal, store, wait)
+        limits = SnapshotLimits(
+            snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes
+        ).check("HostFilesystem")
         path_filter = _shown(tuple(include), exclude_patterns(exclude))
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()
@@ -148,15 +146,8 @@ class HostFilesystem:
         try:
             self._folder.check_owner(self._root.path)
             self._folder.acquire(self._root.descriptor, wait, clock)
-            git_dir = self._folder.path / GIT_DIR
-            shadow = ShadowRepository(
-                self._root.path,
-                git_dir,
-                git=git,
-                max_untracked_bytes=max_untracked_bytes,
-                max_tree_bytes=max_tree_bytes,
-                snapshot_tree=snapshot_tree,
-            )
+            shadow = ShadowRepository(self._root.path, self._folder.path / GIT_DIR, git=git)
+            shadow.limits = limits
             tree = WholeTree(self._root, BeforeImages(self._folder.descriptor, self._disk), shadow)
             with translate_os_errors("open the filesystem", ROOT):
                 self._folder.assign(self._root.path)
@@ -397,6 +388,15 @@ class HostFilesystem:
             self._changes.check()
             with translate_os_errors(what, path):
                 yield
+
+
+def _check_arguments(root: object, journal: object, store: object, wait: object) -> None:
+    check_argument("HostFilesystem", "root", root, (str, os.PathLike), "the path of a folder")
+    check_argument("HostFilesystem", "journal", journal, (str, os.PathLike, NoneType), "the path of a folder")
+    if store is not None and not hasattr(store, "is_committed"):
+        expected = "a store: handrail.store.open('sqlite:///desk.db')"
+        raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
+    check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
 
 
 def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:

@@ -136,7 +136,7 @@ class ShadowRepository:
             raise FilesystemError(msg, path=ROOT)
         self.limits = SnapshotLimits(
             snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes
-        )
+        ).check("ShadowRepository")
         self._clock = clock
         self._git = Git(self.git_dir, git)
         self._lock = threading.Lock()

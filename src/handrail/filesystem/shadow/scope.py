@@ -21,8 +21,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self, cast, get_args
 
+from handrail.errors import InvalidArgumentError
 from handrail.filesystem.paths import join, parent_of
 from handrail.filesystem.root import to_text
 from handrail.filesystem.shadow.tree import Folder, IgnoredEntry, TreeFile, weigh
@@ -50,6 +51,25 @@ class SnapshotLimits:
     snapshot_tree: SnapshotTree = "all"
     max_tree_bytes: int | None = MAX_TREE_BYTES
     max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES
+
+    def check(self, function: str) -> Self:
+        """Check what a caller of `function` has given; returns the same limits.
+
+        Raises:
+            InvalidArgumentError: it is not one of the words, or not a number of bytes.
+        """
+        choices = get_args(SnapshotTree)
+        if self.snapshot_tree not in choices:
+            expected = f"{' or '.join(map(repr, choices))}"
+            raise InvalidArgumentError(
+                function=function, argument="snapshot_tree", given=self.snapshot_tree, expected=expected
+            )
+        for name in ("max_tree_bytes", "max_untracked_bytes"):
+            given = cast("object", getattr(self, name))
+            if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
+                expected = "a number of bytes, or None for any number"
+                raise InvalidArgumentError(function=function, argument=name, given=given, expected=expected)
+        return self
 
     @property
     def is_watching(self) -> bool:

@@ -68,6 +68,7 @@ UNWATCHED = TreeFile(0, UNREAD, UNSETTLED)
 """Takes the place of what is left out and not looked at."""
 
 NO_NAMES: frozenset[str] = frozenset()
+"""No names."""
 
 
 @dataclass(slots=True, eq=False)

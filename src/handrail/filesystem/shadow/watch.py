@@ -92,7 +92,11 @@ class UnrestoredWatch:
         changes = git_changes(self.git, git_dir_state(self.root) if self.git is None else self.git.again())
         if not changes:
             return []
-        return [Unrestored(f"in .git, {'; '.join(change.text for change in changes)}", _joined(changes))]
+        return [
+            Unrestored(
+                f"in .git, which is not restored, {'; '.join(change.text for change in changes)}", _joined(changes)
+            )
+        ]
 
 
 def _joined(changes: tuple[GitChange, ...]) -> str:

@@ -145,6 +145,10 @@ def test_deny_all_lets_run_what_a_rule_allows_and_nothing_else(wording: Wording)
             Rule("x", {"steps[0].title": "a", "b": ""}, agent="desk/*"),
             '{tool: x, arguments: {"steps[0].title": a, b: ""}, agent: "desk/*"}',
         ),
+        (
+            Rule("x", reads_everything=True, commit_on=cast("Any", [0, 1])),
+            "{tool: x, reads_everything: true, commit_on: [0, 1]}",
+        ),
     ],
 )
 def test_a_rule_is_told_as_a_file_has_it(rule: Rule, text: str) -> None:
@@ -178,6 +182,9 @@ def test_rules_are_values() -> None:
             lambda: ApprovalRules(ask=(Rule("x", reads_everything=True),)),
             "reads_everything belongs in rules that allow",
         ),
+        (lambda: Rule("x", commit_on=cast("Any", "1")), "commit_on of a rule is a list of exit codes"),
+        (lambda: Rule("x", commit_on=(0, True)), "exit codes from 0 to 255"),
+        (lambda: ApprovalRules(deny=(Rule("x", commit_on=(1,)),)), "commit_on belongs in rules that allow"),
         (lambda: ApprovalRules(deny=cast("Any", None)), "deny of approval rules holds None"),
         (lambda: ApprovalRules(ask=cast("Any", "x")), "ask of approval rules holds 'x'"),
         (lambda: ApprovalRules(defaults=cast("Any", "ask")), "defaults of approval rules are a mapping"),

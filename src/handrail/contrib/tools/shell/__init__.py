@@ -1,8 +1,10 @@
 """The shell suite.
 
 - `section`: the section, its tool, its guidance.
-- `rules`: what may run, and ready rules to start from.
+- `rules`: what may run, and ready rules for programs that read.
+- `presets`: ready rules for programs that fix and check.
 - `path_guard`: files that programs may not access.
 - `handler`: makes a program of a request, and a result of its end.
+- `outcome`: what becomes of a program's changes.
 - `process`: one process group, from its start to the end of all its processes.
 """

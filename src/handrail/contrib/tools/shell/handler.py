@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from handrail.contrib.tools.shell.outcome import ProgramChanges, changes_of, end_of, text_of
 from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import ArgumentPath, Command, ShellRule, format_command, match_command
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
+from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime.execution import wait_until_done
 from handrail.session import stored_as
@@ -53,6 +54,8 @@ class ProgramEnded:
         code: its exit code; negative for the signal that killed it.
         output: its output and error output.
         left_out: how many bytes in the middle of it are left out.
+        changes: what became of its changes in the folder.
+        not_restored: what it has changed there and the rollback does not restore, each as a sentence.
     """
 
     command: tuple[str, ...]
@@ -60,10 +63,15 @@ class ProgramEnded:
     code: int
     output: str
     left_out: int = 0
+    changes: ProgramChanges = "unknown"
+    not_restored: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """Its output."""
-        return self.output or f"{self.command[0]} wrote nothing."
+        """Its output, after the exit code if it is not 0 and the changes are kept all the same."""
+        output = self.output or f"{self.command[0]} wrote nothing."
+        if not self.code or self.changes != "kept":
+            return output
+        return f"{end_of(self.command[0], self.code)}.{text_of(self.changes, ())}\n{output}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +139,10 @@ class ShellHandler:
         line = (program, *rule.line(command)[1:])
         terms = self.terms
         # Before the program starts: afterwards it is not known which files it has changed.
+        watch: UnrestoredWatch | None = None
         if self.filesystem is not None and not rule.reads:
             try:
-                self.filesystem.keep_tree()
+                watch = self.filesystem.keep_tree()
             except FilesystemError as error:
                 raise ToolValidationError(f"{command[0]} was not started: {error}") from error
         try:
@@ -149,7 +158,11 @@ class ShellHandler:
             )
         except OSError as error:
             raise ToolValidationError(f"{command[0]} cannot be run: {error.strerror}.") from error
-        return self._result_of(ProgramEnded(command, path, ended.code, ended.output, ended.left_out), ended, rule)
+        commits = ended.how == "exited" and ended.code in {*rule.commit_on, *reach.commit_on}
+        changes = changes_of(rule, commits=commits, has_filesystem=self.filesystem is not None)
+        not_restored = () if watch is None or commits else tuple(change.sentence for change in watch.changes())
+        value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes, not_restored)
+        return self._result_of(value, ended, rule, commits=commits)
 
     def _place(self, folder: str) -> tuple[str, ArgumentPath]:
         """The folder that a command names, in its shortest form, and its location."""
@@ -168,20 +181,15 @@ class ShellHandler:
             raise ToolValidationError(f"$.folder: there is no folder {format_command(path)}. Give one that exists.")
         return path, ArgumentPath(self.root, real)
 
-    def _result_of(self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule) -> ToolResult[ProgramEnded]:
-        # Any other end fails the call, so that its changes are rolled back.
-        if ended.how == "exited" and not ended.code:
+    def _result_of(
+        self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule, *, commits: bool
+    ) -> ToolResult[ProgramEnded]:
+        if commits:
             return ToolResult.ok(value)
-        name, undone = value.command[0], ""
-        if not rule.reads:
-            undone = (
-                " Its changes in the folder are rolled back."
-                if self.filesystem
-                else " Its changes are not rolled back."
-            )
+        # Any other end fails the call, so that its changes are rolled back.
+        name, undone = value.command[0], text_of(value.changes, value.not_restored)
         if ended.how == "exited":
-            end = f"has ended with exit code {ended.code}" if ended.code > 0 else f"was ended by {_signal(-ended.code)}"
-            return ToolResult.error(f"{name} {end}.{undone}", value)
+            return ToolResult.error(f"{end_of(name, ended.code)}.{undone}", value)
         # For a program that was stopped this message is not shown: `run` raises the cancellation.
         message = f"{name} was killed, because it may take {self.terms.seconds:g} s and was not done.{undone}"
         if rule.reads:
@@ -219,9 +227,3 @@ def _checked(command: Command) -> Command:
                 f"$.command[{number}]: it holds a NUL character, which an argument cannot. Leave it out."
             )
     return command
-
-
-def _signal(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"

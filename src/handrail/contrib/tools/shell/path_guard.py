@@ -31,6 +31,8 @@ class ProgramPaths:
     Attributes:
         path_filter: the filter of the run's file tools.
         kept_in: the additional filter of the run's toolsets, for a folder in which programs run.
+        commit_on: the exit codes with which the rules of the run let the changes of a call's program stay; called as
+            `reads_everything`.
         show_git: whether `.git` may be named to a program, as it exists for the file tools.
         reads_everything: whether the rules of the run allow a call to run programs that read every file; called with
             the context of the call and its parameters.
@@ -40,6 +42,7 @@ class ProgramPaths:
     show_git: bool
     reads_everything: Callable[[ToolContext, object], bool]
     kept_in: Callable[[Path], PathFilter]
+    commit_on: Callable[[ToolContext, object], frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,13 @@ class ProgramReach:
         path_filter: what is protected from it.
         named: the same, and paths that must not be named.
         everything: whether it may read everything that it does not name.
+        commit_on: the exit codes with which its changes stay, beside those of its `ShellRule`.
     """
 
     path_filter: PathFilter = NOTHING_FILTERED
     named: PathFilter = NOTHING_FILTERED
     everything: bool = True
+    commit_on: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, params: object, context: ToolContext, root: Path) -> ProgramReach:
@@ -64,10 +69,11 @@ class ProgramReach:
             return cls()
         path_filter = paths.path_filter.plus(paths.kept_in(root))
         named = path_filter.plus(excluding((), show_git=paths.show_git))
+        commit_on = paths.commit_on(context, params)
         # Nothing is protected, so that no token has to be looked up on disk.
         if not named:
-            return cls()
-        return cls(path_filter, named, paths.reads_everything(context, params))
+            return cls(commit_on=commit_on)
+        return cls(path_filter, named, paths.reads_everything(context, params), commit_on)
 
     def fault(self, rule: ShellRule, command: Command, place: ArgumentPath) -> str | None:
         """Why a command that a rule allows must not run, in words; `None` if it may."""

@@ -31,6 +31,7 @@ Command = tuple[str, ...]
 
 _LONGEST_SHOWN = 100
 _MOST_LISTED = 6
+_HIGHEST = 255  # exit code
 # Without a slash: a path would name a file, and a model that can write files could provide it.
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _GLOB = re.compile(r"[*?\[]")
@@ -125,6 +126,8 @@ class ShellRule:
             as most programs do: one that lists folders, and one that runs code.
         reads_everything: whether such a command may run although files are protected from the run's programs
             (`handrail.contrib.tools.shell.path_guard`).
+        commit_on: the exit codes with which the call succeeds and the program's changes stay: `(0, 1)` for a program
+            that ends with 1 when it has found or fixed something. 0 is always among them.
 
     Raises:
         PromptValidationError: a field is invalid; the message names what is valid.
@@ -139,6 +142,7 @@ class ShellRule:
     runs: Command = ()
     reads_beyond_with: tuple[str, ...] | None = None
     reads_everything: bool = False
+    commit_on: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
         for name in ("prefix", "options", "forbid", "runs", "reads_beyond_with"):
@@ -151,6 +155,7 @@ class ShellRule:
                 raise PromptValidationError(
                     f"{field.name} of a shell rule is a {type(value).__name__}; write True or False"
                 )
+        object.__setattr__(self, "commit_on", exit_codes(self.commit_on))
         # The program that is run may differ from the one in the prefix, and must be a bare name too.
         for name, program in (("prefix", self.prefix[:1]), ("runs", self.runs[:1] or self.prefix[:1])):
             if not program or not _PROGRAM.fullmatch(program[0]):
@@ -188,6 +193,9 @@ class ShellRule:
             text += f" with no options but {listed}" if self.options else " without options"
         if self.forbid and not self.exact:
             text += f", never with {' '.join(self.forbid)}"
+        others = [str(code) for code in self.commit_on if code]
+        if others:
+            text += f"; exit code {' or '.join(others)} is no failure either"
         return text
 
     def fits(self, command: Command) -> bool:
@@ -295,6 +303,22 @@ def rules_of(allow: object) -> tuple[ShellRule, ...]:
     if faults:
         raise PromptValidationError("; ".join(faults))
     return tuple(rules)
+
+
+def exit_codes(given: object) -> tuple[int, ...]:
+    """The exit codes with which changes stay, in order.
+
+    Raises:
+        PromptValidationError: they are not exit codes, or 0 is not among them.
+    """
+    codes = cast("Sequence[object]", given if isinstance(given, tuple | list) else (given,))
+    found = {code for code in codes if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _HIGHEST}
+    if len(found) != len(codes) or 0 not in found:
+        raise PromptValidationError(
+            f"commit_on of a shell rule is {given!r}; write each exit code from 0 to {_HIGHEST} once, 0 among them: "
+            "commit_on=(0, 1)"
+        )
+    return tuple(sorted(found))
 
 
 def _tokens(name: str, given: object, *, optional: bool) -> Command | None:

@@ -43,8 +43,8 @@ a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the pro
 _CONFINED = " Absolute paths, `..` and links that lead out are refused."
 
 _UNDONE = """\
-- What a program that fails has changed in the folder is undone, but for what it has done in `.git`. What it does
-  outside is not undone."""
+- What a program that fails has changed in the folder is undone. What it has done in `.git`, and in large folders that
+  git ignores, is not undone, but the message names it. What it does outside is neither undone nor named."""
 
 _NOT_UNDONE = "- Nothing that a program does is undone, also if it fails: look before you run it again."
 

@@ -93,8 +93,8 @@ a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the pro
 - Give the value of an option as the next string: `"-n", "5"`. Where an option is refused, the message lists the others.
 - A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
 - A program may take 60 s. Whatever it leaves running is killed. Of a long output the middle is left out.
-- What a program that fails has changed in the folder is undone, but for what it has done in `.git`. What it does
-  outside is not undone.\
+- What a program that fails has changed in the folder is undone. What it has done in `.git`, and in large folders that
+  git ignores, is not undone, but the message names it. What it does outside is neither undone nor named.\
 """)
 
 
@@ -114,7 +114,7 @@ def test_program_runs_in_the_folder_that_is_named(root: Path, wording: Wording) 
     run = SuiteRun(ShellToolsSection(root, allow=[("ls",), ("cat",)]))
     assert run.told("shell_run", command=["ls", "notes"]) == "plan.md\n"
     message = run.call("shell_run", command=["ls"], folder="./notes/")
-    assert message.result.value == ProgramEnded(("ls",), "notes", 0, "plan.md\n")
+    assert message.result.value == ProgramEnded(("ls",), "notes", 0, "plan.md\n", changes="kept")
     assert run.told("shell_run", command=["ls"], folder="back") == "plan.md\n"
     assert run.told("shell_run", command=["cat"], input="é\0") == "é␀"
     assert run.told("shell_run", command=["cat"]) == wording

@@ -1,0 +1,135 @@
+"""What becomes of a program's changes: they stay, are rolled back, or are named."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection
+from handrail.contrib.tools.shell.outcome import changes_of, text_of
+from handrail.errors import PromptValidationError
+from handrail.filesystem import HostFilesystem
+from tests.contrib.suites import SuiteRun
+from tests.filesystem.shadow_trees import git, picture
+from tests.wording import Wording
+
+SH = ShellRule(("sh", "-c"), confined=False)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A clone with a virtual environment that holds a file of more than 100 MB."""
+    root = tmp_path / "root"
+    (root / ".venv/lib").mkdir(parents=True)
+    with (root / ".venv/lib/libtorch.so").open("wb") as file:
+        file.truncate(101 * 1024 * 1024)
+    for number in range(12):
+        (root / f".venv/lib/{number}.py").touch()
+    (root / "src").mkdir()
+    (root / "src/main.py").write_text("as it was\n")
+    (root / "src/main.log").write_text("as it was\n")
+    (root / ".gitignore").write_text(".venv/\n*.log\n")
+    git(root, "init", "--initial-branch=main")
+    git(root, "add", "--all")
+    git(root, "commit", "--message", "first")
+    return root
+
+
+@pytest.fixture
+def files(root: Path) -> Generator[HostFilesystem]:
+    """The clone, opened."""
+    with HostFilesystem(root, journal=root.with_name("journal")) as files:
+        yield files
+
+
+def calls(folder: HostFilesystem | Path, *rules: ShellRule) -> SuiteRun:
+    """Calls of a shell in which anything may be run."""
+    return SuiteRun(ShellToolsSection(folder, allow=rules or [SH]))
+
+
+def ended(run: SuiteRun, script: str) -> ProgramEnded:
+    """What a program has done."""
+    value = run.call("shell_run", command=["sh", "-c", script]).result.value
+    assert isinstance(value, ProgramEnded)
+    return value
+
+
+def test_a_clone_with_a_large_environment_is_usable(root: Path, files: HostFilesystem, wording: Wording) -> None:
+    """A failing program is rolled back, ignored files too, and what it changed in the environment is named."""
+    before = picture(root / "src")
+    run = calls(files)
+    script = "for each in .venv/lib/*.py; do echo x > $each; done; echo x >> src/main.py; rm src/main.log; exit 1"
+    assert run.refused("shell_run", command=["sh", "-c", script]) == wording
+    assert picture(root / "src") == before
+    value = ended(run, "echo y > .venv/lib/1.py; exit 1")
+    assert (value.changes, value.not_restored) == (
+        "rolled back",
+        ("1 file below .venv was changed and is not restored",),
+    )
+    assert run.told("shell_run", command=["sh", "-c", "touch .venv/more"]) == wording
+
+
+def test_a_failing_checkout_is_named_with_the_command_that_takes_it_back(
+    root: Path, files: HostFilesystem, wording: Wording
+) -> None:
+    """The command works."""
+    run = calls(files)
+    script = "git checkout -b topic; echo x > src/main.py; exit 1"
+    message = run.call("shell_run", command=["sh", "-c", script])
+    assert message.content == wording
+    assert (root / "src/main.py").read_text() == "as it was\n"
+    assert isinstance(message.result.value, ProgramEnded)
+    command = message.result.value.not_restored[0].split("`")[1]
+    assert command == "git checkout main && git branch -D topic"
+    subprocess.run(["sh", "-c", command], cwd=root, check=True, capture_output=True)
+    assert (root / ".git/HEAD").read_text() == "ref: refs/heads/main\n"
+    assert not ended(run, "exit 1").not_restored
+
+
+def test_a_program_that_is_killed_names_what_it_changed(root: Path, files: HostFilesystem, wording: Wording) -> None:
+    """A git that was killed leaves its lock."""
+    run = calls(files)
+    assert run.refused("shell_run", command=["sh", "-c", "touch .git/index.lock; kill -9 $$"]) == wording
+
+
+@pytest.mark.parametrize("code, success", [(0, True), (1, True), (3, True), (2, False)])
+def test_a_rule_says_with_which_exit_codes_changes_stay(
+    code: int, success: bool, root: Path, files: HostFilesystem
+) -> None:
+    """The call succeeds then, and its result has the code."""
+    run = calls(files, ShellRule(("sh", "-c"), confined=False, commit_on=(0, 1, 3)))
+    message = run.call("shell_run", command=["sh", "-c", f"echo new > src/main.py; exit {code}"])
+    assert message.success == success
+    assert (root / "src/main.py").read_text() == ("new\n" if success else "as it was\n")
+    assert isinstance(message.result.value, ProgramEnded)
+    assert (message.result.value.code, message.result.value.changes) == (code, "kept" if success else "rolled back")
+
+
+def test_the_guidance_has_the_exit_codes(files: HostFilesystem) -> None:
+    """Of rules that have others than 0."""
+    assert ShellRule(("a",), commit_on=(0, 1, 5)).described == "`a`; exit code 1 or 5 is no failure either"
+    assert ShellRule(("a",)).described == "`a`"
+
+
+@pytest.mark.parametrize("codes", [(1,), (), (0, 256), (0, -1), (0, "1"), (0, True), 1, None, "0"])
+def test_what_is_no_exit_code_is_refused(codes: Any) -> None:
+    """Where the rule is made; a single 0 will do, and a list."""
+    with pytest.raises(PromptValidationError, match="commit_on of a shell rule is"):
+        ShellRule(("a",), commit_on=codes)
+    single: Any = [1, 0]
+    assert ShellRule(("a",), commit_on=single).commit_on == (0, 1)
+
+
+def test_each_outcome_has_a_text() -> None:
+    """Except where there is nothing to say."""
+    reads, writes = ShellRule(("a",), reads=True), ShellRule(("a",))
+    for commits in (True, False):
+        assert changes_of(reads, commits=commits, has_filesystem=True) == "none"
+        assert text_of("none", ()) == ""
+    assert changes_of(writes, commits=True, has_filesystem=False) == "kept"
+    assert changes_of(writes, commits=False, has_filesystem=False) == "not rolled back"
+    assert changes_of(writes, commits=False, has_filesystem=True) == "rolled back"
