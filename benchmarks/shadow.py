@@ -1,22 +1,39 @@
-"""What a snapshot of a tree of 10,000 files costs when one has changed, beside the git commands it might have been."""
+"""What a snapshot of a tree of 10,000 files costs when one has changed, beside the git commands it might have been.
+
+So does a call of the shell suite over 20,000 files that changes one, beside the snapshot that it takes, and the first
+snapshot of a process beside a later one.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Bound, measure, ratios
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.contrib.tools import ShellRule, ShellToolsSection
+from handrail.filesystem import HostFilesystem
 from handrail.filesystem.shadow.repository import ShadowRepository
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.runtime import Session, ToolCall
+from handrail.testing import FakeClock
 
 FILES = 10_000
 ROUNDS = 15
 
-BOUNDS = (Bound("shadow snapshot, one file changed", "bare git add and write-tree", 1.5),)
+MANY = 20_000
+
+BOUNDS = (
+    Bound("shadow snapshot, one file changed", "bare git add and write-tree", 1.5),
+    Bound("first snapshot of a process", "shadow snapshot, one file changed", 2.0),
+    Bound(f"shell call, {MANY:,} files", f"shadow snapshot, {MANY:,} files", 1.5),
+)
 
 _SETTINGS = {
     "core.fsync": "none",
@@ -29,12 +46,17 @@ _SETTINGS = {
 @contextmanager
 def cases() -> Generator[dict[str, Callable[[], object]]]:
     """What is measured, by name; the trees are there while the block runs. Each call takes tens of milliseconds."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ExitStack() as opened:
         scratch = Path(folder)
+        many = _tree(scratch / "many", MANY)
+        files = opened.enter_context(HostFilesystem(many, journal=scratch / "journal", durability="normal"))
         yield {
             "bare git add and write-tree": _floor(_tree(scratch / "floor"), scratch / "floor.git"),
             "shadow snapshot, one file changed": _snapshot(_tree(scratch / "tree"), scratch / "tree.git"),
             "shadow snapshot and restore, one file changed": _cycle(_tree(scratch / "undone"), scratch / "undone.git"),
+            "first snapshot of a process": _first(_tree(scratch / "first"), scratch / "first.git"),
+            f"shadow snapshot, {MANY:,} files": _snapshot(many, scratch / "many.git"),
+            f"shell call, {MANY:,} files": _shell(files),
         }
 
 
@@ -44,8 +66,8 @@ def shadow(*, rounds: int = ROUNDS) -> dict[str, float]:
         return measure(measured, rounds=rounds, calls=1)
 
 
-def _tree(root: Path) -> Path:
-    for number in range(FILES):
+def _tree(root: Path, files: int = FILES) -> Path:
+    for number in range(files):
         path = root / f"area{number % 10}" / f"part{number % 100}" / f"file{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{number}\n" * 20)
@@ -93,6 +115,38 @@ def _snapshot(root: Path, git_dir: Path) -> Callable[[], object]:
 
     snapshot()
     return snapshot
+
+
+def _first(root: Path, git_dir: Path) -> Callable[[], object]:
+    # Later than the files were made, so that the index says of all but one that they are unchanged.
+    later = FakeClock(datetime.now(UTC) + timedelta(hours=1))
+    known = ShadowRepository(root, git_dir, clock=later)
+    known.snapshot()
+    known.save_index(synced=False, always=True)
+    change = _changing(root)
+
+    def snapshot() -> object:
+        change()
+        return ShadowRepository(root, git_dir, clock=later).snapshot()
+
+    return snapshot
+
+
+def _shell(files: HostFilesystem) -> Callable[[], object]:
+    section = ShellToolsSection(files, allow=[ShellRule(("sh", "-c"), confined=False)])
+    template = PromptTemplate(ns="benchmarks", key="shell", sections=[section])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    numbers = count()
+
+    def call() -> object:
+        number = next(numbers)
+        command = ["sh", "-c", f"echo change {number} > area7/part77/file77.txt"]
+        message = executor.execute(ToolCall(f"call-{number}", "shell_run", {"command": command}))
+        assert message.success
+        return message
+
+    call()
+    return call
 
 
 def _cycle(root: Path, git_dir: Path) -> Callable[[], object]:

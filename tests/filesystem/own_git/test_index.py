@@ -67,6 +67,7 @@ def test_conflicts_have_stages(root: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         git(root, "merge", "topic")
     found = entries(root)
+    assert found is not None
     assert found == listed(root)
     assert {stage for path, stage in found if path == "a"} == {1, 2, 3}
 

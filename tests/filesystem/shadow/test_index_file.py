@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -132,9 +133,9 @@ def edited_index(git_dir: Path, edit: Callable[[TreeIndex], TreeIndex]) -> None:
     write_index(git_dir, edit(found))
 
 
-def head_with(git_dir: Path, **fields: object) -> None:
+def head_with(git_dir: Path, **fields: Any) -> None:
     """An index of something else."""
-    edited_index(git_dir, lambda index: replace(index, head=replace(index.head, **fields)))  # type: ignore[arg-type]
+    edited_index(git_dir, lambda index: replace(index, head=replace(index.head, **fields)))
 
 
 def flipped(path: Path, at: int) -> None:

@@ -244,6 +244,28 @@ def test_limits_choose_the_largest_entries() -> None:
     assert names_by_folder(["a", "b/c", "b/d"]) == {".": {"a"}, "b": {"c", "d"}}
 
 
+def test_what_is_gone_stays_left_out_in_this_process(root: Path, opened: Opened) -> None:
+    """One call that starts two programs has snapshots that leave out the same."""
+    shadow = opened()
+    assert set(shadow.take().entries) == {".venv", "web/node_modules"}
+    shutil.rmtree(root / ".venv")
+    taken = shadow.take()
+    assert taken.left_out == {".venv", "web/node_modules"}
+    assert set(taken.entries) == {"web/node_modules"}
+    (root / ".venv").write_text("a file by then")
+    shadow.restore(taken.id)
+    assert (root / ".venv").read_text() == "a file by then"
+
+
+def test_a_pipe_in_place_of_an_ignore_file_has_no_rules(root: Path, opened: Opened) -> None:
+    """Nor does a file that is too large, or a link."""
+    (root / ".gitignore").unlink()
+    os.mkfifo(root / ".gitignore")
+    (root / "src/.gitignore").symlink_to("../web/page.html")
+    (root / "web/.gitignore").write_bytes(b"*\n" * 600_000)
+    assert opened(snapshot_tree="tracked").take().left_out == {".venv"}
+
+
 @pytest.mark.parametrize(
     "argument, given",
     [("snapshot_tree", "trakced"), ("max_tree_bytes", "1 GB"), ("max_untracked_bytes", -1), ("max_tree_bytes", True)],

@@ -185,7 +185,7 @@ class ShadowRepository:
             return TakenSnapshot(self._newest, self._left_out, entries_left_out(folder, self._left_out))
 
     def save_index(self, *, synced: bool, always: bool = False) -> None:
-        """Write the index for the next process, if it lacks much. A failure leaves the old one, and is no error.
+        """Write the index for the next process, if it lacks much. A failure leaves the old one, and raises nothing.
 
         Args:
             synced: whether everything in the git dir has been synced since the last snapshot.

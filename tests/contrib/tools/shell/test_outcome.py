@@ -111,7 +111,7 @@ def test_a_rule_says_with_which_exit_codes_changes_stay(
 
 def test_the_guidance_has_the_exit_codes(files: HostFilesystem) -> None:
     """Of rules that have others than 0."""
-    assert ShellRule(("a",), commit_on=(0, 1, 5)).described == "`a`; exit code 1 or 5 is no failure either"
+    assert ShellRule(("a",), commit_on=(0, 1, 5)).described == "`a`; with exit code 1 or 5 its changes are kept, too"
     assert ShellRule(("a",)).described == "`a`"
 
 

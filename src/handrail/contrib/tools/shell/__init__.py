@@ -5,6 +5,6 @@
 - `presets`: ready rules for programs that fix and check.
 - `path_guard`: files that programs may not access.
 - `handler`: makes a program of a request, and a result of its end.
-- `outcome`: what becomes of a program's changes.
+- `outcome`: whether a program's changes are kept.
 - `process`: one process group, from its start to the end of all its processes.
 """

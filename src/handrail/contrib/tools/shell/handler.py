@@ -54,7 +54,7 @@ class ProgramEnded:
         code: its exit code; negative for the signal that killed it.
         output: its output and error output.
         left_out: how many bytes in the middle of it are left out.
-        changes: what became of its changes in the folder.
+        changes: whether its changes in the folder are kept.
         not_restored: what it has changed there and the rollback does not restore, each as a sentence.
     """
 

@@ -1,4 +1,4 @@
-"""What becomes of a program's changes in the folder, as a word for programs and as text for the model.
+"""Whether a program's changes in the folder are kept, as a word for programs and as text for the model.
 
 ==================  ====================================================================================================
 `ProgramChanges`    means
@@ -20,7 +20,7 @@ from typing import Literal
 from handrail.contrib.tools.shell.rules import ShellRule
 
 ProgramChanges = Literal["none", "kept", "rolled back", "not rolled back", "unknown"]
-"""What became of a program's changes in the folder."""
+"""Whether a program's changes in the folder are kept."""
 
 _TEXTS: dict[ProgramChanges, str] = {
     "kept": " Its changes in the folder are kept",
@@ -30,7 +30,7 @@ _TEXTS: dict[ProgramChanges, str] = {
 
 
 def changes_of(rule: ShellRule, *, commits: bool, has_filesystem: bool) -> ProgramChanges:
-    """What becomes of the changes of a program that a rule allows.
+    """Whether the changes of a program are kept.
 
     Args:
         rule: the rule.
@@ -45,7 +45,7 @@ def changes_of(rule: ShellRule, *, commits: bool, has_filesystem: bool) -> Progr
 
 
 def text_of(changes: ProgramChanges, not_restored: tuple[str, ...]) -> str:
-    """What becomes of the changes, as sentences that follow others; empty if there is nothing to say."""
+    """Whether the changes are kept, as sentences that follow others; empty if there is nothing to say."""
     text = _TEXTS.get(changes, "")
     return f"{text}, but {', and '.join(not_restored)}." if not_restored else f"{text}." if text else ""
 

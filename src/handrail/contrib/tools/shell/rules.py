@@ -195,7 +195,7 @@ class ShellRule:
             text += f", never with {' '.join(self.forbid)}"
         others = [str(code) for code in self.commit_on if code]
         if others:
-            text += f"; exit code {' or '.join(others)} is no failure either"
+            text += f"; with exit code {' or '.join(others)} its changes are kept, too"
         return text
 
     def fits(self, command: Command) -> bool:
