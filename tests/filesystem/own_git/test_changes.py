@@ -160,6 +160,17 @@ def test_a_hook_does_not_run_when_head_is_taken_back(root: Path, wording: Wordin
     assert in_words(git_changes(state(root), before)) == wording
 
 
+def test_a_branch_that_is_named_as_a_folder_is_taken_back(root: Path) -> None:
+    """For `git checkout` the name would be ambiguous."""
+    git(root, "branch", "--move", "main", "docs")
+    (root / "docs").mkdir()
+    before = state(root)
+    git(root, "checkout", "-b", "topic")
+    commands = [change.command for change in git_changes(before, state(root))]
+    subprocess.run(["sh", "-e", "-c", " && ".join(commands)], cwd=root, check=True, capture_output=True)
+    assert not git_changes(before, state(root))
+
+
 def test_what_no_command_takes_back_is_named(root: Path, wording: Wording) -> None:
     """The configuration, many staged paths, many references, a merge that stopped or was ended."""
     before = state(root)

@@ -56,7 +56,7 @@ def test_references_of_one_worktree_are_read(root: Path, tmp_path: Path) -> None
     assert "refs/worktree/mine" not in other.references
 
 
-@pytest.mark.parametrize("content", [b"", b"not a git dir", b"gitdir: nowhere\n", bytes(10)])
+@pytest.mark.parametrize("content", [b"", b"not a git dir", b"gitdir: nowhere\n", b"gitdir: a\0b\n", bytes(10)])
 def test_a_git_file_that_names_no_git_dir_is_none(tmp_path: Path, content: bytes) -> None:
     """So is a folder without HEAD."""
     (tmp_path / ".git").write_bytes(content)
@@ -64,6 +64,15 @@ def test_a_git_file_that_names_no_git_dir_is_none(tmp_path: Path, content: bytes
     (tmp_path / ".git").unlink()
     (tmp_path / ".git").mkdir()
     assert git_dir_state(tmp_path) is None
+
+
+def test_a_common_dir_that_cannot_be_has_no_configuration(root: Path) -> None:
+    """What is in the git dir itself is read all the same."""
+    (root / ".git/commondir").write_bytes(b"a\0b\n")
+    found = git_dir_state(root)
+    assert found is not None
+    assert not found.config
+    assert found.head == b"ref: refs/heads/main\n"
 
 
 def test_neither_pipes_nor_links_are_read(root: Path) -> None:

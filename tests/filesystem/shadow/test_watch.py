@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,12 @@ def move_folder(root: Path) -> None:
     (root / ".venv/lib/part0").rename(root / ".venv/lib/part9")
 
 
+def nest_deeply(root: Path) -> None:
+    """Make folders without end."""
+    line = "import os\nfor _ in range(600):\n    os.mkdir('x')\n    os.chdir('x')\n"
+    subprocess.run([sys.executable, "-c", line], cwd=root / ".venv", check=True)
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
     "nothing": lambda root: (root / "main.py").write_text("restored anyway"),
     "all files": change_all,
@@ -70,6 +78,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "the file changed": lambda root: (root / "data.bin").write_text("x"),
     "the file removed": lambda root: (root / "data.bin").unlink(),
     "a hard link": add_a_hard_link,
+    "everything removed": shutil.rmtree,
+    "a folder that cannot be scanned": nest_deeply,
 }
 
 

@@ -6,7 +6,7 @@ two branches that are at the same commit. Run in their order they take back HEAD
 ============================  ==========================================================================================
 what differs                  the command
 ============================  ==========================================================================================
-HEAD, at the same commit      `git checkout main`, or `git checkout --detach COMMIT`, unless a hook runs then
+HEAD, at the same commit      `git checkout main`, or `git checkout --detach COMMIT`, if no hook runs then
 HEAD, otherwise               `git symbolic-ref HEAD refs/heads/main`, or `git update-ref --no-deref HEAD COMMIT`
 a new branch, tag, other one  `git branch -D NAME`, `git tag -d NAME`, `git update-ref -d REFERENCE`
 a reference moved or deleted  `git update-ref REFERENCE COMMIT`
@@ -94,11 +94,11 @@ def _head(before: GitDirState, now: GitDirState) -> Iterator[GitChange]:
     is_same = _resolved(old, now) == _resolved(new, now) is not None
     target = old.removeprefix(_SYMBOLIC)
     if old.startswith(_SYMBOLIC + _BRANCH) and _NAME.fullmatch(target):
-        name = shlex.quote(target.removeprefix(_BRANCH))
+        branch = target.removeprefix(_BRANCH)
         symbolic = f"git symbolic-ref HEAD {shlex.quote(target)}"
-        # A hook that fails would end the chain of commands.
-        is_plain = is_same and not now.has_checkout_hook and not name.startswith("-")
-        yield GitChange(text, f"git checkout {name}" if is_plain else symbolic)
+        # A hook that fails would end the chain of commands, and git refuses a name that is also that of a file.
+        is_plain = is_same and not now.has_checkout_hook and not branch.startswith("-") and not now.has_path(branch)
+        yield GitChange(text, f"git checkout {shlex.quote(branch)}" if is_plain else symbolic)
     elif _COMMIT.fullmatch(old):
         is_plain = is_same and not now.has_checkout_hook
         yield GitChange(text, f"git checkout --detach {old}" if is_plain else f"git update-ref --no-deref HEAD {old}")

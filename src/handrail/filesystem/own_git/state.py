@@ -80,6 +80,10 @@ class GitDirState:
         """Whether `git checkout` may run a program of the repository."""
         return b"hookspath" in self.config.lower() or os.path.lexists(self.common_dir / "hooks" / "post-checkout")
 
+    def has_path(self, name: str) -> bool:
+        """Whether the work tree has a file or folder of this name; also if it is not known where the work tree is."""
+        return self.git_dir.name != OWN_GIT or os.path.lexists(self.git_dir.parent / name)
+
     @property
     def references(self) -> dict[str, str]:
         """The object of each reference, by its whole name; or the name of the reference that it is the same as."""
@@ -134,7 +138,7 @@ def _state(git_dir: Path, common_dir: Path) -> GitDirState | None:
 def _references(folder: Path, name: str, depth: int) -> Iterator[tuple[str, bytes]]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
+    except (OSError, ValueError):
         return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
@@ -149,7 +153,7 @@ def _content(path: Path, most: int) -> bytes:
     try:
         # Neither follows a link nor waits for the writer of a pipe.
         descriptor = os.open(path, READ)
-    except OSError:
+    except (OSError, ValueError):  # a NUL in the path that a `.git` file names
         return b""
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
         status = os.fstat(descriptor)

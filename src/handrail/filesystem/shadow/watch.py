@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,15 +73,10 @@ class UnrestoredWatch:
 
     def _changes_left_out(self) -> list[Unrestored]:
         found: list[Unrestored] = []
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if self.entries else -1
-        try:
-            for path, before in self.entries.items():
-                text = _change_of(path, before, descriptor)
-                if text:
-                    found.append(Unrestored(text))
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+        for path, before in self.entries.items():
+            text = _change_of(path, before, self.root)
+            if text:
+                found.append(Unrestored(text))
         if len(found) > _MOST_NAMED:
             rest = len(found) - _MOST_NAMED
             found[_MOST_NAMED:] = [
@@ -103,12 +99,12 @@ def _joined(changes: tuple[GitChange, ...]) -> str:
     return " && ".join(change.command for change in changes if change.command)
 
 
-def _change_of(path: str, before: TreeFile | Folder, root: int) -> str | None:
+def _change_of(path: str, before: TreeFile | Folder, root: Path) -> str | None:
     """How a path that is left out has changed, as a sentence; `None` if it has not."""
     named = "/".join(to_text(os.fsencode(part)) for part in path.split("/"))
     *above, name = path.split("/")
     try:
-        with open_folder(root, above) as folder:
+        with _opened(root) as descriptor, open_folder(descriptor, above) as folder:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if isinstance(before, TreeFile):
                 is_same = _is_same(before, TreeFile(status.st_mode, before.id, signature_of(status)))
@@ -126,6 +122,15 @@ def _change_of(path: str, before: TreeFile | Folder, root: int) -> str | None:
         if count == 1
         else (f"{count:,} files below {named} were changed and are not restored")
     )
+
+
+@contextmanager
+def _opened(root: Path) -> Generator[int]:
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _count(before: Folder, now: Folder) -> int:

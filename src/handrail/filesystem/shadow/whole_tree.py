@@ -46,14 +46,14 @@ class WholeTree:
         images: what was at its paths.
     """
 
-    __slots__ = ("_shadow", "_synced", "images", "root")
+    __slots__ = ("_shadow", "_synced", "_taken", "images", "root")
 
     def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
         """Save what is below a root in a shadow repository of that root."""
         self.root = root
         self.images = images
         self._shadow = shadow
-        self._synced = ""
+        self._synced = self._taken = ""
 
     def keep(self, *, synced: bool) -> tuple[SavedTree, UnrestoredWatch]:
         """Save the tree as it is now, and look at what is left out of it; `synced` to fsync it.
@@ -64,6 +64,7 @@ class WholeTree:
         """
         self.images.separate()
         taken = self._shadow.take()
+        self._taken = taken.id
         # Syncing the whole disk is slow, and the same tree has been synced already.
         if synced and taken.id != self._synced:
             self.sync()
@@ -73,7 +74,7 @@ class WholeTree:
 
     def save_index(self) -> None:
         """Write the index of the last tree for the next opening."""
-        self._shadow.save_index(synced=bool(self._synced), always=True)
+        self._shadow.save_index(synced=self._synced == self._taken, always=True)
 
     def put_back(self, tree: SavedTree, journal: JournalFile) -> frozenset[str]:
         """Restore the tree, before images are restored; a repetition continues where it stopped.
