@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime.execution import wait_until_done
+from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
 from handrail.waiting import run_in_thread
 
@@ -73,12 +74,14 @@ class ShellSettings:
     Attributes:
         seconds: how long one may take.
         max_output_bytes: how much of its output is returned.
-        environment: all of its environment.
+        environment: its environment.
+        new_id: makes the random id by which the processes of a program are found.
     """
 
     seconds: float
     max_output_bytes: int
     environment: Mapping[str, str]
+    new_id: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class ShellHandler:
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-        run = ProgramRun(context.clock)
+        run = ProgramRun(context.clock, self.terms.new_id())
         reach = ProgramReach.of(params, context, self.root)
         work = asyncio.wrap_future(run_in_thread(lambda: self._carry_out(params, reach, run)))
         try:
@@ -145,7 +148,8 @@ class ShellHandler:
                     input=params.input.encode(),
                     seconds=terms.seconds,
                     max_output_bytes=terms.max_output_bytes,
-                )
+                ),
+                None if self.filesystem is None else self.filesystem.programs,
             )
         except OSError as error:
             raise ToolValidationError(f"{command[0]} cannot be run: {error.strerror}.") from error
@@ -170,7 +174,7 @@ class ShellHandler:
 
     def _result_of(self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule) -> ToolResult[ProgramEnded]:
         # Any other end fails the call, so that its changes are rolled back.
-        if ended.how == "exited" and not ended.code:
+        if ended.how == "exited" and not ended.code and not ended.left_running:
             return ToolResult.ok(value)
         name, undone = value.command[0], ""
         if not rule.reads:
@@ -179,11 +183,11 @@ class ShellHandler:
                 if self.filesystem
                 else " Its changes are not rolled back."
             )
-        if ended.how == "exited":
+        if ended.how == "exited" and not ended.left_running:
             end = f"has ended with exit code {ended.code}" if ended.code > 0 else f"was ended by {_signal(-ended.code)}"
             return ToolResult.error(f"{name} {end}.{undone}", value)
         # For a program that was stopped this message is not shown: `run` raises the cancellation.
-        message = f"{name} was killed, because it may take {self.terms.seconds:g} s and was not done.{undone}"
+        message = f"{name} {_cause(ended, self.terms.seconds)}.{undone}"
         if rule.reads:
             return ToolResult.error(message, value)
         # A program that was killed may have had an effect outside, which the rollback does not undo.
@@ -219,6 +223,16 @@ def _checked(command: Command) -> Command:
                 f"$.command[{number}]: it holds a NUL character, which an argument cannot. Leave it out."
             )
     return command
+
+
+def _cause(ended: ProgramExit, seconds: float) -> str:
+    """Why it is not known what a program has done."""
+    if ended.left_running:
+        left = count_noun(ended.left_running, "process", "processes")
+        return f"has started {left} that cannot be killed and may change files at any time"
+    if ended.how == "lost":
+        return "was killed, because the process that had started it was killed"
+    return f"was killed, because it may take {seconds:g} s and was not done"
 
 
 def _signal(number: int) -> str:

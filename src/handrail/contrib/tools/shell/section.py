@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellHandler, ShellRun, ShellSettings
 from handrail.contrib.tools.shell.rules import ShellRule, rules_of
@@ -147,7 +148,9 @@ class ShellToolsSection(Section[None]):
         path = environment["PATH"]
         # Searched for once: a file that is put on the `PATH` later is not run in place of the one that was found now.
         programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
-        terms = ShellSettings(self.timeout.total_seconds(), self.max_output_bytes, environment)
+        terms = ShellSettings(
+            self.timeout.total_seconds(), self.max_output_bytes, environment, new_id=lambda: uuid4().hex
+        )
         return ShellHandler(root, filesystem, rules, programs, terms)
 
 

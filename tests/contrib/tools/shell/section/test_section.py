@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,12 @@ from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ProgramEnded, ShellRule, ShellRun, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools.shell import process
+from handrail.contrib.tools.shell.process import Start
 from handrail.errors import DuplicateBindingError
 from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.programs.group import GroupProgram
+from handrail.programs.launch import ProgramEnd
 from handrail.prompt import Prompt, PromptTemplate, ToolContext
 from handrail.resources import ResourceRegistry
 from handrail.runtime import Session, ToolCall
@@ -197,7 +202,9 @@ def test_programs_are_looked_for_once(root: Path, tmp_path: Path, wording: Wordi
 
 def test_environment_is_small_and_can_be_added_to(root: Path) -> None:
     """Nothing of this process's own environment reaches a program."""
-    tell = "import os; [print(name, os.environ[name]) for name in sorted(os.environ)]"
+    tell = (
+        "import os; os.environ['HANDRAIL_CALL'] = 'C'; [print(name, os.environ[name]) for name in sorted(os.environ)]"
+    )
     run = SuiteRun(python_section(root, environment={"PATH": PYTHON_PATH, "HOME": "/somewhere"}))
     assert run.told("shell_run", command=script(tell)).replace(PYTHON_PATH, "P").replace(
         os.fspath(root.parent.resolve()), "R"
@@ -208,6 +215,7 @@ GIT_CONFIG_NOSYSTEM 1
 GIT_NO_LAZY_FETCH 1
 GIT_OPTIONAL_LOCKS 0
 GIT_TERMINAL_PROMPT 0
+HANDRAIL_CALL C
 HOME /somewhere
 LANG C.UTF-8
 PATH P
@@ -253,6 +261,25 @@ def test_program_that_takes_too_long_fails_the_call_in_doubt(root: Path, files: 
         looks.refused("shell_run", command=slow)
         == f"{PYTHON} was killed, because it may take 0.5 s and was not done.\nbegun\n"
     )
+
+
+def test_program_whose_end_is_not_known_fails_the_call_in_doubt(
+    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """What started it was killed; or something that it has started cannot be killed, whatever its exit code."""
+    run = SuiteRun(python_section(files))
+    assert run.refused("shell_run", command=script("import os; os.kill(os.getppid(), 9)")) == wording
+
+    class Stubborn(GroupProgram):
+        def end(self) -> ProgramEnd:
+            return replace(super().end(), left=1)
+
+    def start_of(platform: str) -> Start:
+        return lambda launch, _: Stubborn(launch)
+
+    monkeypatch.setattr(process, "start_of", start_of)
+    assert run.refused("shell_run", command=script("")) == wording
+    assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown", "unknown"]
 
 
 def test_long_output_is_cut_in_the_middle(root: Path, wording: Wording) -> None:
