@@ -14,7 +14,7 @@ from benchmarks.timing import Bound
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools import ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell.process import Program, ProgramRun, Start, start_of
+from handrail.contrib.tools.shell.process import Program, ProgramRun, ProgramStart, start_of
 from handrail.filesystem import HostFilesystem
 from handrail.programs.guardian_client import GUARDIANS, Guardians
 from handrail.programs.launch import Launch
@@ -59,7 +59,7 @@ def _bare() -> object:
     return subprocess.run(_TRUE, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
-def _running(folder: Path, start: Start) -> Callable[[], object]:
+def _running(folder: Path, start: ProgramStart) -> Callable[[], object]:
     program = Program(line=_TRUE, folder=folder, environment={}, input=b"", seconds=60, max_output_bytes=1000)
 
     def run() -> object:

@@ -1,8 +1,8 @@
 """`make chaos`: kill workers at random over a store, and count what became of each call.
 
 Exits with 1 if a promise was not kept: an effect happened twice or not at all, was recorded as failed though it had
-happened, is not known to be done in the end, or the session disagrees with the files or the table. First, programs that do
-not want to end are started and must end: see `chaos.programs`.
+happened, is not known to be done in the end, or the session disagrees with the files or the table. Before that,
+programs that do not want to end are started, and must end: see `chaos.programs`.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class ForkedGuardian(Guardians):
             self._requests.close()
             sys.argv = ["guardian", "", str(agent), str(theirs.detach())]
             try:
-                guardian.main()
+                guardian.run_guardian()
             finally:
                 os._exit(0)
         theirs.close()

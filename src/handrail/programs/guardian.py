@@ -54,7 +54,7 @@ REPORT = struct.Struct("<cqq")
 LENGTH = struct.Struct("<I")
 """Precedes a request: how long the rest is."""
 
-FILES = 3
+REQUEST_FILES = 3
 """How many descriptors come with a request: the socket of the call, the program's input, its output."""
 
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -209,11 +209,11 @@ class _Guardian:
 
     def _serve(self) -> bool:
         """Fork a supervisor for a request; false if there will be no more."""
-        asked, files, _, _ = socket.recv_fds(self._requests, 1, FILES)
+        asked, files, _, _ = socket.recv_fds(self._requests, 1, REQUEST_FILES)
         for descriptor in files:
             os.set_inheritable(descriptor, False)  # noqa: FBT003 - else the program would get them, too
         # With fewer, this process has too many files open; the agent sees the end of the socket of its call.
-        if len(files) == FILES:
+        if len(files) == REQUEST_FILES:
             with suppress(BlockingIOError):  # too many processes; the same
                 pid = os.fork()
                 if not pid:
@@ -236,7 +236,7 @@ class _Guardian:
         return found or descendants([os.getpid()], running(), spared=self._supervisors)
 
 
-def main() -> None:
+def run_guardian() -> None:
     """Run the guardian of the process and over the socket that the arguments name."""
     agent, descriptor = map(int, sys.argv[2:4])
     for number in _IGNORED:  # it ends when the agent does, and not by what is sent to a terminal or a service

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _SOURCE = Path(__file__).parents[2]
-_RUN = "import sys; sys.path.append(sys.argv[1]); from handrail.programs.guardian import main; main()"
+_RUN = "import sys; sys.path.append(sys.argv[1]); from handrail.programs.guardian import run_guardian; run_guardian()"
 _STANDING = (b"Umask:", b"Uid:", b"Gid:", b"Groups:", b"Cap", b"NoNewPrivs:", b"Seccomp:")
 _ATTEMPTS = 2
 

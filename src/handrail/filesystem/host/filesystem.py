@@ -157,10 +157,7 @@ class HostFilesystem:
             tree = WholeTree(self._root, BeforeImages(self._folder.descriptor, self._disk), shadow)
             with translate_os_errors("open the filesystem", ROOT):
                 self._folder.assign(self._root.path)
-                # Under both locks: without them, programs of a process that is alive would be killed, and its journal
-                # rolled back. The programs first: they must not change what is restored.
-                self._programs = RecordedPrograms(self._folder, self._disk)
-                self._programs.end_left_over()
+                # Under both locks: programs of a process that is alive must not be ended, nor its journal rolled back.
                 recover(tree, self._folder, store)
         except BaseException:
             self._finalizer()
@@ -195,7 +192,7 @@ class HostFilesystem:
             FilesystemError: this filesystem is closed.
         """
         self._usable()
-        return self._programs
+        return RecordedPrograms(self._folder, self._disk)
 
     def read_text(self, path: str) -> str:
         """The content of a file as text; see `Filesystem.read_text`."""

@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramOutput, ProgramRun, Start, start_of
+from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramOutput, ProgramRun, ProgramStart, start_of
 from handrail.programs.group import GroupProgram
 from handrail.programs.launch import ProgramEnd, ProgramIdentity
 from handrail.programs.supervised import SupervisedProgram
@@ -34,13 +34,13 @@ def program(script: str, folder: Path, **fields: Any) -> Program:
     return Program(line=(sys.executable, "-I", "-S", "-c", script), folder=folder, **given)
 
 
-def ended(start: Start, script: str, folder: Path, **fields: Any) -> ProgramExit:
+def ended(start: ProgramStart, script: str, folder: Path, **fields: Any) -> ProgramExit:
     """How a script ends."""
     return ProgramRun(SYSTEM_CLOCK, uuid4().hex, start=start).carry_out(program(script, folder, **fields))
 
 
 @pytest.fixture(params=["linux", "darwin"])
-def start(request: pytest.FixtureRequest) -> Start:
+def start(request: pytest.FixtureRequest) -> ProgramStart:
     """How a program is started there."""
     return start_of(request.param)
 
@@ -82,7 +82,7 @@ time.sleep(600)
 """
 
 
-def test_program_reads_its_input_and_writes_to_one_output(start: Start, tmp_path: Path) -> None:
+def test_program_reads_its_input_and_writes_to_one_output(start: ProgramStart, tmp_path: Path) -> None:
     """Output and error output come as they are written; the exit code is the program's."""
     script = """
 import os, sys
@@ -94,12 +94,12 @@ sys.exit(3)
     assert ended(start, script, tmp_path, input=b"abc") == ProgramExit("exited", 3, "error cba", 0)
 
 
-def test_program_without_input_finds_its_end(start: Start, tmp_path: Path) -> None:
+def test_program_without_input_finds_its_end(start: ProgramStart, tmp_path: Path) -> None:
     """It does not wait for a person."""
     assert ended(start, "import sys; print(repr(sys.stdin.read()))", tmp_path).output == "''\n"
 
 
-def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(start: Start, tmp_path: Path) -> None:
+def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(start: ProgramStart, tmp_path: Path) -> None:
     """Reading and writing go on side by side; what is not wanted is no fault."""
     big = b"x" * 1_000_000
     echo = "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
@@ -110,14 +110,14 @@ def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(start: Start, tmp_
     assert ended(start, waits, tmp_path, input=big).output == "closed"
 
 
-def test_program_that_closes_its_output_is_waited_for(start: Start, tmp_path: Path) -> None:
+def test_program_that_closes_its_output_is_waited_for(start: ProgramStart, tmp_path: Path) -> None:
     """The end of the output is not the end of the program."""
     script = "import os, time; os.close(1); os.close(2); time.sleep(0.1); open('done', 'w').close()"
     assert ended(start, script, tmp_path) == ProgramExit("exited", 0, "", 0)
     assert (tmp_path / "done").exists()
 
 
-def test_program_has_the_environment_and_the_folder_that_it_is_given(start: Start, tmp_path: Path) -> None:
+def test_program_has_the_environment_and_the_folder_that_it_is_given(start: ProgramStart, tmp_path: Path) -> None:
     """Beside the id of its call; nothing of this process's own environment, nor any of its open files."""
     script = "import os; print(sorted(os.environ), os.getcwd(), len(os.listdir('/dev/fd')))"
     told = ended(start, script, tmp_path, environment={"PATH": "/bin", "LANG": "C.UTF-8"}).output.split()
@@ -126,7 +126,7 @@ def test_program_has_the_environment_and_the_folder_that_it_is_given(start: Star
 
 
 def test_program_is_ended_when_its_time_is_over_with_all_that_it_has_started(
-    start: Start, tmp_path: Path, witness: Witness
+    start: ProgramStart, tmp_path: Path, witness: Witness
 ) -> None:
     """What it has written until then is kept."""
     end = ended(start, _FOREVER, tmp_path, seconds=0.5)
@@ -135,7 +135,7 @@ def test_program_is_ended_when_its_time_is_over_with_all_that_it_has_started(
     assert witness.wait() == b""
 
 
-def test_what_a_program_leaves_running_is_ended_with_it(start: Start, tmp_path: Path, witness: Witness) -> None:
+def test_what_a_program_leaves_running_is_ended_with_it(start: ProgramStart, tmp_path: Path, witness: Witness) -> None:
     """It could change files when nobody undoes it any more."""
     script = _FOREVER.replace('print("begun", flush=True)', "sys.exit()")
     assert ended(start, script, tmp_path).how == "exited"
@@ -164,7 +164,7 @@ time.sleep(600)
     assert witness.wait() == b""
 
 
-def test_daemon_that_never_stops_writing_is_not_read_for_ever(start: Start, tmp_path: Path) -> None:
+def test_daemon_that_never_stops_writing_is_not_read_for_ever(start: ProgramStart, tmp_path: Path) -> None:
     """It is ended by its next write when nobody reads any more, if no guardian has ended it."""
     script = """
 import os, sys
@@ -182,7 +182,7 @@ while True:
     assert end.left_out or start is SupervisedProgram
 
 
-def test_running_program_is_stopped_from_another_thread(start: Start, tmp_path: Path, witness: Witness) -> None:
+def test_running_program_is_stopped_from_another_thread(start: ProgramStart, tmp_path: Path, witness: Witness) -> None:
     """As a call is that is cancelled; stopping again, and when it has ended, is no harm."""
     run, ends = ProgramRun(SYSTEM_CLOCK, uuid4().hex, start=start), list[ProgramExit]()
     thread = threading.Thread(target=lambda: ends.append(run.carry_out(program(_FOREVER, tmp_path))))
@@ -197,7 +197,7 @@ def test_running_program_is_stopped_from_another_thread(start: Start, tmp_path: 
     assert witness.wait() == b""
 
 
-def test_program_that_is_stopped_before_it_starts_does_not_start(start: Start, tmp_path: Path) -> None:
+def test_program_that_is_stopped_before_it_starts_does_not_start(start: ProgramStart, tmp_path: Path) -> None:
     """There is no moment at which a stop is lost."""
     run = ProgramRun(SYSTEM_CLOCK, uuid4().hex, start=start)
     run.stop()
@@ -205,7 +205,7 @@ def test_program_that_is_stopped_before_it_starts_does_not_start(start: Start, t
     assert not (tmp_path / "ran").exists()
 
 
-def test_program_that_cannot_be_started_is_told_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
+def test_program_that_cannot_be_started_is_told_and_leaves_nothing(start: ProgramStart, tmp_path: Path) -> None:
     """No process, and no open pipe; what other tests have left behind may be closed meanwhile."""
     ended(start, "", tmp_path)  # what this process keeps is made by the first program
     gc.collect()
@@ -217,7 +217,7 @@ def test_program_that_cannot_be_started_is_told_and_leaves_nothing(start: Start,
     assert set(Path("/dev/fd").iterdir()) <= before
 
 
-def test_no_process_and_no_descriptor_is_left(start: Start, tmp_path: Path) -> None:
+def test_no_process_and_no_descriptor_is_left(start: ProgramStart, tmp_path: Path) -> None:
     """However programs end; what other tests have left behind may be closed meanwhile."""
     ended(start, "", tmp_path)  # what this process keeps is made by the first program
     gc.collect()

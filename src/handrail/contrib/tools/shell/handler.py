@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -10,9 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import ArgumentPath, Command, ShellRule, format_command, match_command
+from handrail.contrib.tools.vfs.overflow import name_of_tool
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
@@ -22,7 +25,18 @@ from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
 from handrail.waiting import run_in_thread
 
+_log = logging.getLogger("handrail")
+
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
+
+
+_LONGEST_QUESTION = 500
+
+# There is no terminal to read from, and the input ends after what the call has given: so no program waits for it.
+_ASKED = (
+    " It seems to have asked for input, and its input had ended. Give all answers as `input`, or an option that "
+    "answers, such as --yes."
+)
 
 
 @stored_as("handrail.shell_run")
@@ -105,7 +119,7 @@ class ShellHandler:
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-        run = ProgramRun(context.clock, self.terms.new_id())
+        run = ProgramRun(context.clock, self.terms.new_id(), live=_notifying(context))
         reach = ProgramReach.of(params, context, self.root)
         work = asyncio.wrap_future(run_in_thread(lambda: self._carry_out(params, reach, run)))
         try:
@@ -177,6 +191,7 @@ class ShellHandler:
         if ended.how == "exited" and not ended.code and not ended.left_running:
             return ToolResult.ok(value)
         name, undone = value.command[0], ""
+        asked = _ASKED if _asks(ended.output) else ""
         if not rule.reads:
             undone = (
                 " Its changes in the folder are rolled back."
@@ -185,9 +200,9 @@ class ShellHandler:
             )
         if ended.how == "exited" and not ended.left_running:
             end = f"has ended with exit code {ended.code}" if ended.code > 0 else f"was ended by {_signal(-ended.code)}"
-            return ToolResult.error(f"{name} {end}.{undone}", value)
+            return ToolResult.error(f"{name} {end}.{asked}{undone}", value)
         # For a program that was stopped this message is not shown: `run` raises the cancellation.
-        message = f"{name} {_cause(ended, self.terms.seconds)}.{undone}"
+        message = f"{name} {_cause(ended, self.terms.seconds)}.{asked}{undone}"
         if rule.reads:
             return ToolResult.error(message, value)
         # A program that was killed may have had an effect outside, which the rollback does not undo.
@@ -223,6 +238,33 @@ def _checked(command: Command) -> Command:
                 f"$.command[{number}]: it holds a NUL character, which an argument cannot. Leave it out."
             )
     return command
+
+
+def _asks(output: str) -> bool:
+    """Whether a program seems to have asked a question: its output ends in the middle of a line, as a prompt does."""
+    last = output[-_LONGEST_QUESTION:].rpartition("\n")[2].rstrip(" ")
+    return last.endswith(("?", ":", "]", ")", ">")) or "EOFError" in output[-_LONGEST_QUESTION:]
+
+
+def _notifying(context: ToolContext) -> Callable[[str, float], object] | None:
+    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any."""
+    dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
+    if not dispatcher.listens(ProgramProgress):
+        return None
+    tool = name_of_tool("shell_run", context)
+
+    def dispatch(event: ProgramProgress) -> None:
+        try:
+            dispatcher.dispatch(event)
+        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
+            _log.exception("a subscriber of the output of %s failed", tool)
+
+    def notify(text: str, quiet_seconds: float) -> None:
+        event = ProgramProgress(context.reply, context.call_id, tool, text, quiet_seconds)
+        with suppress(RuntimeError):  # the loop was closed, so nobody waits for the call any more
+            loop.call_soon_threadsafe(dispatch, event)
+
+    return notify
 
 
 def _cause(ended: ProgramExit, seconds: float) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from handrail.clock import Clock
+from handrail.contrib.tools.shell.live_output import LiveOutput
 from handrail.programs.group import GroupProgram
 from handrail.programs.launch import Launch, ProgramEnd, ProgramRecords, RunningProgram
 from handrail.programs.supervised import SupervisedProgram
@@ -30,7 +31,7 @@ How = Literal["exited", "timeout", "stopped", "lost"]
 """How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or because the process that
 started it was killed, so that its exit code is not known."""
 
-Start = Callable[[Launch, Clock], RunningProgram]
+ProgramStart = Callable[[Launch, Clock], RunningProgram]
 """Starts a program."""
 
 _CHUNK = 1 << 16
@@ -90,10 +91,11 @@ class ProgramExit:
 class ProgramOutput:
     """The beginning and the end of what a program writes."""
 
-    __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
+    __slots__ = ("_head", "_live", "_most_head", "_most_tail", "_tail", "_total")
 
-    def __init__(self, max_bytes: int) -> None:
-        """Store at most `max_bytes` of it."""
+    def __init__(self, max_bytes: int, live: LiveOutput | None = None) -> None:
+        """Store at most `max_bytes` of it, and give all of it to `live`."""
+        self._live = live
         self._most_head = max_bytes // 2
         self._most_tail = max_bytes - self._most_head
         self._head = bytearray()
@@ -107,6 +109,8 @@ class ProgramOutput:
 
     def add(self, chunk: bytes) -> None:
         """Add output."""
+        if self._live is not None:
+            self._live.add(chunk)
         self._total += len(chunk)
         room = self._most_head - len(self._head)
         self._head += chunk[:room]
@@ -130,18 +134,28 @@ class ProgramOutput:
 class ProgramRun:
     """Runs one program, once."""
 
-    __slots__ = ("_call", "_clock", "_lock", "_program", "_start", "_stopped")
+    __slots__ = ("_call", "_clock", "_live", "_lock", "_program", "_start", "_stopped")
 
-    def __init__(self, clock: Clock, call: str, *, start: Start | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        call: str,
+        *,
+        live: Callable[[str, float], object] | None = None,
+        start: ProgramStart | None = None,
+    ) -> None:
         """Prepare a run.
 
         Args:
             clock: measures the time that the program takes.
             call: a random id, by which the processes of the program are found.
+            live: called, in the thread that carries it out, with what the program writes and how long it has been
+                quiet; see `LiveOutput`.
             start: starts it; by default below the guardian on Linux, and as a process group elsewhere.
         """
         self._clock = clock
         self._call = call
+        self._live = None if live is None else LiveOutput(live)
         self._start = start_of(sys.platform) if start is None else start
         self._lock = threading.Lock()
         self._program: RunningProgram | None = None
@@ -166,7 +180,7 @@ class ProgramRun:
         Raises:
             OSError: it cannot be started or recorded; or it is not known how it has ended.
         """
-        output = ProgramOutput(program.max_output_bytes)
+        output = ProgramOutput(program.max_output_bytes, self._live)
         launch = Launch(
             call=self._call,
             line=program.line,
@@ -206,9 +220,10 @@ class ProgramRun:
             _register(running, selector)
             # The end of the program is waited for, and not the end of its output: a daemon may hold the pipe open.
             while not running.has_ended():
-                rest = end - self._clock.monotonic()
-                if rest <= 0:
+                now = self._clock.monotonic()
+                if now >= end:
                     return False
+                rest = end - now if self._live is None else min(end - now, self._live.pass_on(now))
                 # Where nothing wakes this thread when the program ends, it looks now and then.
                 ready = selector.select(pause if running.woken is None else rest)
                 pause = _SHORTEST_PAUSE if ready else min(2 * pause, _LONGEST_PAUSE)
@@ -222,6 +237,8 @@ class ProgramRun:
         finally:
             running.close_input()
             self._read_rest(running.output, output)
+            if self._live is not None:
+                self._live.finish()
             # Under the lock: `stop` must not kill through descriptors that have been closed.
             with self._lock:
                 self._program = None
@@ -239,7 +256,7 @@ class ProgramRun:
                     break
 
 
-def start_of(platform: str) -> Start:
+def start_of(platform: str) -> ProgramStart:
     """How a program is started on a platform, as `sys.platform` names it."""
     if platform == "linux":
         return SupervisedProgram
