@@ -14,6 +14,7 @@ from benchmarks.timing import Bound
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools import ShellRule, ShellToolsSection
+from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.process import Program, ProgramRun, ProgramStart, start_of
 from handrail.filesystem import HostFilesystem
 from handrail.programs.guardian_client import GUARDIANS, Guardians
@@ -28,9 +29,10 @@ GROUP = "a program in a process group"
 LATER = "a program below the guardian"
 FIRST = "a program that starts the guardian"
 CALL = f"shell call that may write, {FILES:,} files"
+GROUP_CALL = f"{CALL}, in a process group"
 FIRST_CALL = f"{CALL}, with the start of the guardian"
 
-BOUNDS = (Bound(FIRST_CALL, CALL, 2.0),)
+BOUNDS = (Bound(CALL, GROUP_CALL, 1.1), Bound(FIRST_CALL, CALL, 2.0))
 
 _TRUE = ("/bin/true",)
 _NUMBERS = count()
@@ -50,6 +52,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
             GROUP: _running(root, start_of("another")),
             LATER: _running(root, start_of("linux")),
             FIRST: _running(root, _first),
+            GROUP_CALL: _in_group(call),
             CALL: call,
             FIRST_CALL: _first_calls(call),
         }
@@ -89,6 +92,19 @@ def _calling(files: HostFilesystem) -> Callable[[], object]:
         return message
 
     return call
+
+
+def _in_group(call: Callable[[], object]) -> Callable[[], object]:
+    start = process.start_of
+
+    def in_group() -> object:
+        process.start_of = lambda platform: start(f"not {platform}")
+        try:
+            return call()
+        finally:
+            process.start_of = start
+
+    return in_group
 
 
 def _first_calls(call: Callable[[], object]) -> Callable[[], object]:

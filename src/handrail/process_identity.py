@@ -1,7 +1,7 @@
 """The identity of a process: what distinguishes it from every other one, also after its pid has been reused.
 
 A pid names a process only while it runs. With the boot of the kernel, the namespaces in which it counts, and the start
-time, it names one process for good. Where the system does not say, a name proves nothing.
+time, it names one process permanently. Where the system does not say, a name proves nothing.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ PLACED, FAILED, ENDED, GONE = b"P", b"F", b"E", b"G"
 """What a supervisor reports: pids of program and supervisor; an errno; the exit code; how many processes are left."""
 
 RELEASE, KILL = b"r", b"k"
-"""What a supervisor is told; the end of the socket means `KILL` too."""
+"""What an agent sends to a supervisor; the end of the socket means `KILL` too."""
 
 REPORT = struct.Struct("<cqq")
 """A report: its kind, and two numbers."""
@@ -125,7 +125,7 @@ class _Supervisor:
     def run(self) -> None:
         """Start the program, wait until it has ended or is to end, and kill what is left."""
         _adopt()  # a fork does not inherit it
-        # The agent may have ended, and then nobody reads the reports.
+        # The agent may have ended, and then no process reads the reports.
         with suppress(OSError):
             request = _request(self._control)
             gate, release = os.pipe()

@@ -107,7 +107,7 @@ def kill_all(
         pause: waits for a number of seconds.
 
     Returns:
-        Those that are left: this process may not signal them, or the kernel does not let go of them.
+        Those that are left: this process may not signal them, or the kernel does not end them.
     """
     denied, seconds = set[Process](), _SHORTEST_PAUSE
     for _ in range(_MOST_ROUNDS):

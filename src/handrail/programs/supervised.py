@@ -60,7 +60,7 @@ class SupervisedProgram:
 
     def release(self) -> None:
         """Let it run: its supervisor lets it become the program."""
-        self._tell(RELEASE)
+        self._send(RELEASE)
 
     def close_input(self) -> None:
         """Let it read the end of its input."""
@@ -75,7 +75,7 @@ class SupervisedProgram:
 
     def kill(self) -> None:
         """Have its supervisor kill it and what it has started."""
-        self._tell(KILL)
+        self._send(KILL)
 
     def end(self) -> ProgramEnd:
         """Have its supervisor kill it and what it has started, and wait for that."""
@@ -134,7 +134,7 @@ class SupervisedProgram:
             opened.pop_all()
         return True
 
-    def _tell(self, word: bytes) -> None:
+    def _send(self, word: bytes) -> None:
         with suppress(OSError):  # its supervisor has ended
             self._socket.send(word, socket.MSG_NOSIGNAL)
 

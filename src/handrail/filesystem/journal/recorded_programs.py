@@ -29,7 +29,7 @@ from handrail.programs.launch import ProgramIdentity
 _KIND = "program"
 _MOST_LOOKS = 150
 _PAUSE_SECONDS = 0.02
-"""The supervisor has three seconds: it may wait for processes that the kernel does not let go of."""
+"""The supervisor has three seconds: it may wait for processes that the kernel does not end at once."""
 
 _LOGGER = logging.getLogger("handrail.filesystem")
 

@@ -261,7 +261,7 @@ def _notifying(context: ToolContext) -> Callable[[str, float], object] | None:
 
     def notify(text: str, quiet_seconds: float) -> None:
         event = ProgramProgress(context.reply, context.call_id, tool, text, quiet_seconds)
-        with suppress(RuntimeError):  # the loop was closed, so nobody waits for the call any more
+        with suppress(RuntimeError):  # the loop was closed: no task waits for the call
             loop.call_soon_threadsafe(dispatch, event)
 
     return notify

@@ -38,7 +38,7 @@ a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the pro
 - A program starts in `folder`, and paths are relative to it.{confined}
 - Give the value of an option as the next string: `"-n", "5"`. Options of one letter may be joined: `-la`.
 - A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
-- There is nobody to answer a program, and no terminal. It reads `input`, and then finds the end of its input.
+- No person answers a program, and there is no terminal. It reads `input`, and then the end of its input.
 - A program may take {seconds:g} s. Whatever it leaves running is killed. Of a long output the middle is left out.
 {undoing}"""
 

@@ -98,7 +98,7 @@ a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the pro
 - A program starts in `folder`, and paths are relative to it. Absolute paths, `..` and links that lead out are refused.
 - Give the value of an option as the next string: `"-n", "5"`. Options of one letter may be joined: `-la`.
 - A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
-- There is nobody to answer a program, and no terminal. It reads `input`, and then finds the end of its input.
+- No person answers a program, and there is no terminal. It reads `input`, and then the end of its input.
 - A program may take 60 s. Whatever it leaves running is killed. Of a long output the middle is left out.
 - What a program that fails has changed in the folder is undone, but for what it has done in `.git`. What it does
   outside is not undone.\
