@@ -94,5 +94,9 @@ class ForkedGuardian(Guardians):
 
     def close(self) -> None:
         """Ask for no more, and wait until it has ended."""
-        self._requests.close()
+        self.close_socket()
         os.waitpid(self.process, 0)
+
+    def close_socket(self) -> None:
+        """Ask for no more."""
+        self._requests.close()

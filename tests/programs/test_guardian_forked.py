@@ -109,3 +109,84 @@ def test_request_without_its_files_is_left(tmp_path: Path, forked: ForkedGuardia
     running.release()
     assert output_of(running) == b"on\n"
     ended(running)
+
+
+def test_without_descriptors_of_processes_the_sockets_have_to_do(
+    tmp_path: Path, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an old kernel."""
+
+    def refused(pid: int) -> int:
+        raise OSError
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    guardian = ForkedGuardian()
+    running = supervised(LEAVES_EVERYTHING, tmp_path, guardian)
+    running.release()
+    assert fifo.read() == b"on"
+    guardian.close_socket()
+    wait_for_end(running)
+    assert ended(running) == ProgramEnd(0)
+    assert fifo.read() == b""
+    guardian.close()
+
+
+def test_guardian_and_supervisors_end_with_the_agent(tmp_path: Path, fifo: Fifo) -> None:
+    """Though another process holds their sockets open."""
+    pids, told = os.pipe()
+    agent = os.fork()
+    if not agent:
+        try:
+            guardian = ForkedGuardian()
+            running = supervised(LEAVES_EVERYTHING + "time.sleep(600)", tmp_path, guardian)
+            running.release()
+            holder = os.fork()
+            if holder:
+                os.write(told, str(holder).encode())
+            signal.pause()
+        finally:
+            os._exit(0)
+    holder = int(os.read(pids, 100))
+    try:
+        assert fifo.read() == b"on"
+        os.kill(agent, signal.SIGKILL)
+        os.waitpid(agent, 0)
+        assert fifo.read() == b""
+    finally:
+        os.kill(holder, signal.SIGKILL)
+        os.close(pids)
+        os.close(told)
+
+
+@pytest.mark.parametrize("reason", ["no subreaper", "another agent"])
+def test_guardian_that_cannot_do_its_work_ends(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no program is started below it."""
+    if reason == "no subreaper":
+        monkeypatch.setattr("handrail.programs.guardian._SET_CHILD_SUBREAPER", -1)
+    else:
+        monkeypatch.setattr(os, "getpid", os.getppid)
+    guardian = ForkedGuardian()
+    monkeypatch.undo()
+    _, status = os.waitpid(guardian.process, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    guardian.close_socket()
+
+
+def test_child_that_the_system_does_not_show_is_reported_as_left(
+    tmp_path: Path, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of another user, where `/proc` hides the processes of others."""
+    monkeypatch.setattr("handrail.programs.guardian.running", dict)
+    monkeypatch.setattr("handrail.programs.guardian.children", set)
+    guardian = ForkedGuardian()
+    monkeypatch.undo()
+    running = supervised(LEAVES_EVERYTHING.replace("b'on'", "b'%d' % os.getpid()"), tmp_path, guardian)
+    running.release()
+    left = int(fifo.read() or b"")
+    wait_for_end(running)
+    try:
+        assert ended(running) == ProgramEnd(0, left=1)
+    finally:
+        os.kill(left, signal.SIGKILL)
+    guardian.close()
+    assert fifo.read() == b""

@@ -126,16 +126,23 @@ def test_process_that_may_not_be_signalled_is_told_after_the_others_have_ended(m
     assert len(rounds) > 50
 
 
-def test_process_of_another_user_may_not_be_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error, may", [(PermissionError, False), (ProcessLookupError, True)])
+def test_process_of_another_user_may_not_be_signalled_and_one_that_ends_meanwhile_may(
+    monkeypatch: pytest.MonkeyPatch, error: type[OSError], *, may: bool
+) -> None:
     """With and without descriptors."""
 
     def refused(*_: object) -> None:
-        raise PermissionError
+        raise error
 
     own = look(os.getpid())
     assert own is not None
     monkeypatch.setattr(signal, "pidfd_send_signal", refused)
-    assert not send(own, signal.SIGCONT)
-    monkeypatch.setattr(os, "pidfd_open", refused)
+    assert send(own, signal.SIGCONT) == may
+
+    def unknown(pid: int) -> int:
+        raise OSError
+
+    monkeypatch.setattr(os, "pidfd_open", unknown)
     monkeypatch.setattr(os, "kill", refused)
-    assert not send(own, signal.SIGCONT)
+    assert send(own, signal.SIGCONT) == may

@@ -130,7 +130,7 @@ class _Supervisor:
             request = _request(self._control)
             gate, release = os.pipe()
             self._program = os.fork()
-            if not self._program:
+            if not self._program:  # pragma: no cover - a frame that a fork has inherited is not traced
                 os.close(release)
                 _become(request, self._files, gate, self._control)
             for descriptor in (*self._files, gate):
@@ -216,7 +216,7 @@ class _Guardian:
         if len(files) == REQUEST_FILES:
             with suppress(BlockingIOError):  # too many processes; the same
                 pid = os.fork()
-                if not pid:
+                if not pid:  # pragma: no cover - as above
                     self._requests.close()
                     _run_to_end(lambda: _Supervisor(files, self._agent).run())
                 self._supervisors.add(pid)

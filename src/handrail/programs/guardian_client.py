@@ -14,13 +14,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 _SOURCE = Path(__file__).parents[2]
 _RUN = "import sys; sys.path.append(sys.argv[1]); from handrail.programs.guardian import run_guardian; run_guardian()"
 _STANDING = (b"Umask:", b"Uid:", b"Gid:", b"Groups:", b"Cap", b"NoNewPrivs:", b"Seccomp:")
-_ATTEMPTS = 2
 
 
 class _Guardian:
@@ -43,9 +41,10 @@ class _Guardian:
                     # Out of the group of the terminal: Ctrl-C ends the agent, and then the guardian ends.
                     start_new_session=True,
                 )
-        except BaseException:
+        except OSError as error:
             self._socket.close()
-            raise
+            # Without the path, which a model must not read.
+            raise OSError(error.errno, "the process that starts programs cannot be started") from error
 
     @property
     def pid(self) -> int:
@@ -101,16 +100,12 @@ class Guardians:
         """
         with self._lock:
             self._former = [guardian for guardian in self._former if not guardian.has_ended()]
-            for attempt in range(_ATTEMPTS):
-                try:
-                    self._usable().ask(files)
-                except (BrokenPipeError, ConnectionResetError):
-                    # It was killed since the last program.
-                    self._retire()
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
-                else:
-                    return
+            try:
+                self._usable().ask(files)
+            except (BrokenPipeError, ConnectionResetError):
+                # It was killed since the last program.
+                self._retire()
+                self._usable().ask(files)
 
     def close(self) -> None:
         """Let the guardian end when it has no program any more; the next program starts another one."""
@@ -151,12 +146,9 @@ class Guardians:
 
 def _own_standing() -> bytes:
     """What a program inherits and a call does not set: user, groups, capabilities, `umask`, and limits."""
-    with suppress(OSError):
-        lines = Path("/proc/self/status").read_bytes().splitlines()
-        return b"\n".join(
-            [*(line for line in lines if line.startswith(_STANDING)), Path("/proc/self/limits").read_bytes()]
-        )
-    return b""
+    lines = Path("/proc/self/status").read_bytes().splitlines()
+    limits = Path("/proc/self/limits").read_bytes()
+    return b"\n".join([*(line for line in lines if line.startswith(_STANDING)), limits])
 
 
 GUARDIANS = Guardians()

@@ -125,7 +125,7 @@ class SupervisedProgram:
             if len(self._reports) < REPORT.size:
                 return False
             kind, program, supervisor = REPORT.unpack(self._reports)
-            if kind != PLACED:  # pragma: no cover - it is always the first
+            if kind != PLACED:  # pragma: no cover - the supervisor could not fork
                 return False
             self._reports.clear()
             self._socket.settimeout(0)

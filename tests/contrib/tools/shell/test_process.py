@@ -20,7 +20,7 @@ import pytest
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramOutput, ProgramRun, ProgramStart, start_of
 from handrail.programs.group import GroupProgram
-from handrail.programs.launch import ProgramEnd, ProgramIdentity
+from handrail.programs.launch import Launch, ProgramEnd, ProgramIdentity
 from handrail.programs.supervised import SupervisedProgram
 from tests.wording import Wording
 
@@ -239,6 +239,16 @@ def test_program_that_somebody_else_has_waited_for_has_not_succeeded(tmp_path: P
         assert ended(start_of("linux"), "raise SystemExit(3)", tmp_path).code == 3
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def test_group_is_not_killed_after_its_end(tmp_path: Path) -> None:
+    """Its id may be that of another group by then."""
+    launch = Launch(call="c", line=("/bin/true",), folder=tmp_path, environment={}, has_input=False)
+    running = GroupProgram(launch)
+    assert running.identity.supervisor is None
+    running.end()
+    running.kill()
+    running.close()
 
 
 class Records:
