@@ -85,7 +85,7 @@ removed-tests: setup ## List tests that another commit has and this tree has not
 diagrams: setup ## Draw the diagrams of the docs from the tables of the code
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.diagrams
 
-chaos: setup ## Kill workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
+chaos: setup ## Kill programs, and workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)
 
 mutate: setup ## Change the code at random places, 200 of them, and print what no test notices; ARGS="--mutants 20"

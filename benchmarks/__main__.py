@@ -23,6 +23,7 @@ from benchmarks import (
     imports,
     known,
     last_turns,
+    programs,
     records,
     shadow,
     texts,
@@ -69,6 +70,7 @@ GROUPS = {
     "walks": Group(walks.BARE, walks.BOUNDS, walks.cases, 15, 1),
     "agents": Group(agents.BARE, agents.BOUNDS, agents.cases, 7, 1),
     "shadow": Group("bare git add and write-tree", shadow.BOUNDS, shadow.cases, 15, 1),
+    "programs": Group(programs.BARE, programs.BOUNDS, programs.cases, 25, 1),
 }
 """What is measured in this process, by the names that `--only` takes."""
 

@@ -1,7 +1,8 @@
 """`make chaos`: kill workers at random over a store, and count what became of each call.
 
 Exits with 1 if a promise was not kept: an effect happened twice or not at all, was recorded as failed though it had
-happened, is not known to be done in the end, or the session disagrees with the files or the table.
+happened, is not known to be done in the end, or the session disagrees with the files or the table. Before that,
+programs that do not want to end are started, and must end: see `chaos.programs`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import get_args
 
-from chaos import history, postgres, service, table
+from chaos import history, postgres, programs, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
@@ -67,6 +68,7 @@ class Options:
         policy: `"unknown"`, `"retry"` or `"both"`.
         seed: where chance begins.
         minutes: how long a run may take at most.
+        programs: how many rounds to play in which a program does not want to end.
     """
 
     kills: int
@@ -76,6 +78,7 @@ class Options:
     policy: str
     seed: int
     minutes: float
+    programs: int
 
 
 def main() -> int:
@@ -85,6 +88,7 @@ def main() -> int:
     policies: list[Policy] = [policy for policy in get_args(Policy) if options.policy in {policy, "both"}]
     verdicts: dict[str, Verdict | None] = {}
     _say(f"seed {options.seed}")
+    programs_end = _end_programs(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -96,7 +100,22 @@ def main() -> int:
         counts = ["-"] * len(_COLUMNS) if verdict is None else [getattr(verdict, column) for column in _COLUMNS]
         kept = verdict is not None and verdict.kept
         _say(_line(run, counts) + ("" if kept else "  BROKEN"))
-    return 0 if all(verdict is not None and verdict.kept for verdict in verdicts.values()) else 1
+    return 0 if programs_end and all(verdict is not None and verdict.kept for verdict in verdicts.values()) else 1
+
+
+def _end_programs(options: Options) -> bool:
+    """Play the rounds in which a program does not want to end; whether all of them have ended in time."""
+    longest = dict[programs.Kind, float]()
+    faults = list[str]()
+    for played in programs.rounds(options.programs, random.Random(f"{options.seed} programs")):
+        longest[played.kind] = max(longest.get(played.kind, 0.0), played.seconds)
+        late = [f"it took {played.seconds:.1f} s"] if played.seconds > programs.SECONDS else []
+        faults += [f"{played.kind}: {fault}" for fault in (*played.faults, *late)]
+    for kind, seconds in longest.items():
+        _say(f"programs, killed: {kind}: the last process ended after {seconds:.2f} s at the latest")
+    for fault in faults:
+        _say(f"programs, killed: {fault}  BROKEN")
+    return not faults
 
 
 def _run(store: str, policy: Policy, agents: int, options: Options) -> Verdict | None:
@@ -209,6 +228,12 @@ def _parse() -> Options:
     parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both", help="default: %(default)s")
     parser.add_argument("--policy", choices=(*get_args(Policy), "both"), default="both", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="where chance begins; printed")
+    parser.add_argument(
+        "--programs",
+        type=int,
+        default=200,
+        help="rounds in which a program does not want to end (default: %(default)s)",
+    )
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))
 

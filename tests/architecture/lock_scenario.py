@@ -13,6 +13,7 @@ from pathlib import Path
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import RunOptions, load_agent
+from handrail.contrib.tools import ShellToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.resources import Binding, Records, Scope
@@ -131,8 +132,18 @@ def agents(folder: Path, kept: Store) -> None:
         load_agent(folder / "desk.agent").run("Go.", options)
 
 
+def programs(folder: Path) -> None:
+    """A program that is run by a call."""
+    section = ShellToolsSection(folder, allow=[("true",)])
+    executing = ToolExecutor(
+        prompt=Prompt(PromptTemplate(ns="locks", key="shell", sections=[section])), session=Session()
+    )
+    executing.execute(ToolCall("program", "shell_run", {"command": ["true"]}))
+
+
 def run(folder: Path) -> None:
     """All of it."""
+    programs(folder)
     both = ("look", "change", "slow", "pay", "once")
     calls(executor(Session(), InMemoryFilesystem()), both)
     with store.open("memory:") as kept:

@@ -59,10 +59,10 @@ FACES = {
         tool_context
     """,
     "handrail.agents": """
-        AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallStarted CallWaits Decision Entry GatedCall
-        Listener LoadedAgent Origin Project QuestionAsked QuestionDecided Registry Rule RunEnded RunEvent RunOptions
-        RunResult RunStarted RunWarned TextDelta current_run files_toolset load_agent parse_agent_file parse_rules
-        read_agent_file read_rules shared shell_toolset toolset_factory
+        AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits Decision Entry
+        GatedCall Listener LoadedAgent Origin Project QuestionAsked QuestionDecided Registry Rule RunEnded RunEvent
+        RunOptions RunResult RunStarted RunWarned TextDelta current_run files_toolset load_agent parse_agent_file
+        parse_rules read_agent_file read_rules shared shell_toolset toolset_factory
     """,
     "handrail.cli": """
         main

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from handrail.store.processes import KernelProcesses, ProcessName, own_name, process_in_words
+from handrail.process_identity import ProcessName, own_name
+from handrail.store.processes import KernelProcesses
 from tests.store.process_child import child
 
 KERNEL = KernelProcesses()
@@ -86,13 +87,3 @@ def test_name_that_no_process_has_written_proves_nothing(name: str) -> None:
 def test_pid_that_no_kernel_gives_proves_nothing() -> None:
     """A corrupt row must not end a lease."""
     assert not KERNEL.is_dead(str(own_name(os.getpid())._replace(pid=2**70)))
-
-
-def test_name_is_read_back() -> None:
-    """And is shown to people without what only the kernel needs."""
-    own = own_name(os.getpid())
-    assert ProcessName.parse(str(own)) == own
-    assert ProcessName.parse(str(own._replace(boot=""))) == own._replace(boot="")
-    assert process_in_words(str(own)) == f"process {os.getpid()} on {own.host}"
-    assert process_in_words("call 1") == "call 1"
-    assert process_in_words("") == ""

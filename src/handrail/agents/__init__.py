@@ -28,6 +28,7 @@ from handrail.agents.exports.registry import Registry
 from handrail.agents.project import Project
 from handrail.agents.run.events import (
     CallEnded,
+    CallOutput,
     CallStarted,
     CallWaits,
     Listener,
@@ -51,6 +52,7 @@ __all__ = [
     "ApprovalRules",
     "Asker",
     "CallEnded",
+    "CallOutput",
     "CallStarted",
     "CallWaits",
     "Decision",

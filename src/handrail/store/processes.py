@@ -15,71 +15,10 @@ Where there is no proof, the lease is waited for. A zombie is dead: it no longer
 from __future__ import annotations
 
 import os
-import socket
-import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import lru_cache
-from pathlib import Path
-from typing import NamedTuple, Protocol
-from uuid import uuid4
+from typing import Protocol
 
-_STATE, _THREADS, _START = 0, 17, 19
-"""Where state, number of threads and start time are in `/proc/PID/stat` after the name of the program: fields 3, 20
-and 22 of proc(5), which counts from 1."""
-_DEAD_STATES = frozenset({"Z", "X", "x"})
-
-
-_pid = os.getpid()
-
-
-def current_pid() -> int:
-    """The id of this process, without asking the system, which some sandboxes make as slow as a statement of SQLite."""
-    return _pid
-
-
-def _has_forked() -> None:
-    global _pid  # noqa: PLW0603 - one process has one id
-    _pid = os.getpid()
-
-
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    os.register_at_fork(after_in_child=_has_forked)
-
-
-class ProcessName(NamedTuple):
-    """Names a process among all that can reach a store.
-
-    Attributes:
-        host: the name of the machine, for people.
-        boot: names the boot of the kernel and the namespaces of pid and start time; empty where that is not known.
-        pid: the process id.
-        started: when the kernel started the process, in its ticks; a random word where the system does not say.
-    """
-
-    host: str
-    boot: str
-    pid: int
-    started: str
-
-    def __str__(self) -> str:
-        """The name as it is stored."""
-        return f"{self.host} {self.boot or '-'} {self.pid} {self.started}"
-
-    @staticmethod
-    def parse(text: str) -> ProcessName | None:
-        """The name that `str` wrote; `None` if it is something else."""
-        parts = text.split(" ")
-        if len(parts) != len(ProcessName._fields) or not parts[2].isdecimal():
-            return None
-        host, boot, pid, started = parts
-        return ProcessName(host, "" if boot == "-" else boot, int(pid), started)
-
-
-def process_in_words(process: str) -> str:
-    """A stored name of a process, for people; empty if none was stored."""
-    name = ProcessName.parse(process)
-    return process if name is None else f"process {name.pid} on {name.host}"
+from handrail.process_identity import ProcessName, is_running, own_name
 
 
 class Processes(Protocol):
@@ -123,69 +62,7 @@ class KernelProcesses:
         name = ProcessName.parse(process)
         if name is None or not name.boot or name.boot != own_name(os.getpid()).boot:
             return False
-        return not _is_running(name)
+        return not is_running(name)
 
     def close(self, *, claims: bool) -> None:
         """Nothing is kept."""
-
-
-@lru_cache(maxsize=1)
-def own_name(pid: int) -> ProcessName:
-    """The name of this process; `pid` is its own, so that a forked process does not take its parent's."""
-    host = "".join(character if character.isprintable() and character != " " else "_" for character in _host())
-    boot, found = _boot(pid), _stat(pid)
-    if not boot or found is None:
-        return ProcessName(host, "", pid, uuid4().hex)
-    return ProcessName(host, boot, pid, found[_START])
-
-
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    # A child of a child may have the pid of this process, once that has ended.
-    os.register_at_fork(after_in_child=own_name.cache_clear)
-
-
-def _is_running(name: ProcessName) -> bool:
-    try:
-        os.kill(name.pid, 0)
-    except ProcessLookupError:
-        return False
-    except OverflowError:
-        return True  # no process wrote this name
-    except OSError:
-        pass  # there is one, and it is another user's
-    found = _stat(name.pid)
-    if found is None:
-        return True  # it has just ended, or the system does not say
-    # A first thread that has ended is a zombie too, while the others run.
-    is_dead = found[_STATE] in _DEAD_STATES and int(found[_THREADS]) <= 1
-    return found[_START] == name.started and not is_dead
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of `/proc/PID/stat` behind the name of the program, which may hold blanks and brackets."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return fields if len(fields) > _START else None
-
-
-def _boot(pid: int) -> str:
-    """Names the boot of the kernel and the namespaces in which pid and start time count; empty if that is not known."""
-    with suppress(OSError):
-        if str(Path("/proc/self").readlink()) != str(pid):
-            return ""  # this /proc shows another PID namespace, so it says nothing of the pids of this one
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return "/".join((boot, str(Path("/proc/self/ns/pid").readlink()), _time_namespace()))
-    return ""
-
-
-def _time_namespace() -> str:
-    with suppress(OSError):  # kernels before 5.6 have none
-        return str(Path("/proc/self/ns/time").readlink())
-    return ""
-
-
-def _host() -> str:
-    return socket.gethostname() or "localhost"

@@ -31,10 +31,10 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
 from handrail.errors import LeaseLostError
+from handrail.process_identity import process_in_words
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionAppend, SessionHeld, SessionStore
-from handrail.store.processes import process_in_words
 from handrail.transaction import UnitOfWork, UnitStore
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]

@@ -16,6 +16,7 @@ from rich.console import Console
 from handrail.agents.approval.decisions import Decision
 from handrail.agents.run.events import (
     CallEnded,
+    CallOutput,
     CallStarted,
     CallWaits,
     QuestionAsked,
@@ -322,6 +323,15 @@ def test_a_wait_is_told_with_its_owner_and_its_end(wording: Wording) -> None:
         "owner": "night/resp_1/call_0, process 4711 on desk-host",
         "until": NOON.isoformat(),
     }
+
+
+def test_output_of_a_program_is_told_while_it_runs(wording: Wording) -> None:
+    """A line each; of a program that writes nothing it is told that it still runs."""
+    for event in (
+        CallOutput(DESK, "r", "c", "shell_run", "one\ntwo"),
+        CallOutput(DESK, "r", "c", "shell_run", "", 10.0),
+    ):
+        assert "\n".join(told(event, terminal=False).err) == wording
 
 
 def test_what_json_cannot_say_is_told_as_text() -> None:

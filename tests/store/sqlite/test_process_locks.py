@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.process_identity import own_name
 from handrail.store import SqliteStore
-from handrail.store.processes import own_name
 from handrail.store.sqlite import process_locks
 from handrail.store.sqlite.process_locks import ProcessLocks
 from handrail.testing import FakeClock

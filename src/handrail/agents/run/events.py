@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from handrail.agents.approval.decisions import Decision, GatedCall
+from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.limits import TokenUsage
 from handrail.runtime import EffectAwaited
 
@@ -140,6 +141,32 @@ class CallWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class CallOutput:
+    """A program that a call runs has written something, or has been quiet for some time.
+
+    Attributes:
+        path: the agents that called each other.
+        reply: the reply of the model that asked for the call; `None` if it has none.
+        call_id: the id of the call.
+        tool: the name of the tool.
+        text: what the program has written since the last such event, or the end of that; empty if it is quiet.
+        quiet_seconds: for how long it has written nothing.
+    """
+
+    path: tuple[str, ...]
+    reply: str | None
+    call_id: str
+    tool: str
+    text: str
+    quiet_seconds: float = 0.0
+
+    @staticmethod
+    def of(path: tuple[str, ...], event: ProgramProgress) -> CallOutput:
+        """The output of a call in the run of an agent."""
+        return CallOutput(path, event.reply, event.call_id, event.tool, event.text, event.quiet_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionAsked:
     """A person is about to be asked whether a call may run.
 
@@ -196,6 +223,7 @@ RunEvent = (
     | TextDelta
     | CallStarted
     | CallWaits
+    | CallOutput
     | CallEnded
     | QuestionAsked
     | QuestionDecided

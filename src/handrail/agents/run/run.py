@@ -48,7 +48,7 @@ from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, check_rules_match, unmatched_rules
 from handrail.agents.run.capability import AgentCapability
 from handrail.agents.run.child_sessions import open_child_session
-from handrail.agents.run.events import CallEnded, CallWaits, RunEnded, RunStarted, Status, TextDelta
+from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.executors import RunExecutors, ToolReport
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.build import build_toolsets
@@ -61,6 +61,7 @@ from handrail.agents.toolsets.labelled_toolset import (
     static_names,
 )
 from handrail.agents.toolsets.listing import listing_of
+from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
@@ -262,6 +263,10 @@ class AgentRun:
         with ExitStack() as subscribed:
             wait = dispatcher.subscribe(EffectAwaited, lambda wait: self.tree.notify(CallWaits.of(self.path, wait)))
             subscribed.enter_context(wait)
+            output = dispatcher.subscribe(
+                ProgramProgress, lambda some: self.tree.notify(CallOutput.of(self.path, some))
+            )
+            subscribed.enter_context(output)
             subscribed.enter_context(dispatcher.subscribe(ToolInvoked, self._call_ended))
             subscribed.enter_context(dispatcher.subscribe(ToolRaised, self._raised))
             yield

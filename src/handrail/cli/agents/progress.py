@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from handrail.agents.run.events import (
     CallEnded,
+    CallOutput,
     CallStarted,
     CallWaits,
     QuestionAsked,
@@ -75,8 +76,8 @@ class TextProgress:
                 self._labels.start(event)
                 self._shown_so_far(event.path)
                 self._remark(f"{_path(event.path)}: {event.tool}({_arguments(event.arguments)})")
-            case CallWaits():
-                self._call(event.path, event.call_id, event.tool, "waits", _wait(event))
+            case CallWaits() | CallOutput():
+                self._goes_on(event)
             case CallEnded():
                 self._call(event.path, event.call_id, event.tool, _outcome(event), _details(event))
             case QuestionAsked():
@@ -129,6 +130,17 @@ class TextProgress:
         # With details there is a second line in any case.
         label = self._labels.label(path, call_id, tool, room=room + more if details else room, more=more)
         self._remark(f"{begin}{label}{end}{details}")
+
+    def _goes_on(self, event: CallWaits | CallOutput) -> None:
+        """Print what a call does before it ends: of a program each line, the last of which may not be complete."""
+        if isinstance(event, CallWaits):
+            self._call(event.path, event.call_id, event.tool, "waits", _wait(event))
+        elif not event.text:
+            quiet = f"has written nothing for {event.quiet_seconds:.0f} s, and still runs"
+            self._call(event.path, event.call_id, event.tool, quiet)
+        else:
+            for line in event.text.splitlines():
+                self._remark(f"{_path(event.path)}: {event.tool} | {line}")
 
     def _decided(self, event: QuestionDecided) -> None:
         call, decision = event.call, event.decision

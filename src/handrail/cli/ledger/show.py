@@ -19,6 +19,7 @@ from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
 from handrail.cli.screen import NO_VALUE_CELL, Screen, format_duration, format_time, format_when
 from handrail.cli.table import Column
 from handrail.errors import LedgerError, UnknownTypeError
+from handrail.process_identity import process_in_words
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
 from handrail.session.call_records import OpenCall
@@ -28,7 +29,6 @@ from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectRow, Store, Testimony
-from handrail.store.processes import process_in_words
 
 EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
 """The status of an effect, with two states that depend on time: `lapsed` is running with an expired lease, and

@@ -27,6 +27,7 @@ from handrail.filesystem.host.operations import TreeReader, create_folder, move_
 from handrail.filesystem.host.recovery import recover
 from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
 from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder, require_posix
+from handrail.filesystem.journal.recorded_programs import RecordedPrograms
 from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathFilter, exclude_patterns
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import PathPattern, Pattern
@@ -38,6 +39,7 @@ from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
+from handrail.programs.launch import ProgramRecords
 from handrail.transaction import check_write, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
 from handrail.turns import Turn
@@ -77,7 +79,18 @@ class HostFilesystem:
     processes not. Nested roots are not detected.
     """
 
-    __slots__ = ("__weakref__", "_changes", "_disk", "_finalizer", "_folder", "_origin", "_root", "_turn", "_view")
+    __slots__ = (
+        "__weakref__",
+        "_changes",
+        "_disk",
+        "_finalizer",
+        "_folder",
+        "_origin",
+        "_programs",
+        "_root",
+        "_turn",
+        "_view",
+    )
 
     def __init__(  # noqa: PLR0913 - the options, each with a default
         self,
@@ -96,7 +109,7 @@ class HostFilesystem:
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
     ) -> None:
-        """Open a folder, and roll back the unfinished changes of a process that died.
+        """Open a folder, end the programs of a process that died, and roll back its unfinished changes.
 
         Args:
             root: the folder; it must exist.
@@ -151,7 +164,7 @@ class HostFilesystem:
             tree = WholeTree(self._root, BeforeImages(self._folder.descriptor, self._disk), shadow)
             with translate_os_errors("open the filesystem", ROOT):
                 self._folder.assign(self._root.path)
-                # Under both locks: without them, the journal of a process that is alive would be rolled back.
+                # Under both locks: programs of a process that is alive must not be ended, nor its journal rolled back.
                 recover(tree, self._folder, store)
         except BaseException:
             self._finalizer()
@@ -177,6 +190,16 @@ class HostFilesystem:
     def turn(self) -> Turn:
         """The turn that calls acquire to use this filesystem."""
         return self._turn
+
+    @property
+    def programs(self) -> ProgramRecords:
+        """Where a program that a call starts is recorded before it runs, so that the next opening can end it.
+
+        Raises:
+            FilesystemError: this filesystem is closed.
+        """
+        self._usable()
+        return RecordedPrograms(self._folder, self._disk)
 
     def read_text(self, path: str) -> str:
         """The content of a file as text; see `Filesystem.read_text`."""

@@ -3,6 +3,7 @@
 ======================================================  ===========================================================
 what the journal's folder holds                         what is done
 ======================================================  ===========================================================
+the record of a program                                 it and what it has started are killed, before all else
 a journal without a whole record                        nothing had been changed: it is discarded
 one that no store decides about, or not prepared        its tree and images are restored, then it is discarded
 a prepared one, and the store has its id                the call is committed: it is discarded, then its id deleted
@@ -25,6 +26,7 @@ from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.journal.before_images import BeforeImages, file_kind
 from handrail.filesystem.journal.folder import JournalFolder, drop_commit_record
 from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of, read_journal
+from handrail.filesystem.journal.recorded_programs import RecordedPrograms
 from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
@@ -35,13 +37,16 @@ _LOGGER = logging.getLogger("handrail.filesystem")
 
 
 def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
-    """Restore the tree to the state after the last committed transaction.
+    """End programs that are left over, and restore the tree to the state after the last committed transaction.
 
     Raises:
-        JournalError: a journal cannot be read, belongs to something else, or needs its store.
+        JournalError: a journal cannot be read, belongs to something else, or needs its store; or a program cannot be
+            ended.
         StoreUnavailableError: the store does not answer.
         OSError: the tree cannot be restored; the next opening tries again.
     """
+    # First: a program must not change what is being restored.
+    RecordedPrograms(folder, tree.images.disk).end_left_over()
     for journal_id in folder.ids("journal"):
         _settle(journal_id, tree, folder, store)
     for journal_id in folder.ids("settled"):

@@ -36,7 +36,7 @@ from psycopg.rows import RowFactory, tuple_row
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.store.processes import current_pid
+from handrail.process_identity import current_pid
 from handrail.store.sql.driver import Durability
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one

@@ -28,7 +28,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import StoreError, StoreReadOnlyError
-from handrail.store.processes import own_name
+from handrail.process_identity import own_name
 from handrail.store.sqlite.locks import forbids_writing, is_at
 
 if sys.platform != "win32":  # pragma: no branch - see `ProcessLocks.own`

@@ -24,7 +24,7 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
-from handrail.store.processes import current_pid
+from handrail.process_identity import current_pid
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,

@@ -11,6 +11,7 @@ import pytest
 
 from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.outcome import changes_of, text_of
+from handrail.contrib.tools.shell.rules import describe_rules
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from tests.contrib.suites import SuiteRun
@@ -109,10 +110,10 @@ def test_a_rule_says_with_which_exit_codes_changes_stay(
     assert (message.result.value.code, message.result.value.changes) == (code, "kept" if success else "rolled back")
 
 
-def test_the_guidance_has_the_exit_codes(files: HostFilesystem) -> None:
+def test_the_guidance_has_the_exit_codes() -> None:
     """Of rules that have others than 0."""
-    assert ShellRule(("a",), commit_on=(0, 1, 5)).described == "`a`; with exit code 1 or 5 its changes are kept, too"
-    assert ShellRule(("a",)).described == "`a`"
+    rules = [ShellRule(("a",), commit_on=(0, 1, 5)), ShellRule(("b",))]
+    assert describe_rules(rules) == ["`a`; with exit code 1 or 5 its changes are kept, too", "`b`"]
 
 
 @pytest.mark.parametrize("codes", [(1,), (), (0, 256), (0, -1), (0, "1"), (0, True), 1, None, "0"])

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.contrib.tools.shell.outcome import ProgramChanges, changes_of, end_of, text_of
 from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import ArgumentPath, Command, ShellRule, format_command, match_command
+from handrail.contrib.tools.vfs.overflow import name_of_tool
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime.execution import wait_until_done
+from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
 from handrail.waiting import run_in_thread
 
+_log = logging.getLogger("handrail")
+
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
+
+
+_LONGEST_QUESTION = 500
+
+# There is no terminal to read from, and the input ends after what the call has given: so no program waits for it.
+_ASKED = (
+    " It seems to have asked for input, and its input had ended. Give all answers as `input`, or an option that "
+    "answers, such as --yes."
+)
 
 
 @stored_as("handrail.shell_run")
@@ -81,12 +96,14 @@ class ShellSettings:
     Attributes:
         seconds: how long one may take.
         max_output_bytes: how much of its output is returned.
-        environment: all of its environment.
+        environment: its environment.
+        new_id: makes the random id by which the processes of a program are found.
     """
 
     seconds: float
     max_output_bytes: int
     environment: Mapping[str, str]
+    new_id: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +127,7 @@ class ShellHandler:
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-        run = ProgramRun(context.clock)
+        run = ProgramRun(context.clock, self.terms.new_id(), live=_notifying(context))
         reach = ProgramReach.of(params, context, self.root)
         work = asyncio.wrap_future(run_in_thread(lambda: self._carry_out(params, reach, run)))
         try:
@@ -154,11 +171,13 @@ class ShellHandler:
                     input=params.input.encode(),
                     seconds=terms.seconds,
                     max_output_bytes=terms.max_output_bytes,
-                )
+                ),
+                None if self.filesystem is None else self.filesystem.programs,
             )
         except OSError as error:
             raise ToolValidationError(f"{command[0]} cannot be run: {error.strerror}.") from error
-        commits = ended.how == "exited" and ended.code in {*rule.commit_on, *reach.commit_on}
+        succeeds = ended.code in {*rule.commit_on, *reach.commit_on}
+        commits = ended.how == "exited" and succeeds and not ended.left_running
         changes = changes_of(rule, commits=commits, has_filesystem=self.filesystem is not None)
         not_restored = () if watch is None or commits else tuple(change.sentence for change in watch.changes())
         value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes, not_restored)
@@ -188,10 +207,11 @@ class ShellHandler:
             return ToolResult.ok(value)
         # Any other end fails the call, so that its changes are rolled back.
         name, undone = value.command[0], text_of(value.changes, value.not_restored)
-        if ended.how == "exited":
-            return ToolResult.error(f"{end_of(name, ended.code)}.{undone}", value)
+        asked = _ASKED if _asks(ended.output) else ""
+        if ended.how == "exited" and not ended.left_running:
+            return ToolResult.error(f"{end_of(name, ended.code)}.{asked}{undone}", value)
         # For a program that was stopped this message is not shown: `run` raises the cancellation.
-        message = f"{name} was killed, because it may take {self.terms.seconds:g} s and was not done.{undone}"
+        message = f"{name} {_cause(ended, self.terms.seconds)}.{asked}{undone}"
         if rule.reads:
             return ToolResult.error(message, value)
         # A program that was killed may have had an effect outside, which the rollback does not undo.
@@ -227,3 +247,40 @@ def _checked(command: Command) -> Command:
                 f"$.command[{number}]: it holds a NUL character, which an argument cannot. Leave it out."
             )
     return command
+
+
+def _asks(output: str) -> bool:
+    """Whether a program seems to have asked a question: its output ends in the middle of a line, as a prompt does."""
+    last = output[-_LONGEST_QUESTION:].rpartition("\n")[2].rstrip(" ")
+    return last.endswith(("?", ":", "]", ")", ">")) or "EOFError" in output[-_LONGEST_QUESTION:]
+
+
+def _notifying(context: ToolContext) -> Callable[[str, float], object] | None:
+    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any."""
+    dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
+    if not dispatcher.listens(ProgramProgress):
+        return None
+    tool = name_of_tool("shell_run", context)
+
+    def dispatch(event: ProgramProgress) -> None:
+        try:
+            dispatcher.dispatch(event)
+        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
+            _log.exception("a subscriber of the output of %s failed", tool)
+
+    def notify(text: str, quiet_seconds: float) -> None:
+        event = ProgramProgress(context.reply, context.call_id, tool, text, quiet_seconds)
+        with suppress(RuntimeError):  # the loop was closed: no task waits for the call
+            loop.call_soon_threadsafe(dispatch, event)
+
+    return notify
+
+
+def _cause(ended: ProgramExit, seconds: float) -> str:
+    """Why it is not known what a program has done."""
+    if ended.left_running:
+        left = count_noun(ended.left_running, "process", "processes")
+        return f"has started {left} that cannot be killed and may change files at any time"
+    if ended.how == "lost":
+        return "was killed, because the process that had started it was killed"
+    return f"was killed, because it may take {seconds:g} s and was not done"

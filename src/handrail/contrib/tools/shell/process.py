@@ -1,10 +1,11 @@
 """One run of a program, from its start to the end of all processes that it has started.
 
-A program is started as the leader of a session and process group of its own. One thread reads its output and enforces
-its timeout; any other thread may stop it. However it ends, the group is killed, then the program is waited for and its
-pipes are closed. It is waited for last because until then its process id, which names the group, cannot be reused.
+One thread reads its output and enforces its timeout; any other thread may stop it. However it ends, what it has started
+is killed and waited for, and its pipes are closed. On Linux these are all its descendants, by the guardian
+(`handrail.programs`); elsewhere its process group.
 
-A process that leaves the group (a daemon) is not killed.
+A program is recorded before it runs: if this process is killed, and what ends the program for it too, the next opening
+of the folder finds the record.
 """
 
 from __future__ import annotations
@@ -13,18 +14,25 @@ import codecs
 import os
 import selectors
 import signal
-import subprocess
+import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from handrail.clock import Clock
+from handrail.contrib.tools.shell.live_output import LiveOutput
+from handrail.programs.group import GroupProgram
+from handrail.programs.launch import Launch, ProgramEnd, ProgramRecords, RunningProgram
+from handrail.programs.supervised import SupervisedProgram
 
-How = Literal["exited", "timeout", "stopped"]
-"""How a program ended: by itself, by the timeout, or because `ProgramRun.stop` was called."""
+How = Literal["exited", "timeout", "stopped", "lost"]
+"""How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or because the process that
+started it was killed, so that its exit code is not known."""
+
+ProgramStart = Callable[[Launch, Clock], RunningProgram]
+"""Starts a program."""
 
 _CHUNK = 1 << 16
 _MOST_CHUNKS_AFTER_END = 64
@@ -70,21 +78,24 @@ class ProgramExit:
         code: its exit code; negative for the signal that killed it.
         output: its output and error output, in the order written.
         left_out: how many bytes in the middle of it are left out.
+        left_running: how many processes that it has started cannot be killed.
     """
 
     how: How
     code: int
     output: str
     left_out: int
+    left_running: int = 0
 
 
 class ProgramOutput:
     """The beginning and the end of what a program writes."""
 
-    __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
+    __slots__ = ("_head", "_live", "_most_head", "_most_tail", "_tail", "_total")
 
-    def __init__(self, max_bytes: int) -> None:
-        """Store at most `max_bytes` of it."""
+    def __init__(self, max_bytes: int, live: LiveOutput | None = None) -> None:
+        """Store at most `max_bytes` of it, and give all of it to `live`."""
+        self._live = live
         self._most_head = max_bytes // 2
         self._most_tail = max_bytes - self._most_head
         self._head = bytearray()
@@ -98,6 +109,8 @@ class ProgramOutput:
 
     def add(self, chunk: bytes) -> None:
         """Add output."""
+        if self._live is not None:
+            self._live.add(chunk)
         self._total += len(chunk)
         room = self._most_head - len(self._head)
         self._head += chunk[:room]
@@ -121,100 +134,119 @@ class ProgramOutput:
 class ProgramRun:
     """Runs one program, once."""
 
-    __slots__ = ("_clock", "_done", "_lock", "_process", "_stopped")
+    __slots__ = ("_call", "_clock", "_live", "_lock", "_program", "_start", "_stopped")
 
-    def __init__(self, clock: Clock) -> None:
-        """Take the time from a clock."""
+    def __init__(
+        self,
+        clock: Clock,
+        call: str,
+        *,
+        live: Callable[[str, float], object] | None = None,
+        start: ProgramStart | None = None,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            clock: measures the time that the program takes.
+            call: a random id, by which the processes of the program are found.
+            live: called, in the thread that carries it out, with what the program writes and how long it has been
+                quiet; see `LiveOutput`.
+            start: starts it; by default below the guardian on Linux, and as a process group elsewhere.
+        """
         self._clock = clock
+        self._call = call
+        self._live = None if live is None else LiveOutput(live)
+        self._start = start_of(sys.platform) if start is None else start
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: RunningProgram | None = None
         self._stopped = False
-        self._done = False
 
     def stop(self) -> None:
-        """Kill the program and its group, or prevent its start; does not wait for the end."""
+        """Kill the program and what it has started, or prevent its start; does not wait for the end."""
         # The lock makes stopping and starting exclude each other: a program is either started before, and killed here,
         # or not started at all.
         with self._lock:
             self._stopped = True
-            self._kill()
+            if self._program is not None:
+                self._program.kill()
 
-    def carry_out(self, program: Program) -> ProgramExit:
+    def carry_out(self, program: Program, records: ProgramRecords | None = None) -> ProgramExit:
         """Run a program to its end; if it was stopped before, it is not started.
 
+        Args:
+            program: what to run.
+            records: where it is recorded before it runs, so that another process can end it after this one has died.
+
         Raises:
-            OSError: it cannot be started; or other code has waited for it, so that its exit code is unknown.
+            OSError: it cannot be started or recorded; or it is not known how it has ended.
         """
-        output = ProgramOutput(program.max_output_bytes)
+        output = ProgramOutput(program.max_output_bytes, self._live)
+        launch = Launch(
+            call=self._call,
+            line=program.line,
+            folder=program.folder,
+            environment=program.environment,
+            has_input=bool(program.input),
+        )
         with self._lock:
-            # Under the lock of `stop`: a stop that comes now waits, and finds the process.
+            # Under the lock of `stop`: a stop that comes now waits, and finds the program.
             if self._stopped:
                 return ProgramExit("stopped", -signal.SIGKILL, "", 0)
-            self._process = process = _started(program)
+            self._program = running = self._start(launch, self._clock)
         timed_out = False
         try:
-            timed_out = not self._followed(process, program, output)
+            if records is not None:
+                records.record(running.identity)
+            running.release()
+            timed_out = not self._followed(running, program, output)
         finally:
-            # Also on an exception of the reading: the group must not continue to run.
-            code = self._end(process, output)
-        # The timeout takes precedence, because `stop` may have been called while the group was being killed.
+            # Also on an exception of the reading: nothing must continue to run.
+            end = self._end(running, output)
+            # What cannot be killed is found by the record at the next opening.
+            if records is not None and not end.left:
+                records.discard(running.identity)
+        # The timeout takes precedence, because `stop` may have been called while what is left was being killed.
         how: How = "timeout" if timed_out else "stopped" if self._stopped else "exited"
-        return ProgramExit(how, code, output.text(), output.left_out)
+        if end.code is None:
+            how = "lost" if how == "exited" else how
+        code = -signal.SIGKILL if end.code is None else end.code
+        return ProgramExit(how, code, output.text(), output.left_out, end.left)
 
-    def _followed(self, process: subprocess.Popen[bytes], program: Program, output: ProgramOutput) -> bool:
+    def _followed(self, running: RunningProgram, program: Program, output: ProgramOutput) -> bool:
         """Read and write until the program has ended; false on a timeout."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
-        stdout, stdin = process.stdout, process.stdin
         with selectors.DefaultSelector() as selector:
-            for pipe, event in ((stdout, selectors.EVENT_READ), (stdin, selectors.EVENT_WRITE)):
-                if pipe is not None:
-                    # Without blocking, a program that neither reads nor writes cannot stop this thread beyond the
-                    # pause.
-                    os.set_blocking(pipe.fileno(), False)
-                    selector.register(pipe, event)
-            # The end of the program is polled, and not the end of its output: a daemon may hold the pipe open for
-            # longer.
-            while not _has_ended(process):
-                if self._clock.monotonic() >= end:
+            _register(running, selector)
+            # The end of the program is waited for, and not the end of its output: a daemon may hold the pipe open.
+            while not running.has_ended():
+                now = self._clock.monotonic()
+                if now >= end:
                     return False
-                ready = selector.select(pause)
+                rest = end - now if self._live is None else min(end - now, self._live.pass_on(now))
+                # Where nothing wakes this thread when the program ends, it looks now and then.
+                ready = selector.select(pause if running.woken is None else rest)
                 pause = _SHORTEST_PAUSE if ready else min(2 * pause, _LONGEST_PAUSE)
                 for key, _ in ready:
-                    if stdin is None or key.fileobj is not stdin:
-                        is_over = not _read(key.fd, output)
-                    else:
-                        feed = _fed(key.fd, feed)
-                        is_over = not feed
-                    if is_over:
-                        # A closed pipe is always ready, so the loop would spin if it stayed registered.
-                        selector.unregister(key.fileobj)
-                        if stdin is not None and key.fileobj is stdin:
-                            # The program sees the end of its input only when the pipe is closed.
-                            stdin.close()
+                    feed = _serve(key.fd, running, selector, feed, output)
         return True
 
-    def _end(self, process: subprocess.Popen[bytes], output: ProgramOutput) -> int:
-        with self._lock:
-            self._kill()
+    def _end(self, running: RunningProgram, output: ProgramOutput) -> ProgramEnd:
         try:
-            # The program becomes a zombie, and its process id stays reserved, so `stop` cannot kill another process by
-            # mistake.
-            _wait_for_end(process)
+            end = running.end()
         finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            if process.stdout is not None:  # pragma: no branch - it was requested
-                self._read_rest(process.stdout.fileno(), output)
-                process.stdout.close()
-            # Marked and reaped under the lock: after `wait` the id may be reused, and `_kill` must not use it any more.
+            running.close_input()
+            self._read_rest(running.output, output)
+            if self._live is not None:
+                self._live.finish()
+            # Under the lock: `stop` must not kill through descriptors that have been closed.
             with self._lock:
-                self._done = True
-                code = process.wait()
-        return code
+                self._program = None
+                running.close()
+        return end
 
     def _read_rest(self, descriptor: int, output: ProgramOutput) -> None:
-        """Read until no process of the group holds the pipe; the wait for a daemon is bounded."""
+        """Read until no process that is left holds the pipe; the wait for one that cannot be killed is bounded."""
         end = self._clock.monotonic() + _SECONDS_AFTER_END
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -223,41 +255,46 @@ class ProgramRun:
                 if not ready or not _read(descriptor, output):
                     break
 
-    def _kill(self) -> None:
-        # Only while the program has not been reaped; see `_end`.
-        if self._process is not None and not self._done:
-            with suppress(ProcessLookupError, PermissionError):  # it has ended; only ended processes are left (macOS)
-                os.killpg(self._process.pid, signal.SIGKILL)
+
+def start_of(platform: str) -> ProgramStart:
+    """How a program is started on a platform, as `sys.platform` names it."""
+    if platform == "linux":
+        return SupervisedProgram
+    return lambda launch, _: GroupProgram(launch)
 
 
-def _started(program: Program) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - no shell; rules decide what may be run
-        program.line,
-        cwd=program.folder,
-        env=dict(program.environment),
-        # Never the input of this process, from which a program would read what a person types.
-        stdin=subprocess.PIPE if program.input else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        # Standard error joins the output, so that the order in which a program has written is preserved.
-        stderr=subprocess.STDOUT,
-        bufsize=0,
-        # A group of its own, so that `killpg` reaches its children and not this process.
-        start_new_session=True,
-    )
+def _register(running: RunningProgram, selector: selectors.BaseSelector) -> None:
+    # Without blocking, a program that neither reads nor writes cannot stop this thread beyond its timeout.
+    for pipe, event in ((running.output, selectors.EVENT_READ), (running.input, selectors.EVENT_WRITE)):
+        if pipe is not None:
+            os.set_blocking(pipe, False)
+            selector.register(pipe, event)
+    if running.woken is not None:
+        selector.register(running.woken, selectors.EVENT_READ)
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a program has ended; it is not waited for, where possible, so that its id is not reused."""
-    if not hasattr(os, "waitid"):  # pragma: no cover - macOS before Python 3.13
-        return process.poll() is not None
-    # `WNOWAIT` leaves the program waitable, so that its id is not reused. A process that was reaped by other code
-    # raises `ChildProcessError`, which is an `OSError`.
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
-    if hasattr(os, "waitid"):  # pragma: no branch - as above
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+def _serve(
+    descriptor: int,
+    running: RunningProgram,
+    selector: selectors.BaseSelector,
+    feed: memoryview,
+    output: ProgramOutput,
+) -> memoryview:
+    """Read or write what a descriptor is ready for; returns what is still to be written."""
+    if descriptor == running.woken:
+        return feed
+    if descriptor == running.output:
+        is_over = not _read(descriptor, output)
+    else:
+        feed = _fed(descriptor, feed)
+        is_over = not feed
+    if is_over:
+        # A closed pipe is always ready, so the loop would spin if it stayed registered.
+        selector.unregister(descriptor)
+        if descriptor == running.input:
+            # The program sees the end of its input only when the pipe is closed.
+            running.close_input()
+    return feed
 
 
 def _read(descriptor: int, output: ProgramOutput) -> bool:

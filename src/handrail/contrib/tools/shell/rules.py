@@ -30,7 +30,6 @@ Command = tuple[str, ...]
 """The tokens of a command: a program by its bare name, and its arguments."""
 
 _LONGEST_SHOWN = 100
-_MOST_LISTED = 6
 _HIGHEST = 255  # exit code
 # Without a slash: a path would name a file, and a model that can write files could provide it.
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
@@ -185,18 +184,15 @@ class ShellRule:
         return f"`{' '.join(self.prefix)}`{' and nothing more' if self.exact else ''}"
 
     @property
-    def described(self) -> str:
-        """The commands in words, with what may follow; long lists of options appear only in the refusal of another."""
-        text = self.label
+    def limits(self) -> str:
+        """What may follow the start of the commands, in words; empty if anything may."""
+        text = ""
         if self.options is not None and not self.exact:
-            listed = "a few options" if len(self.options) > _MOST_LISTED else " ".join(self.options)
-            text += f" with no options but {listed}" if self.options else " without options"
+            text = f", with these options only: {' '.join(self.options)}" if self.options else ", without options"
         if self.forbid and not self.exact:
             text += f", never with {' '.join(self.forbid)}"
         others = [str(code) for code in self.commit_on if code]
-        if others:
-            text += f"; with exit code {' or '.join(others)} its changes are kept, too"
-        return text
+        return text + (f"; with exit code {' or '.join(others)} its changes are kept, too" if others else "")
 
     def fits(self, command: Command) -> bool:
         """Whether this rule applies to a command."""
@@ -272,6 +268,15 @@ def match_command(
         raise ToolValidationError("no program may be run here. Do without.")
     allowed = ", ".join(rule.label for rule in rules)
     raise ToolValidationError(f"{format_command(' '.join(command))} is not among what may be run here: {allowed}.")
+
+
+def describe_rules(rules: Sequence[ShellRule]) -> list[str]:
+    """The commands that rules allow, in words: programs to which the same applies are described together."""
+    together: dict[str, list[str]] = {}
+    for number, rule in enumerate(rules):
+        # Without limits there is nothing to say once for several, so each has a line of its own.
+        together.setdefault(rule.limits or str(number), []).append(rule.label)
+    return [f"{', '.join(labels)}{'' if key.isdecimal() else key}" for key, labels in together.items()]
 
 
 def format_command(token: str) -> str:

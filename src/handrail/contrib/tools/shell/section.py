@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellHandler, ShellRun, ShellSettings
-from handrail.contrib.tools.shell.rules import ShellRule, rules_of
+from handrail.contrib.tools.shell.rules import ShellRule, describe_rules, rules_of
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, Section, Tool, ToolExample
@@ -35,8 +36,9 @@ a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the pro
 **Rules**
 
 - A program starts in `folder`, and paths are relative to it.{confined}
-- Give the value of an option as the next string: `"-n", "5"`. Where an option is refused, the message lists the others.
+- Give the value of an option as the next string: `"-n", "5"`. Options of one letter may be joined: `-la`.
 - A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
+- No person answers a program, and there is no terminal. It reads `input`, and then the end of its input.
 - A program may take {seconds:g} s. Whatever it leaves running is killed. Of a long output the middle is left out.
 {undoing}"""
 
@@ -147,7 +149,9 @@ class ShellToolsSection(Section[None]):
         path = environment["PATH"]
         # Searched for once: a file that is put on the `PATH` later is not run in place of the one that was found now.
         programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
-        terms = ShellSettings(self.timeout.total_seconds(), self.max_output_bytes, environment)
+        terms = ShellSettings(
+            self.timeout.total_seconds(), self.max_output_bytes, environment, new_id=lambda: uuid4().hex
+        )
         return ShellHandler(root, filesystem, rules, programs, terms)
 
 
@@ -212,7 +216,7 @@ def shell_guidance(rules: tuple[ShellRule, ...], *, seconds: float, undoes: bool
         seconds: how long a program may take.
         undoes: whether a program's changes are rolled back when it fails.
     """
-    allowed = "\n".join(f"- {rule.described}" for rule in rules) or _NOTHING
+    allowed = "\n".join(f"- {line}" for line in describe_rules(rules)) or _NOTHING
     undoing = _ONLY_READS if all(rule.reads for rule in rules) else _UNDONE if undoes else _NOT_UNDONE
     confined = _CONFINED if any(rule.confined for rule in rules) else ""
     return _TEXT.format(allowed=allowed, confined=confined, seconds=seconds, undoing=undoing)

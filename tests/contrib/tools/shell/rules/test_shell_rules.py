@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from handrail.contrib.tools import ShellRule
-from handrail.contrib.tools.shell.rules import ArgumentPath, format_command, match_command, rules_of
+from handrail.contrib.tools import GIT_READING, ShellRule
+from handrail.contrib.tools.shell.rules import ArgumentPath, describe_rules, format_command, match_command, rules_of
 from handrail.errors import PromptValidationError, ToolValidationError
 from tests.wording import Wording
 
@@ -211,15 +211,22 @@ def test_rules_in_words() -> None:
         ShellRule(("ls",), options=tuple(f"-{letter}" for letter in "abcdefg"), forbid=("*%G*",)),
         ShellRule(("ls",), options=(), forbid=("-x",), exact=True),
     )
-    assert [rule.described for rule in rules] == snapshot(
+    assert describe_rules(rules) == snapshot(
         [
             "`ls`",
-            "`ls` without options",
-            "`ls` with no options but -l -a",
-            "`ls` with no options but a few options, never with *%G*",
+            "`ls`, without options",
+            "`ls`, with these options only: -l -a",
+            "`ls`, with these options only: -a -b -c -d -e -f -g, never with *%G*",
             "`ls` and nothing more",
         ]
     )
+
+
+def test_rules_with_the_same_limits_are_described_together() -> None:
+    """The options of `git log`, `diff` and `show` are listed once; a program without limits has a line of its own."""
+    lines = describe_rules((ShellRule(("make",)), *GIT_READING, ShellRule(("sh",))))
+    assert [line.partition(",")[0] for line in lines] == ["`make`", "`git status`", "`git log`", "`sh`"]
+    assert lines[2].startswith("`git log`, `git diff`, `git show`, with these options only: -n -p ")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,13 @@ from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ProgramEnded, ShellRule, ShellRun, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools.shell import process
+from handrail.contrib.tools.shell.live_output import ProgramProgress
+from handrail.contrib.tools.shell.process import ProgramStart
 from handrail.errors import DuplicateBindingError
 from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.programs.group import GroupProgram
+from handrail.programs.launch import ProgramEnd
 from handrail.prompt import Prompt, PromptTemplate, ToolContext
 from handrail.resources import ResourceRegistry
 from handrail.runtime import Session, ToolCall
@@ -85,13 +91,14 @@ a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the pro
 **What may be run**
 
 - `sh run`
-- `ls` with no options but -l
+- `ls`, with these options only: -l
 
 **Rules**
 
 - A program starts in `folder`, and paths are relative to it. Absolute paths, `..` and links that lead out are refused.
-- Give the value of an option as the next string: `"-n", "5"`. Where an option is refused, the message lists the others.
+- Give the value of an option as the next string: `"-n", "5"`. Options of one letter may be joined: `-la`.
 - A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
+- No person answers a program, and there is no terminal. It reads `input`, and then the end of its input.
 - A program may take 60 s. Whatever it leaves running is killed. Of a long output the middle is left out.
 - What a program that fails has changed in the folder is undone. What it has done in `.git`, and in large folders that
   git ignores, is not undone, but the message names it. What it does outside is neither undone nor named.\
@@ -197,7 +204,9 @@ def test_programs_are_looked_for_once(root: Path, tmp_path: Path, wording: Wordi
 
 def test_environment_is_small_and_can_be_added_to(root: Path) -> None:
     """Nothing of this process's own environment reaches a program."""
-    tell = "import os; [print(name, os.environ[name]) for name in sorted(os.environ)]"
+    tell = (
+        "import os; os.environ['HANDRAIL_CALL'] = 'C'; [print(name, os.environ[name]) for name in sorted(os.environ)]"
+    )
     run = SuiteRun(python_section(root, environment={"PATH": PYTHON_PATH, "HOME": "/somewhere"}))
     assert run.told("shell_run", command=script(tell)).replace(PYTHON_PATH, "P").replace(
         os.fspath(root.parent.resolve()), "R"
@@ -208,6 +217,7 @@ GIT_CONFIG_NOSYSTEM 1
 GIT_NO_LAZY_FETCH 1
 GIT_OPTIONAL_LOCKS 0
 GIT_TERMINAL_PROMPT 0
+HANDRAIL_CALL C
 HOME /somewhere
 LANG C.UTF-8
 PATH P
@@ -253,6 +263,59 @@ def test_program_that_takes_too_long_fails_the_call_in_doubt(root: Path, files: 
         looks.refused("shell_run", command=slow)
         == f"{PYTHON} was killed, because it may take 0.5 s and was not done.\nbegun\n"
     )
+
+
+def test_program_whose_end_is_not_known_fails_the_call_in_doubt(
+    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """What started it was killed; or something that it has started cannot be killed, whatever its exit code."""
+    run = SuiteRun(python_section(files))
+    assert run.refused("shell_run", command=script("import os; os.kill(os.getppid(), 9)")) == wording
+
+    class Stubborn(GroupProgram):
+        def end(self) -> ProgramEnd:
+            return replace(super().end(), left=1)
+
+    def start_of(platform: str) -> ProgramStart:
+        return lambda launch, _: Stubborn(launch)
+
+    monkeypatch.setattr(process, "start_of", start_of)
+    assert run.refused("shell_run", command=script("")) == wording
+    assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown", "unknown"]
+
+
+def test_output_reaches_subscribers_while_the_program_runs(root: Path) -> None:
+    """The program goes on when its first line has arrived; a subscriber that fails does no harm."""
+    run, heard = SuiteRun(python_section(root)), list[ProgramProgress]()
+    os.mkfifo(root / "go")
+
+    def listen(event: ProgramProgress) -> None:
+        heard.append(event)
+        if len(heard) == 1:
+            (root / "go").write_text("")
+        raise ValueError
+
+    run.session.dispatcher.subscribe(ProgramProgress, listen)
+    text = "print('first', flush=True); open('go').close(); print('second')"
+    assert run.told("shell_run", command=script(text)) == "first\nsecond\n"
+    assert "".join(event.text for event in heard) == "first\nsecond\n"
+    assert {(event.reply, event.call_id, event.tool) for event in heard} == {(None, "call-1", "shell_run")}
+
+
+@pytest.mark.parametrize("prompt", ["Go on? [y/N] ", "Password:", ">>> ", "Really (yes/no)? "])
+def test_program_that_asks_for_input_finds_none_and_the_model_is_told(root: Path, prompt: str) -> None:
+    """It reads to the end of its input, and does not wait for a person; one that only fails is not taken for one."""
+    run = SuiteRun(python_section(root))
+    asks = f"import sys; print({prompt!r}, end='', flush=True); sys.exit(len(sys.stdin.read()) + 1)"
+    assert "asked for input" in run.refused("shell_run", command=script(asks))
+    assert "asked for input" in run.refused("shell_run", command=script("input()"))
+    assert "asked for input" not in run.refused("shell_run", command=script(f"print({prompt!r}); raise SystemExit(1)"))
+
+
+def test_message_to_a_program_that_asks_for_input(root: Path, wording: Wording) -> None:
+    """It says how the question is answered."""
+    asks = "import sys; print('Go on? [y/N] ', end='', flush=True); sys.stdin.read(); sys.exit(1)"
+    assert SuiteRun(python_section(root)).refused("shell_run", command=script(asks)) == wording
 
 
 def test_long_output_is_cut_in_the_middle(root: Path, wording: Wording) -> None:

@@ -1,0 +1,312 @@
+"""The guardian: a process that starts programs for one agent process, and ends all that they start.
+
+====================  =================================================================================================
+process               what it does
+====================  =================================================================================================
+the agent             asks for a program, and sends the other ends of its pipes and of one socket for the call
+the guardian          forks a supervisor for each call; has no threads; ends when the agent has closed its socket
+a supervisor          starts one program, reports its end, then kills all that descends from it; has one call
+the program           waits to be released, because it must be recorded before it runs; then it is executed
+====================  =================================================================================================
+
+Supervisors and guardian are child subreapers: a process whose parent ends becomes a child of its supervisor, whatever
+sessions it has made, and of the guardian if the supervisor has been killed. So each of them finds what it has to end by
+parents alone, and has ended it when it has no children.
+
+======================  ===============================================================================================
+what is killed          what ends the programs
+======================  ===============================================================================================
+the agent               supervisors and guardian wait on its pidfd, and supervisors on the sockets of their calls
+a supervisor            the guardian kills its children that are not supervisors; so does the agent, by the variable
+the guardian            the supervisors that it has forked continue; the agent starts another one for its next program
+all three               the next opening of the folder, by what is recorded there
+======================  ===============================================================================================
+
+It is run as `python -I -S -c` with the path of the package, so that nothing but the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from ctypes import CDLL
+from types import FrameType
+from typing import NoReturn
+
+from handrail.programs.process_tree import Process, children, descendants, kill_all, running
+
+PLACED, FAILED, ENDED, GONE = b"P", b"F", b"E", b"G"
+"""What a supervisor reports: pids of program and supervisor; an errno; the exit code; how many processes are left."""
+
+RELEASE, KILL = b"r", b"k"
+"""What an agent sends to a supervisor; the end of the socket means `KILL` too."""
+
+REPORT = struct.Struct("<cqq")
+"""A report: its kind, and two numbers."""
+
+LENGTH = struct.Struct("<I")
+"""Precedes a request: how long the rest is."""
+
+REQUEST_FILES = 3
+"""How many descriptors come with a request: the socket of the call, the program's input, its output."""
+
+_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_NOT_STARTED = 127
+_MOST_LOOKS = 200
+
+
+class _Children:
+    """The children of this process, as a subreaper.
+
+    Attributes:
+        woken: readable when a child may have ended.
+    """
+
+    def __init__(self, ended: Callable[[int, int], object]) -> None:
+        """Call `ended` with the pid and the status of each child that has ended, before it is waited for."""
+        self._ended = ended
+        self.woken, writing = os.pipe()
+        for descriptor in (self.woken, writing):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _do_nothing)  # without a handler, nothing is written to the pipe
+
+    def reap(self) -> bool:
+        """Wait for those that have ended; returns whether there are others."""
+        with suppress(BlockingIOError):
+            while os.read(self.woken, 1024):
+                pass
+        try:
+            # `WNOWAIT` first: while a child has not been waited for, its process group cannot be another's.
+            while (seen := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                code = seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+                self._ended(seen.si_pid, code)
+                os.waitpid(seen.si_pid, 0)
+        except ChildProcessError:
+            return False
+        return True
+
+    def kill(self) -> int:
+        """Kill all descendants; returns how many are left."""
+        return max(len(kill_all(self._descendants, first=self._children, then=self.reap)), int(self.reap()))
+
+    def _children(self) -> set[Process]:
+        return children() if self.reap() else set()
+
+    def _descendants(self) -> set[Process]:
+        # A process whose parent ends during the search may be missed, and is found by the next one as a child.
+        for _ in range(_MOST_LOOKS):
+            if not self.reap():
+                return set()
+            if found := children() | descendants([os.getpid()], running()):
+                return found
+        return set()  # a child that the system does not show
+
+
+class _Supervisor:
+    """What a supervisor is about: one call, until nothing of it is left."""
+
+    def __init__(self, files: Sequence[int], agent: int | None) -> None:
+        self._control = socket.socket(fileno=files[0])
+        self._files = files[1:]
+        self._agent = agent
+        self._children = _Children(self._has_ended)
+        self._program = 0
+        self._is_over = False
+
+    def run(self) -> None:
+        """Start the program, wait until it has ended or is to end, and kill what is left."""
+        _adopt()  # a fork does not inherit it
+        # The agent may have ended, and then no process reads the reports.
+        with suppress(OSError):
+            request = _request(self._control)
+            gate, release = os.pipe()
+            self._program = os.fork()
+            if not self._program:  # pragma: no cover - a frame that a fork has inherited is not traced
+                os.close(release)
+                _become(request, self._files, gate, self._control)
+            for descriptor in (*self._files, gate):
+                os.close(descriptor)
+            self._report(PLACED, self._program, os.getpid())
+            self._wait(release)
+        self._kill_group()
+        left = self._children.kill()
+        with suppress(OSError):
+            self._report(GONE, left)
+
+    def _wait(self, release: int) -> None:
+        poll = select.poll()
+        for descriptor in (self._control.fileno(), self._children.woken, self._agent):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
+        while not self._is_over:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            self._children.reap()
+            if self._agent in ready:
+                return
+            if self._control.fileno() in ready and not self._is_over:
+                if self._control.recv(1) != RELEASE:
+                    return
+                with suppress(BrokenPipeError):  # it has been killed before
+                    os.write(release, RELEASE)
+
+    def _has_ended(self, pid: int, code: int) -> None:
+        if pid != self._program or self._is_over:
+            return
+        self._kill_group()
+        self._is_over = True
+        with suppress(OSError):
+            self._report(ENDED, code)
+
+    def _kill_group(self) -> None:
+        # Most of what is left is in the group of the program, and is killed without a search.
+        if self._program and not self._is_over:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._program, signal.SIGKILL)
+
+    def _report(self, kind: bytes, number: int, other: int = 0) -> None:
+        self._control.sendall(REPORT.pack(kind, number, other))
+
+
+class _Guardian:
+    """What the guardian is about: supervisors, until the agent asks for no more."""
+
+    def __init__(self, requests: socket.socket, agent: int | None) -> None:
+        self._requests = requests
+        self._agent = agent
+        self._children = _Children(self._has_ended)
+        self._supervisors = set[int]()
+        self._has_strays = False
+
+    def run(self) -> None:
+        """Fork supervisors until the agent ends or closes the socket, and the last supervisor has ended."""
+        poll = select.poll()
+        for descriptor in (self._requests.fileno(), self._children.woken, self._agent):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
+        is_open = True
+        while is_open or self._supervisors:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            self._children.reap()
+            if self._agent in ready:
+                self._children.kill()
+                return
+            if self._has_strays:
+                self._has_strays = False
+                kill_all(self._strays, then=self._children.reap)
+            if is_open and self._requests.fileno() in ready:
+                is_open = self._serve()
+                if not is_open:
+                    poll.unregister(self._requests.fileno())
+
+    def _serve(self) -> bool:
+        """Fork a supervisor for a request; false if there will be no more."""
+        asked, files, _, _ = socket.recv_fds(self._requests, 1, REQUEST_FILES)
+        for descriptor in files:
+            os.set_inheritable(descriptor, False)  # noqa: FBT003 - else the program would get them, too
+        # With fewer, this process has too many files open; the agent sees the end of the socket of its call.
+        if len(files) == REQUEST_FILES:
+            with suppress(BlockingIOError):  # too many processes; the same
+                pid = os.fork()
+                if not pid:  # pragma: no cover - as above
+                    self._requests.close()
+                    _run_to_end(lambda: _Supervisor(files, self._agent).run())
+                self._supervisors.add(pid)
+        for descriptor in files:
+            os.close(descriptor)
+        return bool(asked)
+
+    def _has_ended(self, pid: int, code: int) -> None:
+        if pid in self._supervisors:
+            self._supervisors.discard(pid)
+            # One that was killed leaves its descendants to this process.
+            self._has_strays |= code != 0
+
+    def _strays(self) -> set[Process]:
+        # Twice, because a process whose parent ends during the search may be missed.
+        found = descendants([os.getpid()], running(), spared=self._supervisors)
+        return found or descendants([os.getpid()], running(), spared=self._supervisors)
+
+
+def run_guardian() -> None:
+    """Run the guardian of the process and over the socket that the arguments name."""
+    agent, descriptor = map(int, sys.argv[2:4])
+    for number in _IGNORED:  # it ends when the agent does, and not by what is sent to a terminal or a service
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _adopt()
+    watched = None
+    with suppress(OSError):  # a kernel before 5.3: the end of the sockets has to do
+        watched = os.pidfd_open(agent)
+    # Compared after the descriptor was opened: it is of the agent if the agent lives still.
+    if os.getppid() == agent:
+        _Guardian(socket.socket(fileno=descriptor), watched).run()
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """The handler of a signal that only wakes this process."""
+
+
+def _adopt() -> None:
+    """Become the parent of descendants whose parents end."""
+    if CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise SystemExit("this system does not let a process adopt the children of others")
+
+
+def _request(control: socket.socket) -> list[bytes]:
+    """The folder of a program, the number of its arguments, these, and its environment.
+
+    Raises:
+        OSError: the agent has closed the socket.
+    """
+    (length,) = LENGTH.unpack(_exactly(control, LENGTH.size))
+    return _exactly(control, length).split(b"\0")
+
+
+def _exactly(control: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = control.recv(size - len(data))
+        if not piece:
+            raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        data += piece
+    return bytes(data)
+
+
+def _become(request: list[bytes], files: Sequence[int], gate: int, control: socket.socket) -> NoReturn:
+    """Become the program, once it is released."""
+    try:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        for number in (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
+            signal.signal(number, signal.SIG_DFL)
+        for source, target in zip((files[0], files[1], files[1]), (0, 1, 2), strict=True):
+            os.dup2(source, target)
+        if os.read(gate, 1) == RELEASE:
+            folder, count, *rest = request
+            line, environment = rest[: int(count)], rest[int(count) :]
+            os.chdir(folder)
+            os.execve(line[0], line, dict(pair.split(b"=", 1) for pair in environment))  # noqa: S606 - rules decide
+    except OSError as error:
+        with suppress(OSError):
+            control.sendall(REPORT.pack(FAILED, error.errno or errno.EINVAL, 0))
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _run_to_end(body: Callable[[], object]) -> NoReturn:
+    """Run what a forked process is for, and end it: it must not return into the guardian."""
+    code = 1
+    try:
+        body()
+        code = 0
+    finally:
+        os._exit(code)

@@ -1,0 +1,170 @@
+"""What is started for a call, what is recorded of it, and what a running program is for its caller."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from handrail.process_identity import ProcessName, is_running, own_name
+from handrail.programs.process_tree import Process, kill_all, of_call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A program to start.
+
+    Attributes:
+        call: the id of its call, random, which it gets as `HANDRAIL_CALL`.
+        line: the path of the program, and its arguments.
+        folder: where it starts.
+        environment: the rest of its environment.
+        has_input: whether it gets a pipe to read from; else its input is empty.
+    """
+
+    call: str
+    line: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str]
+    has_input: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramIdentity:
+    """What identifies a program, and all that it starts, for a process that comes later.
+
+    Attributes:
+        call: the id of its call.
+        program: the process that became the program.
+        supervisor: the process that ends what the program leaves; `None` where there is none.
+    """
+
+    call: str
+    program: ProcessName
+    supervisor: ProcessName | None = None
+
+    def to_json(self) -> bytes:
+        """The identity as it is stored."""
+        return json.dumps([self.call, str(self.program), str(self.supervisor or "")]).encode()
+
+    @staticmethod
+    def from_json(data: bytes) -> ProgramIdentity | None:
+        """The identity that `to_json` wrote; `None` for anything else, such as a part of one."""
+        try:
+            call, program, supervisor = json.loads(data)
+            name = ProcessName.parse(program)
+            return name and ProgramIdentity(str(call), name, ProcessName.parse(supervisor))
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    def is_of_this_boot(self) -> bool:
+        """Whether its pids and start times count in this boot and PID namespace; if not, nothing of it runs here."""
+        boot = own_name(os.getpid()).boot
+        return bool(boot) and boot == self.program.boot and self.program.started.isdecimal()
+
+    def is_supervised(self) -> bool:
+        """Whether its supervisor still runs, and so ends what is left."""
+        return self.supervisor is not None and self.is_of_this_boot() and is_running(self.supervisor)
+
+    def kill(self) -> set[Process]:
+        """Kill the processes that have the id of the call in their environment, and their descendants.
+
+        Returns:
+            Those that cannot be killed.
+        """
+        if not self.is_of_this_boot():
+            return set()
+        since = int(self.program.started)
+        return kill_all(lambda: of_call(self.call, since))
+
+
+class ProgramRecords(Protocol):
+    """Where programs are recorded before they run, for a process that comes after the death of this one."""
+
+    def record(self, program: ProgramIdentity) -> None:
+        """Record a program that is about to run.
+
+        Raises:
+            OSError: it cannot be recorded; it must not run then.
+        """
+        ...
+
+    def discard(self, program: ProgramIdentity) -> None:
+        """Remove the record of a program of which nothing is left.
+
+        Raises:
+            OSError: the record stays.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnd:
+    """How a program ended.
+
+    Attributes:
+        code: its exit code, negative for the signal that killed it; `None` if what started it was killed.
+        left: how many processes that it started cannot be killed.
+    """
+
+    code: int | None
+    left: int = 0
+
+
+class RunningProgram(Protocol):
+    """A program that was started, for one caller. Only `kill` may be called by other threads."""
+
+    @property
+    def identity(self) -> ProgramIdentity:
+        """What identifies it."""
+        ...
+
+    @property
+    def output(self) -> int:
+        """The descriptor to read what it writes, output and error output."""
+        ...
+
+    @property
+    def input(self) -> int | None:
+        """The descriptor to write what it reads, until `close_input` is called."""
+        ...
+
+    @property
+    def woken(self) -> int | None:
+        """A descriptor that is readable when it may have ended; `None` where `has_ended` must be asked now and then."""
+        ...
+
+    def release(self) -> None:
+        """Let it run, if it does not run already."""
+        ...
+
+    def close_input(self) -> None:
+        """Let it read the end of its input; idempotent."""
+        ...
+
+    def has_ended(self) -> bool:
+        """Whether it has ended; what it has started may still run.
+
+        Raises:
+            OSError: it is not known how it has ended.
+        """
+        ...
+
+    def kill(self) -> None:
+        """Kill it and what it has started, as far as they run; does not wait, and never raises."""
+        ...
+
+    def end(self) -> ProgramEnd:
+        """Kill it and what it has started, and wait until they have ended.
+
+        Raises:
+            OSError: it could not be started; or it is not known how it has ended.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        ...

@@ -1,0 +1,161 @@
+"""Programs that a dead process has left: what an opening does with each record, before it restores anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import FilesystemError, JournalError
+from handrail.filesystem import HostFilesystem
+from handrail.filesystem.disk import Disk
+from handrail.process_identity import process_name
+from handrail.programs import launch
+from handrail.programs.launch import ProgramIdentity
+from handrail.programs.process_tree import CALL_VARIABLE, Process
+from tests.wording import Wording
+
+Opening = Callable[[], HostFilesystem]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Where the journal is."""
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def opening(tmp_path: Path, journal: Path) -> Opening:
+    """Opens the folder of the test."""
+    (tmp_path / "root").mkdir()
+    return lambda: HostFilesystem(tmp_path / "root", journal=journal)
+
+
+@contextmanager
+def left_over(call: str) -> Generator[tuple[ProgramIdentity, subprocess.Popen[bytes]]]:
+    """A process of a call."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", "print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={CALL_VARIABLE: call},
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield ProgramIdentity(call, process_name(process.pid)), process
+        finally:
+            process.kill()
+
+
+def records_in(journal: Path) -> list[str]:
+    """The records in a journal's folder."""
+    return sorted(path.name for path in journal.glob("program-*"))
+
+
+def test_program_of_a_dead_process_is_killed_at_the_next_opening(opening: Opening, journal: Path) -> None:
+    """And no other one."""
+    with left_over("one") as (program, process), left_over("other") as (_, other):
+        with opening() as files:
+            files.programs.record(program)
+        assert records_in(journal) == ["program-one"]
+        opening().close()
+        assert process.wait() == -9
+        assert other.poll() is None
+        assert records_in(journal) == []
+
+
+def test_record_of_a_program_that_has_ended_is_removed(opening: Opening, journal: Path) -> None:
+    """By the call; or by the next opening, if the disk failed meanwhile."""
+    with left_over("one") as (program, _), opening() as files:
+        files.programs.record(program)
+        files.programs.discard(program)
+        assert records_in(journal) == []
+        files.programs.discard(program)
+
+
+def test_process_that_is_older_or_of_another_boot_is_not_killed(opening: Opening, journal: Path) -> None:
+    """It has the variable by chance, or by somebody's copy of the environment."""
+    with left_over("one") as (program, process):
+        name = program.program
+        for other in (name._replace(started=str(int(name.started) + 1)), name._replace(boot="another")):
+            with opening() as files:
+                files.programs.record(ProgramIdentity("one", other))
+            opening().close()
+            assert process.poll() is None
+            assert records_in(journal) == []
+
+
+def test_part_of_a_record_is_removed(opening: Opening, journal: Path) -> None:
+    """Its program was never released."""
+    opening().close()
+    (journal / "program-one").write_bytes(b'["one", ')
+    opening().close()
+    assert records_in(journal) == []
+
+
+def test_supervisor_is_waited_for(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends also what does not have the variable any more; after a while it is not waited for."""
+    with left_over("one") as (program, process), left_over("its supervisor") as (supervisor, _):
+        with opening() as files:
+            files.programs.record(ProgramIdentity("one", program.program, supervisor.program))
+        monkeypatch.setattr("handrail.filesystem.journal.recorded_programs._PAUSE_SECONDS", 0)
+        opening().close()
+        assert process.wait() == -9
+
+
+def test_process_that_cannot_be_killed_keeps_the_folder_closed(
+    opening: Opening, journal: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """It could change files that are being restored; the next opening tries again."""
+
+    def unkillable(find: Callable[[], set[Process]]) -> set[Process]:
+        assert len(find()) == 1
+        return {Process(12, 1), Process(7, 1)}
+
+    with left_over("one") as (program, process):
+        with opening() as files:
+            files.programs.record(program)
+        with monkeypatch.context() as patched:
+            patched.setattr(launch, "kill_all", unkillable)
+            with pytest.raises(JournalError) as caught:
+                opening()
+        assert str(caught.value) == wording
+        assert records_in(journal) == ["program-one"]
+        opening().close()
+        assert process.wait() == -9
+
+
+def test_closed_filesystem_records_nothing(opening: Opening) -> None:
+    """Its descriptors may be those of other files by now."""
+    files = opening()
+    files.close()
+    with pytest.raises(FilesystemError):
+        _ = files.programs
+
+
+class _FailingDisk(Disk):
+    """A disk on which files can be neither written nor removed."""
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def unlink(self, name: bytes, *, at: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_disk_that_fails_keeps_a_program_from_running_but_not_its_call_from_ending(tmp_path: Path) -> None:
+    """What is not recorded must not run; a record that stays harms nobody."""
+    with (
+        left_over("one") as (program, _),
+        HostFilesystem(tmp_path, journal=tmp_path.with_name("other"), disk=_FailingDisk()) as files,
+    ):
+        with pytest.raises(OSError):
+            files.programs.record(program)
+        files.programs.discard(program)

@@ -1,0 +1,192 @@
+"""The guardian as a fork of this process: each thing that it does is also done where its lines are traced."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from chaos.programs import Fifo
+from handrail.clock import SYSTEM_CLOCK
+from handrail.programs.guardian import KILL, LENGTH
+from handrail.programs.launch import Launch, ProgramEnd
+from handrail.programs.supervised import SupervisedProgram
+from tests.programs.starts import LEAVES_EVERYTHING, ForkedGuardian, ended, output_of, supervised, wait_for_end
+
+
+@pytest.fixture
+def forked() -> Generator[ForkedGuardian]:
+    """A guardian; it has ended when the test has."""
+    guardian = ForkedGuardian()
+    yield guardian
+    guardian.close()
+
+
+def test_program_runs_to_its_end(tmp_path: Path, forked: ForkedGuardian) -> None:
+    """Its output and its exit code come back."""
+    running = supervised("print('on'); raise SystemExit(3)", tmp_path, forked)
+    running.release()
+    assert output_of(running) == b"on\n"
+    assert ended(running) == ProgramEnd(3)
+
+
+def test_program_and_what_it_leaves_are_ended(tmp_path: Path, fifo: Fifo, forked: ForkedGuardian) -> None:
+    """By itself, or when it is killed."""
+    running = supervised(LEAVES_EVERYTHING, tmp_path, forked)
+    running.release()
+    assert fifo.read() == b"on"
+    wait_for_end(running)
+    assert ended(running) == ProgramEnd(0)
+    assert fifo.read() == b""
+    running = supervised("import time; time.sleep(600)", tmp_path, forked)
+    running.release()
+    assert ended(running).code == -signal.SIGKILL
+
+
+def test_strays_of_a_supervisor_that_was_killed_are_ended(tmp_path: Path, fifo: Fifo, forked: ForkedGuardian) -> None:
+    """While the program of another call goes on."""
+    other = supervised("import sys; print(sys.stdin.read())", tmp_path, forked)
+    running = supervised(LEAVES_EVERYTHING + "time.sleep(600)", tmp_path, forked)
+    running.release()
+    assert fifo.read() == b"on"
+    assert running.identity.supervisor is not None
+    os.kill(running.identity.supervisor.pid, signal.SIGKILL)
+    assert fifo.read() == b""
+    assert ended(running).code is None
+    other.release()
+    assert output_of(other) == b"\n"
+    assert ended(other) == ProgramEnd(0)
+
+
+@pytest.mark.parametrize("line, folder, reason", [("/nowhere/x", ".", errno.ENOENT), ("/", ".", errno.EACCES)])
+def test_program_that_cannot_be_executed(
+    tmp_path: Path, forked: ForkedGuardian, line: str, folder: str, reason: int
+) -> None:
+    """The reason is told at its end."""
+    launch = Launch(call="c", line=(line,), folder=tmp_path / folder, environment={}, has_input=True)
+    running = SupervisedProgram(launch, SYSTEM_CLOCK, forked)
+    running.release()
+    wait_for_end(running)
+    with pytest.raises(OSError) as caught:
+        ended(running)
+    assert caught.value.errno == reason
+
+
+def test_supervisor_ends_its_program_when_the_agent_closes_its_socket(
+    tmp_path: Path, fifo: Fifo, forked: ForkedGuardian
+) -> None:
+    """As it does when the agent dies. Before the request there is nothing to end."""
+    running = supervised(
+        "import time; held = open('fifo', 'w'); held.write('on'); held.flush(); time.sleep(600)", tmp_path, forked
+    )
+    running.release()
+    assert fifo.read() == b"on"
+    running.close()
+    assert fifo.read() == b""
+    for request in (b"", LENGTH.pack(100) + b"a part", KILL):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            forked.ask((theirs.fileno(), theirs.fileno(), theirs.fileno()))
+            theirs.close()
+            ours.sendall(request)
+            ours.shutdown(socket.SHUT_WR)
+            assert len(ours.recv(100)) in {0, 17}
+
+
+def test_request_without_its_files_is_left(tmp_path: Path, forked: ForkedGuardian) -> None:
+    """As the operating system delivers it to a process with too many open files."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        forked.ask((theirs.fileno(),))
+        theirs.close()
+        assert ours.recv(1) == b""
+    running = supervised("print('on')", tmp_path, forked)
+    running.release()
+    assert output_of(running) == b"on\n"
+    ended(running)
+
+
+def test_without_descriptors_of_processes_the_sockets_have_to_do(
+    tmp_path: Path, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an old kernel."""
+
+    def refused(pid: int) -> int:
+        raise OSError
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    guardian = ForkedGuardian()
+    running = supervised(LEAVES_EVERYTHING, tmp_path, guardian)
+    running.release()
+    assert fifo.read() == b"on"
+    guardian.close_socket()
+    wait_for_end(running)
+    assert ended(running) == ProgramEnd(0)
+    assert fifo.read() == b""
+    guardian.close()
+
+
+def test_guardian_and_supervisors_end_with_the_agent(tmp_path: Path, fifo: Fifo) -> None:
+    """Though another process holds their sockets open."""
+    pids, told = os.pipe()
+    agent = os.fork()
+    if not agent:
+        try:
+            guardian = ForkedGuardian()
+            running = supervised(LEAVES_EVERYTHING + "time.sleep(600)", tmp_path, guardian)
+            running.release()
+            holder = os.fork()
+            if holder:
+                os.write(told, str(holder).encode())
+            signal.pause()
+        finally:
+            os._exit(0)
+    holder = int(os.read(pids, 100))
+    try:
+        assert fifo.read() == b"on"
+        os.kill(agent, signal.SIGKILL)
+        os.waitpid(agent, 0)
+        assert fifo.read() == b""
+    finally:
+        os.kill(holder, signal.SIGKILL)
+        os.close(pids)
+        os.close(told)
+
+
+@pytest.mark.parametrize("reason", ["no subreaper", "another agent"])
+def test_guardian_that_cannot_do_its_work_ends(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no program is started below it."""
+    if reason == "no subreaper":
+        monkeypatch.setattr("handrail.programs.guardian._SET_CHILD_SUBREAPER", -1)
+    else:
+        monkeypatch.setattr(os, "getpid", os.getppid)
+    guardian = ForkedGuardian()
+    monkeypatch.undo()
+    _, status = os.waitpid(guardian.process, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    guardian.close_socket()
+
+
+def test_child_that_the_system_does_not_show_is_reported_as_left(
+    tmp_path: Path, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of another user, where `/proc` hides the processes of others."""
+    monkeypatch.setattr("handrail.programs.guardian.running", dict)
+    monkeypatch.setattr("handrail.programs.guardian.children", set)
+    guardian = ForkedGuardian()
+    monkeypatch.undo()
+    running = supervised(LEAVES_EVERYTHING.replace("b'on'", "b'%d' % os.getpid()"), tmp_path, guardian)
+    running.release()
+    left = int(fifo.read() or b"")
+    wait_for_end(running)
+    try:
+        assert ended(running) == ProgramEnd(0, left=1)
+    finally:
+        os.kill(left, signal.SIGKILL)
+    guardian.close()
+    assert fifo.read() == b""

@@ -1,0 +1,63 @@
+"""A program below a guardian, where guardian or supervisor do not answer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.programs import Fifo
+from handrail.programs.guardian_client import Guardians
+from handrail.programs.launch import ProgramEnd
+from tests.programs.starts import ended, supervised
+
+HOLDS_THE_FIFO = "import time; held = open('fifo', 'wb', buffering=0); held.write(b'on'); time.sleep(600)"
+
+
+def test_guardian_that_ends_at_once_is_tried_twice(
+    tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where `sys.executable` is not a Python."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(OSError) as caught:
+        supervised("", tmp_path, guardians)
+    assert caught.value.errno in {errno.EAGAIN, errno.EPIPE, errno.ECONNRESET}
+
+
+def test_guardian_that_cannot_be_started(tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason does not name the path of the Python, because a model reads it."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(OSError) as caught:
+        supervised("", tmp_path, guardians)
+    assert caught.value.errno == errno.ENOENT
+    assert "nowhere" not in str(caught.value)
+
+
+def test_supervisor_that_was_stopped_is_not_waited_for_for_ever(
+    tmp_path: Path, fifo: Fifo, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has the id of the call in its environment is killed without it."""
+    running = supervised(HOLDS_THE_FIFO, tmp_path, guardians)
+    running.release()
+    assert fifo.read() == b"on"
+    supervisor = running.identity.supervisor
+    assert supervisor is not None
+    os.kill(supervisor.pid, signal.SIGSTOP)
+    monkeypatch.setattr("handrail.programs.supervised._SECONDS_TO_END", 0.1)
+    assert ended(running) == ProgramEnd(None)
+    assert fifo.read() == b""
+    os.kill(supervisor.pid, signal.SIGCONT)
+
+
+def test_kill_after_the_end_does_no_harm(tmp_path: Path, guardians: Guardians) -> None:
+    """Nor does closing twice."""
+    running = supervised("", tmp_path, guardians)
+    running.release()
+    assert ended(running).left == 0
+    running.kill()
+    running.release()
+    running.close()
