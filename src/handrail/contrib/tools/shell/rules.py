@@ -185,7 +185,7 @@ class ShellRule:
 
     @property
     def limits(self) -> str:
-        """What may follow the start of the commands, in words; empty if anything may."""
+        """What may follow the start of the commands, in words, and when changes stay; empty without limits."""
         text = ""
         if self.options is not None and not self.exact:
             text = f", with these options only: {' '.join(self.options)}" if self.options else ", without options"
