@@ -28,6 +28,7 @@ from benchmarks import (
     shadow,
     texts,
     throughput,
+    transcripts,
     walks,
 )
 from benchmarks.timing import Bound, Figure, Limit, Ratio, Sense, figures, formatted, measure, ratios, timed
@@ -65,6 +66,7 @@ GROUPS = {
     "known": Group(known.OPENED, (), known.stored_cases, 25, 1, known.LIMITS),
     "texts": Group(texts.OPENED_SMALL, (), texts.cases, 25, 1, texts.LIMITS),
     "last turns": Group(last_turns.SMALL_SQLITE, (), last_turns.cases, 25, 1, last_turns.LIMITS),
+    "transcripts": Group(transcripts.LOOP, (), transcripts.cases, 5, 1, transcripts.LIMITS),
     "writes": Group(known.BARE, known.BOUNDS, known.write_cases, 40, 5),
     "records": Group(records.NOTHING, records.BOUNDS, lambda: nullcontext(records.cases()), 15, 20),
     "walks": Group(walks.BARE, walks.BOUNDS, walks.cases, 15, 1),

@@ -132,6 +132,10 @@ FACES = {
         Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel crash_at play play_async
         run_to_crash run_tool run_tool_async
     """,
+    "handrail.transcript": """
+        ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem TranscriptMessage
+        TranscriptReader
+    """,
     "handrail.transaction": """
         CommitParticipant RecordCommit Snapshotable Transaction UnitOfWork UnitStore check_write current is_rolling_back
     """,

@@ -17,6 +17,7 @@ _SECONDS = re.compile(r"\d+\.\d s\b")
 _BYTES = re.compile(r'"bytes": \d{3,}')  # records of calls hold how long these took
 _ASKED = re.compile(r"^(asked +)\d{4}-\d\d-\d\d [\d:]{8} UTC", re.MULTILINE)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SAID_AT = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(?=  )", re.MULTILINE)  # the heading of a message
 _PROCESS = re.compile(r"process \d+ on [\w.-]+")
 
 
@@ -41,5 +42,6 @@ def typed(line: str) -> tuple[int, str]:
 def comparable(text: str) -> str:
     """A text without what time, place and chance make of it: how long ago something was, its process, random names."""
     text = _UUID.sub("UUID", _ASKED.sub(r"\1WHEN", text))
+    text = _SAID_AT.sub("TIME", text)
     text = _BYTES.sub('"bytes": N', _SECONDS.sub("N s", _SPAN.sub("N ago", text)))
     return re.sub(" {2,}", "  ", _PROCESS.sub("process N", text))

@@ -47,7 +47,8 @@ _REGIONAL = ("\U0001f1e6", "\U0001f1ff")
 
 def width_of(text: str) -> int:
     """How many cells a text takes."""
-    return cell_len(text)
+    # The fast path: rich looks at every character, and the labels of calls are often ASCII with an ellipsis.
+    return len(text) if text.replace(ELLIPSIS, ".").isascii() else cell_len(text)
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
@@ -155,7 +156,12 @@ def clusters(text: str) -> Iterator[str]:
 
 def figures(text: str) -> Iterator[tuple[int, int]]:
     """Where the figures of a text begin and end."""
-    return (found.span() for found in _FIGURE.finditer(text))
+    for found in _FIGURE.finditer(text):
+        start, stop = found.span()
+        # A letter of the unit stays with its combining marks.
+        while stop < len(text) and not text[stop].isascii() and _continues(text, start, stop):
+            stop += 1
+        yield start, stop
 
 
 def widest_figure(texts: Iterable[str]) -> int:
@@ -184,12 +190,15 @@ def _is_within(text: str, width: int) -> bool:
 
 def _end_of_head(text: str, room: int) -> int:
     """Where the beginning of a text ends that has `room` cells, and does not end within a figure."""
-    end = 0
-    for cluster in clusters(text):
-        room -= width_of(cluster)
-        if room < 0:
-            break
-        end += len(cluster)
+    if text[: room + 1].isascii():  # the fast path: a cell for each character; no combining mark follows
+        end = max(min(room, len(text)), 0)
+    else:
+        end = 0
+        for cluster in clusters(text):
+            room -= width_of(cluster)
+            if room < 0:
+                break
+            end += len(cluster)
     for start, stop in figures(text):
         if start >= end:
             break
@@ -204,11 +213,14 @@ def _start_of_tail(text: str, room: int) -> int:
     skipped = max(len(text) - 8 * room - 64, 0)
     end = text[skipped:]
     start = len(end)
-    for cluster in reversed(list(clusters(end))):
-        room -= width_of(cluster)
-        if room < 0:
-            break
-        start -= len(cluster)
+    if end.isascii():  # the fast path, as above
+        start = max(start - max(room, 0), 0)
+    else:
+        for cluster in reversed(list(clusters(end))):
+            room -= width_of(cluster)
+            if room < 0:
+                break
+            start -= len(cluster)
     return skipped + next((stop for begin, stop in figures(end) if begin < start < stop), start)
 
 

@@ -23,11 +23,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import chain, repeat, takewhile
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
+from rich.color import ColorSystem
 from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 
 from handrail.cli.cells import WordWrap, cut, pad, widest_figure, width_of, wrap
@@ -76,6 +79,11 @@ class Screen:
     out: Console = field(default_factory=lambda: _console(sys.stdout))
     err: Console = field(default_factory=lambda: _console(sys.stderr))
 
+    @staticmethod
+    def of_file(stream: IO[str]) -> Screen:
+        """A screen whose standard output is a file."""
+        return Screen(out=_console(stream))
+
     # ------------------------------------------------------------------------------------------------------ for people
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
@@ -120,9 +128,28 @@ class Screen:
         for line in lines:
             console.print(Text(line, style="dim" if aside else ""), soft_wrap=True)
 
-    def raw(self, text: str) -> None:
+    def raw(self, text: str, *, end: str = "\n") -> None:
         """Print text on standard output unchanged, for a program that reads the pipe."""
-        self._write(self.out, text)
+        self._write(self.out, text, end=end)
+
+    def line(self, text: str, *, indent: int = 0, style: str = "", width: int | None = None) -> None:
+        """Print text on standard output, on a terminal wrapped and in a style; every line is indented.
+
+        For outputs of many thousand lines: it takes a tenth of the time of rich, which lays each one out.
+
+        Args:
+            text: the text; its control characters are escaped, except the ends of lines.
+            indent: by how many cells.
+            style: a style of rich, such as `"bold"`.
+            width: the cells of a line, if they are known; a terminal is asked otherwise.
+        """
+        cleaned, margin = clean_lines(text), " " * indent
+        lines = cleaned.split("\n")
+        if self.out.is_terminal:
+            lines = wrap(cleaned, max((width or self.out.width) - indent, 2))
+        shown = bool(style) and self.out.color_system is not None
+        for each in lines:
+            self._write(self.out, f"{margin}{_styled(each, style) if shown else each}".rstrip())
 
     def streamed(self) -> StreamedText:
         """A text that is printed on standard output piece by piece."""
@@ -158,9 +185,13 @@ class Screen:
 
     def json(self, document: Mapping[str, Any], *, lines: bool = False) -> None:
         """Print one JSON document, indented, or on one line."""
+        self._write(self.out, self.json_text(document, lines=lines))
+
+    def json_text(self, document: Mapping[str, Any], *, lines: bool = False) -> str:
+        """A JSON document as `json` prints it."""
         # If the stream is not UTF-8, ASCII can represent any JSON.
         ascii_only = (self.out.encoding or "").lower().replace("-", "") != "utf8"
-        self._write(self.out, clean_json(json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2)))
+        return clean_json(json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2))
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -264,9 +295,9 @@ class Screen:
             self._write(self.out, (" " * GAP).join(padded).rstrip())
 
     @staticmethod
-    def _write(console: Console, text: str) -> None:
+    def _write(console: Console, text: str, *, end: str = "\n") -> None:
         """Print text unchanged: neither wrapped nor cut at any width."""
-        console.file.write(text + "\n")
+        console.file.write(text + end)
 
 
 class StreamedText:
@@ -297,6 +328,16 @@ def _console(stream: IO[str] | None) -> Console:
 def _asked_on() -> tuple[IO[str] | None, ...]:
     """The streams for questions and answers; `None` for one that the process was started without."""
     return (sys.stdin, sys.stderr)
+
+
+@cache
+def _style(style: str) -> Style:
+    return Style.parse(style)
+
+
+def _styled(text: str, style: str) -> str:
+    """A line with the codes of a style, which every terminal with colours knows."""
+    return _style(style).render(text, color_system=ColorSystem.STANDARD) if text else text
 
 
 def _stripped(line: Text) -> Text:

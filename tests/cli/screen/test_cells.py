@@ -68,6 +68,7 @@ def test_what_is_cut_ends_with_an_ellipsis_and_never_within_a_figure(text: str, 
         ("invoices/Invoice 2026-015.txt", 28, "invoices/Invoi…2026-015.txt"),
         ("old stuff/京都.md", 14, "old stu…都.md"),
         ("1234567", 5, "…"),
+        ("paidpaid0cafe\u0301paidpaid", 20, "paidpaid…paidpaid"),
     ],
 )
 def test_a_path_is_cut_in_its_middle(text: str, width: int, shown: str) -> None:

@@ -8,17 +8,12 @@ still look alike are numbered in the order in which they started: `pay(cents=5) 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from handrail.agents.run.events import CallStarted
-from handrail.cli.cells import ELLIPSIS, cut_middle, width_of
+from handrail.cli.call_format import fitted_call, format_call, json_cell
+from handrail.cli.cells import ELLIPSIS
 from handrail.cli.screen import clean
-
-_MOST_OF_VALUE = 60
-_LEAST_OF_VALUE = 24
 
 
 @dataclass(slots=True)
@@ -76,54 +71,16 @@ class CallLabels:
         return _labelled(call, differing, room - len(number), more) + number
 
 
-def format_call(tool: str, arguments: Mapping[str, Any], *, room: int, is_partial: bool = False) -> str:
-    """A call with its arguments as JSON, in at most `room` cells, if it is possible at all.
-
-    Args:
-        tool: the name of the tool.
-        arguments: its arguments.
-        room: the cells that there are.
-        is_partial: whether it has other arguments, for which an ellipsis stands.
-    """
-    texts = {clean(name): _json(value) for name, value in arguments.items()}
-    name = clean(tool)
-    while (shown := _fitted(name, texts, room, is_partial=is_partial)) is None and len(texts) > 1:
-        texts.popitem()
-        is_partial = True
-    return shown or _written(name, texts, _LEAST_OF_VALUE, is_partial=is_partial)
-
-
 def _labelled(call: CallStarted, differing: set[str], room: int, more: int) -> str:
     names = [name for name in call.arguments if name in differing]
     if not names:
         return format_call(call.tool, call.arguments, room=room)
-    texts = {clean(name): _json(call.arguments[name]) for name in names}
+    texts = {clean(name): json_cell(call.arguments[name]) for name in names}
     is_partial = len(names) < len(call.arguments)
-    on_a_line = _fitted(clean(call.tool), texts, room, is_partial=is_partial)
+    on_a_line = fitted_call(clean(call.tool), texts, room, is_partial=is_partial)
     shown = {name: call.arguments[name] for name in names}
     return on_a_line or format_call(call.tool, shown, room=room + more, is_partial=is_partial)
 
 
 def _differs(call: CallStarted, other: CallStarted, name: str) -> bool:
-    return name not in other.arguments or _json(call.arguments[name]) != _json(other.arguments[name])
-
-
-def _fitted(tool: str, texts: Mapping[str, str], room: int, *, is_partial: bool) -> str | None:
-    """The call with its longest values cut; `None` if they would have to be cut too much."""
-    most = _MOST_OF_VALUE
-    while most >= _LEAST_OF_VALUE:
-        shown = _written(tool, texts, most, is_partial=is_partial)
-        if width_of(shown) <= room:
-            return shown
-        most -= 1
-    return None
-
-
-def _written(tool: str, texts: Mapping[str, str], most: int, *, is_partial: bool) -> str:
-    """The call with each value cut to `most` cells."""
-    parts = [f"{name}={cut_middle(text, most)}" for name, text in texts.items()]
-    return f"{tool}({', '.join([*parts, ELLIPSIS] if is_partial else parts)})"
-
-
-def _json(value: object) -> str:
-    return clean(json.dumps(value, ensure_ascii=False, default=repr))
+    return name not in other.arguments or json_cell(call.arguments[name]) != json_cell(other.arguments[name])

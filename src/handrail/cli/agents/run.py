@@ -27,13 +27,13 @@ from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.run.events import RunEvent
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
-from handrail.cli.agents.call_labels import format_call
 from handrail.cli.agents.models import check_played, chosen_model, opened_model
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.agents.problems import format_problem, print_problem
 from handrail.cli.agents.progress import JsonProgress, TextProgress
 from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.store import check_stored, chosen_store, opened_session
+from handrail.cli.call_format import format_call
 from handrail.cli.output_streams import OutputError
 from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible, wake_on_signals
 from handrail.cli.screen import Screen, show_traceback, without_passwords

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger import show
-from handrail.cli.ledger.show import agent_of_session, call_of
-from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
-from handrail.cli.screen import NO_VALUE_CELL, Screen, format_time
+from handrail.cli.ledger.show import agent_of_session
+from handrail.cli.options import AS_SET, AS_TABLE, Limit, ShowOptions, StoreOptions, paginate
+from handrail.cli.screen import Screen
 from handrail.cli.sessions.filter import (
     ANY_SESSION,
     SessionFilter,
@@ -20,8 +21,14 @@ from handrail.cli.sessions.filter import (
     state_text,
     states_in_store,
 )
+from handrail.cli.sessions.rows import entry_cells, entry_json, session_cells, session_fields, session_json
+from handrail.cli.sessions.transcript.command import (
+    NO_CONVERSATION,
+    ConversationOptions,
+    show_conversation,
+)
 from handrail.cli.table import Column
-from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
+from handrail.errors import SessionError, SessionNotFoundError
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session.call_ref import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
@@ -60,6 +67,26 @@ _MOST_NAMED = 10
 _MOST_RECORDS = 1000
 """How many records of one id are read to check that only one reply has a call with it."""
 
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryChoice:
+    """Which entries of a session to show.
+
+    Attributes:
+        after: the number of the entry after which to begin.
+        limit: how many.
+        type: the name of the type of their items; `None` for any.
+    """
+
+    after: Annotated[int, Parameter(metavar="NUMBER", help="Begin after the entry of this number.")] = 0
+    limit: Limit = None
+    type: Annotated[str | None, Parameter(metavar="NAME", help="Only entries of the type of this name.")] = None
+
+
+ANY_ENTRY = EntryChoice()
+"""The defaults."""
+
 SessionId = Annotated[str, Parameter(metavar="SESSION", help="The id of the session, as `sessions list` shows it.")]
 """Which session."""
 
@@ -97,23 +124,36 @@ def list_sessions(
     return 0
 
 
-def show_session(  # noqa: PLR0913 - they are its options
+def show_session(
     session: SessionId,
     /,
     *,
-    after: Annotated[int, Parameter(metavar="NUMBER", help="Begin after the entry of this number.")] = 0,
-    limit: Limit = None,
-    type: Annotated[str | None, Parameter(metavar="NAME", help="Only entries of the type of this name.")] = None,
-    full: Annotated[bool, Parameter(help="Print the items whole, under each entry.")] = False,
-    options: StoreOptions = AS_SET,
+    entries: EntryChoice = ANY_ENTRY,
+    full: Annotated[
+        bool,
+        Parameter(help="Print the items whole, under each entry; of a conversation also arguments and results."),
+    ] = False,
+    how: ConversationOptions = NO_CONVERSATION,
+    options: ShowOptions = AS_TABLE,
 ) -> int:
-    """Show one session: its row, the calls that have not ended, and its entries in order.
+    """Show one session: its row, the calls that have not ended, and its entries in order; or its conversation.
 
     A call is shown as REPLY/CALL. An entry is one change of a slice, or an event that reducers handled. The change
     `-2 +1 at 4` removes two items at index 4 and inserts one there. In JSON the entries are under `shown`, the calls
     under `open_calls`.
+
+    With --conversation it is shown who said what, and each call with its outcome, also while a process has the
+    session open.
     """
-    size = paginate(limit, options)
+    how.check(options)
+    if how.conversation:
+        if entries != ANY_ENTRY:
+            raise CycloptsError(
+                msg="--after, --limit and --type choose entries; of a conversation, --last shows the end"
+            )
+        with options.open() as store:
+            return show_conversation(store, found_session(store, session), how, options, full=full)
+    size = paginate(entries.limit, options)
     screen = Screen()
     with options.open() as store:
         row = found_session(store, session)
@@ -121,21 +161,22 @@ def show_session(  # noqa: PLR0913 - they are its options
         now = store.now()
         know_conversations()
         open_calls = open_calls_in_store(store, row)
-        # Bounded by the head of the row, so that row and entries are consistent while another process writes.
-        limit_read = None if size is None else size + 1  # one more than is shown, to know whether there is one
-        entries = read_entries(store, session, after=after, until=row.head, type_name=type, limit=limit_read)
+        # One more than is shown, to know whether there is one. Bounded by the head of the row, so that row and entries
+        # are consistent while another process writes.
+        limit, after = None if size is None else size + 1, entries.after
+        found = read_entries(store, session, after=after, until=row.head, type_name=entries.type, limit=limit)
         if options.as_json:
-            shown = [entry_json(entry, session_id=session, store=store.url) for entry in entries[:size]]
+            shown = [entry_json(entry, session_id=session, store=store.url) for entry in found[:size]]
             calls = [show.open_call_json(call) for call in open_calls]
             screen.json(session_json(row) | {"open_calls": calls, "shown": shown})
             return 0
-        page_of, more = entries[:size], len(entries) > len(entries[:size])
     screen.record(session_fields(row))
     if open_calls and not after:
         screen.say("")
         screen.table(_OPEN_CALL_COLUMNS, [show.open_call_cells(call, now) for call in open_calls])
+    page_of = found[:size]
     _print_entries(screen, page_of, full=full)
-    if more:
+    if len(found) > len(page_of):
         screen.remark(
             f"There are more; --after {page_of[-1].number if page_of else after} continues, --limit shows more."
         )
@@ -244,93 +285,3 @@ def _set_in(items: str) -> str:
         return json.dumps(json.loads(items), ensure_ascii=False, indent=2)
     except ValueError:
         return items
-
-
-# --------------------------------------------------------------------------------------------------------- the sessions
-
-
-def tags_of(row: SessionRow) -> str:
-    """The tags of a session, in the form of `--tag`."""
-    return " ".join(f"{name}={value}" for name, value in sorted(row.tags.items())) or NO_VALUE_CELL
-
-
-def session_cells(row: SessionRow, state: str) -> tuple[str, ...]:
-    """A session, for people: id, state, entries, creation, parent, tags."""
-    parent = row.parent or NO_VALUE_CELL
-    return (row.session_id, state, f"{row.head:,}", format_time(row.created_at), parent, tags_of(row))
-
-
-def session_fields(row: SessionRow) -> list[tuple[str, str]]:
-    """A session, for people."""
-    return [
-        ("session", row.session_id),
-        ("parent", row.parent or NO_VALUE_CELL),
-        ("tags", tags_of(row)),
-        ("created", f"{format_time(row.created_at)} UTC"),
-        ("entries", f"{row.head:,}"),
-    ]
-
-
-def session_json(row: SessionRow) -> dict[str, Any]:
-    """A session, for programs."""
-    return {
-        "session_id": row.session_id,
-        "parent": row.parent,
-        "tags": dict(row.tags),
-        "created_at": row.created_at.isoformat(),
-        "entries": row.head,
-    }
-
-
-def change(entry: SessionEntry) -> str:
-    """What an entry does to its slice: `-2 +1 at 4` removes two items at index 4, and inserts one there."""
-    if entry.role == "event":
-        return NO_VALUE_CELL
-    parts = [f"-{entry.removed}"] if entry.removed else []
-    parts += [f"+{entry.added}"] if entry.added or not parts else []
-    return f"{' '.join(parts)} at {entry.start}"
-
-
-def entry_cells(entry: SessionEntry) -> tuple[str, ...]:
-    """An entry, for people: number, call, role, type, change, items."""
-    return (
-        str(entry.number),
-        call_of(entry),
-        entry.role,
-        type_of(entry),
-        change(entry),
-        entry.items.decode(errors="replace"),
-    )
-
-
-def type_of(entry: SessionEntry) -> str:
-    """The type of an entry's items, with its version where it has had more than one."""
-    return entry.type_name if entry.type_version == 1 else f"{entry.type_name} v{entry.type_version}"
-
-
-def entry_json(entry: SessionEntry, *, session_id: str, store: str) -> dict[str, Any]:
-    """An entry, for programs.
-
-    Raises:
-        StoreCorruptError: its items are not JSON.
-    """
-    try:
-        items = json.loads(entry.items)
-    except ValueError as error:
-        raise StoreCorruptError(
-            f"the items of entry {entry.number} of session {session_id} are not JSON ({error}); look at them with "
-            f"handrail sessions show {session_id} --after {entry.number - 1} --limit 1 --full",
-            store=store,
-        ) from error
-    return {
-        "number": entry.number,
-        "reply": entry.reply or None,
-        "call_id": entry.call_id,
-        "role": entry.role,
-        "type_name": entry.type_name,
-        "version": entry.type_version,
-        "start": entry.start,
-        "removed": entry.removed,
-        "added": entry.added,
-        "items": items,
-    }

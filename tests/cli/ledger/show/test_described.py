@@ -9,7 +9,7 @@ import pytest
 
 from handrail.cli.ledger import show
 from handrail.cli.ledger.show import Beside
-from handrail.cli.sessions import show as sessions
+from handrail.cli.sessions import rows
 from handrail.errors import StoreCorruptError
 from handrail.session.persistence.protocol import Role, SessionEntry
 from handrail.store import EffectRow
@@ -50,22 +50,22 @@ def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state
 )
 def test_a_change_says_what_goes_and_what_comes(removed: int, added: int, role: Role, told: str) -> None:
     """An event changes no slice."""
-    assert sessions.change(ENTRY._replace(removed=removed, added=added, role=role)) == told
+    assert rows.change(ENTRY._replace(removed=removed, added=added, role=role)) == told
 
 
 def test_a_type_shows_its_version_once_it_has_had_more_than_one() -> None:
     """Most types have one version."""
-    assert sessions.type_of(ENTRY) == "desk.plan v2"
-    assert sessions.type_of(ENTRY._replace(type_version=1)) == "desk.plan"
+    assert rows.type_of(ENTRY) == "desk.plan v2"
+    assert rows.type_of(ENTRY._replace(type_version=1)) == "desk.plan"
 
 
 def test_items_are_json_for_programs() -> None:
     """They are embedded, not quoted."""
-    told = sessions.entry_json(ENTRY, session_id="s", store="sqlite:///desk.db")
+    told = rows.entry_json(ENTRY, session_id="s", store="sqlite:///desk.db")
     assert told["items"] == [{"title": "Zürich"}]
     assert (told["number"], told["reply"], told["call_id"], told["added"]) == (3, "resp_1", "call_2", 1)
     assert told["version"] == 2
-    of_version_1 = sessions.entry_json(ENTRY._replace(reply=""), session_id="s", store="sqlite:///desk.db")
+    of_version_1 = rows.entry_json(ENTRY._replace(reply=""), session_id="s", store="sqlite:///desk.db")
     assert (of_version_1["reply"], of_version_1["call_id"]) == (None, "call_2")
 
 
@@ -81,9 +81,9 @@ def test_a_call_is_shown_as_a_fork_takes_it() -> None:
 def test_items_that_are_no_json_are_named(items: bytes, wording: Wording) -> None:
     """Programs are not given something that is not there; people can look at it."""
     with pytest.raises(StoreCorruptError) as raised:
-        sessions.entry_json(ENTRY._replace(items=items), session_id="s", store="sqlite:///desk.db")
+        rows.entry_json(ENTRY._replace(items=items), session_id="s", store="sqlite:///desk.db")
     assert str(raised.value) == wording
-    assert sessions.entry_cells(ENTRY._replace(items=items))[0] == "3"
+    assert rows.entry_cells(ENTRY._replace(items=items))[0] == "3"
 
 
 @pytest.mark.parametrize(

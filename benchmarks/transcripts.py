@@ -1,0 +1,171 @@
+"""What the transcript of a long session costs: its time, and the memory by which the process grows while it is printed.
+
+The command is run in this process, as it is typed, without the time that Python takes to start and to import it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tracemalloc
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.timing import Limit
+from handrail import store
+from handrail.cli import main
+from handrail.prompt import ToolResult
+from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.session.conversation_parts import REPLY_KEY, ConversationPart, RequestedCall
+from handrail.session.persistence.protocol import SessionAppend, SessionEntry
+from handrail.session.persistence.stored_types import stored_type
+from handrail.store import Store
+from handrail.transaction import UnitOfWork
+
+CALLS, FEW = 10_000, 1_000
+
+LOOP = f"transcript of {CALLS:,} calls of an own loop"
+AGENT = f"transcript of {CALLS:,} calls of an agent"
+HTML = f"transcript of {CALLS:,} calls of an own loop as HTML"
+LOOP_GROWTH = f"memory of the transcript of an own loop, {CALLS:,} calls beyond {FEW:,}"
+AGENT_GROWTH = f"memory of the transcript of an agent, {CALLS:,} calls beyond {FEW:,}"
+LIMITS = (
+    Limit(LOOP, 2_000.0, "ms"),
+    Limit(AGENT, 2_000.0, "ms"),
+    Limit(HTML, 2_000.0, "ms"),
+    # Up to 1 MB is the cache of short strings of pydantic, which holds 16,384 of them.
+    Limit(LOOP_GROWTH, 1.0, "MB"),
+    Limit(AGENT_GROWTH, 1.5, "MB"),  # and hashes of 4,000 messages, by which repeated ones are recognized
+)
+
+_AT = datetime(2026, 1, 5, 20, tzinfo=UTC)
+_PAGE = 1_000
+
+
+class _Nowhere(io.StringIO):
+    """A pipe whose reader takes everything at once."""
+
+    def write(self, text: str, /) -> int:
+        """Drop the text."""
+        return len(text)
+
+
+def _call(number: int) -> ToolCall:
+    arguments = {"order": f"A-{number}", "cents": 4_990, "note": "as agreed with the customer on the phone"}
+    return ToolCall(f"call-{number}", "refund", json.dumps(arguments))
+
+
+def _record(call: ToolCall, number: int) -> ToolInvoked:
+    return ToolInvoked(
+        call=call,
+        params=None,
+        result=ToolResult.ok(f"A-{number} is refunded"),
+        refused_at=None,
+        handler_seconds=0.1,
+        total_seconds=0.2,
+        effect_key=None,
+        replayed=False,
+        session_id="long",
+        run_context=None,
+        at=_AT,
+        reply=f"reply-{number}",
+    )
+
+
+def _loop(calls: int) -> Iterator[object]:
+    """A program's own loop over Chat Completions: a call in each reply."""
+    yield ConversationPart(({"role": "user", "content": "Refund all orders."},), at=_AT)
+    for number in range(calls):
+        call = _call(number)
+        function = {"name": call.name, "arguments": call.arguments}
+        message = {
+            "role": "assistant",
+            "content": f"Next is A-{number}.",
+            "tool_calls": [{"id": call.id, "type": "function", "function": function}],
+        }
+        requested = (RequestedCall(call.id, call.name, call.arguments),)
+        yield ConversationPart((message,), f"reply-{number}", requested, at=_AT)
+        yield _record(call, number)
+        answer = {"role": "tool", "tool_call_id": call.id, "content": f"A-{number} is refunded"}
+        yield ConversationPart((answer,), at=_AT)
+
+
+def _agent(calls: int) -> Iterator[object]:
+    """An agent: each part has the answer to the call before, and the next call."""
+    said: dict[str, Any] = {"part_kind": "user-prompt", "content": "Refund all orders."}
+    for number in range(calls):
+        call, reply = _call(number), f"reply-{number}"
+        asked = {"part_kind": "tool-call", "tool_name": call.name, "args": call.arguments, "tool_call_id": call.id}
+        messages = (
+            {"kind": "request", "parts": [said]},
+            {"kind": "response", "parts": [asked], "metadata": {REPLY_KEY: reply}},
+        )
+        requested = (RequestedCall(call.id, call.name, call.arguments),)
+        yield ConversationPart(messages, reply, requested, speaker="agent", name="clerk", at=_AT)
+        yield _record(call, number)
+        answer = {"content": f"A-{number} is refunded", "tool_name": call.name, "tool_call_id": call.id}
+        said = {"part_kind": "tool-return", **answer}
+
+
+def _entries(items: Iterator[object]) -> Iterator[SessionEntry]:
+    lengths: dict[str, int] = {}
+    for number, item in enumerate(items, 1):
+        stored = stored_type(type(item))
+        start = lengths.get(stored.name, 0)
+        lengths[stored.name] = start + 1
+        reply, call_id = (item.reply or "", item.call_id) if isinstance(item, ToolInvoked) else ("", "")
+        data = stored.dump((item,))
+        yield SessionEntry(number, reply, call_id, "log", stored.name, stored.version, start, 0, 1, data)
+
+
+def _fill(kept: Store, session_id: str, items: Iterator[object]) -> None:
+    with Session.open(kept, session_id):
+        pass
+    lock = kept.acquire(session_id, wait=timedelta(0))
+    entries = _entries(items)
+    while page := tuple(islice(entries, _PAGE)):
+        assert kept.apply(UnitOfWork((SessionAppend(lock, page[0].number - 1, page),))) is None
+    kept.release(lock)
+
+
+def _print(url: str, session_id: str, form: str = "table") -> int:
+    with redirect_stdout(_Nowhere()), redirect_stderr(_Nowhere()):
+        code = main(["sessions", "show", session_id, "--conversation", "--store", url, "--format", form])
+    assert code == 0, code
+    return code
+
+
+def _growth(url: str, kind: str) -> float:
+    """By how many megabytes the peak of many calls is above that of few."""
+    peaks: list[int] = []
+    for calls in (FEW, FEW, CALLS):  # the first one imports and caches what it needs
+        tracemalloc.start()
+        _print(url, f"{kind}-{calls}")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return max(0, peaks[-1] - peaks[1]) / 1e6
+
+
+@contextmanager
+def cases() -> Generator[dict[str, Callable[[], object]]]:
+    """What is measured, by name; the database is there for the time of the block."""
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(TemporaryDirectory(prefix="handrail-bench-")))
+        url = f"sqlite:///{folder}/long.db"
+        with store.open(url, durability="normal") as kept:
+            for calls in (FEW, CALLS):
+                _fill(kept, f"loop-{calls}", _loop(calls))
+                _fill(kept, f"agent-{calls}", _agent(calls))
+        yield {
+            LOOP: partial(_print, url, f"loop-{CALLS}"),
+            AGENT: partial(_print, url, f"agent-{CALLS}"),
+            HTML: partial(_print, url, f"loop-{CALLS}", "html"),
+            LOOP_GROWTH: partial(_growth, url, "loop"),
+            AGENT_GROWTH: partial(_growth, url, "agent"),
+        }

@@ -1,0 +1,23 @@
+"""What was said and done in a stored session, read as one sequence of values, in pages and in constant memory."""
+
+from handrail.transcript.items import (
+    ApprovalWait,
+    ConversationId,
+    MessageBlock,
+    TranscriptBreak,
+    TranscriptCall,
+    TranscriptItem,
+    TranscriptMessage,
+)
+from handrail.transcript.reading import TranscriptReader
+
+__all__ = [
+    "ApprovalWait",
+    "ConversationId",
+    "MessageBlock",
+    "TranscriptBreak",
+    "TranscriptCall",
+    "TranscriptItem",
+    "TranscriptMessage",
+    "TranscriptReader",
+]

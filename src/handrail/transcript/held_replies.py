@@ -1,0 +1,150 @@
+"""The calls of the last reply of a conversation, which are held until their outcomes are known."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from handrail.session.call_ref import CallRef
+from handrail.session.conversation_parts import ConversationPart
+from handrail.transcript.call_outcomes import AskedCall
+from handrail.transcript.items import ConversationId, MessageBlock, TranscriptMessage
+from handrail.transcript.provider_messages import (
+    AnswerPiece,
+    AskedPiece,
+    MessagePiece,
+    SaidPiece,
+    decoded_arguments,
+    message_pieces,
+)
+
+_MODEL = "assistant"
+_TOOL = "tool"
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A message while its pieces are collected."""
+
+    role: str
+    blocks: list[MessageBlock] = field(default_factory=list[MessageBlock])
+    calls: list[AskedCall] = field(default_factory=list[AskedCall])
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether one of its calls is answered, so that what follows is another message."""
+        return any(call.answer is not None for call in self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReply:
+    """A message, and the calls that it asks for.
+
+    Attributes:
+        message: the message.
+        calls: its calls, in the order asked.
+    """
+
+    message: TranscriptMessage
+    calls: Sequence[AskedCall]
+
+
+class HeldReply:
+    """The calls of the last reply of one conversation.
+
+    Args:
+        conversation: the conversation.
+    """
+
+    __slots__ = ("_calls", "_conversation", "_reported")
+
+    def __init__(self, conversation: ConversationId) -> None:
+        self._conversation = conversation
+        self._calls: deque[AskedCall] = deque()
+        # The ids of calls of this reply that were taken already: their answers are not messages of their own.
+        self._reported: set[str] = set()
+
+    def hold(self, calls: Iterable[AskedCall]) -> None:
+        """Hold the calls of another reply; those of the last one were taken before."""
+        self._calls.extend(calls)
+
+    def close(self) -> Iterator[AskedCall]:
+        """Take all calls: another message follows, or the transcript ends."""
+        while self._calls:
+            yield self._calls.popleft()
+        self._reported.clear()
+
+    def settled(self) -> Iterator[AskedCall]:
+        """Take the calls about which nothing will change, up to the first one that is not settled."""
+        while self._calls and self._calls[0].is_settled:
+            call = self._calls.popleft()
+            self._reported.add(call.ref.call_id)
+            yield call
+
+    def find(self, ref: CallRef) -> AskedCall | None:
+        """The call of an identity; `None` if it is not held."""
+        return next((call for call in self._calls if call.is_named(ref)), None)
+
+    def is_asked_by(self, part: ConversationPart) -> bool:
+        """Whether a part asks for the calls that are held."""
+        asked = {call.id for call in part.calls}
+        return all(call.ref.call_id in asked for call in self._calls)
+
+    def split(self, part: ConversationPart, messages: Iterable[Any]) -> list[ReadReply]:
+        """The messages of a part with their calls; what answers the calls that are held is noted with these.
+
+        Args:
+            part: the part.
+            messages: those of its messages that are shown.
+        """
+        drafts: list[_Draft] = []
+        replies = {call.id: part.reply for call in part.calls}
+        for message in messages:
+            for piece in message_pieces(message):
+                self._add(drafts, piece, part, replies)
+        known = {call.ref.call_id for call in self._calls} | {call.ref.call_id for call in _calls(drafts)}
+        left = [call for call in part.calls if call.id not in known]
+        if left:
+            # A form that is not known here, whose calls the program has stated.
+            pieces = [AskedPiece(call.id, call.name, call.arguments) for call in left]
+            for piece in pieces:
+                self._add(drafts, piece, part, replies)
+        return [ReadReply(self._message(draft, part), draft.calls) for draft in drafts]
+
+    def _add(
+        self, drafts: list[_Draft], piece: MessagePiece, part: ConversationPart, replies: dict[str, str | None]
+    ) -> None:
+        if isinstance(piece, AnswerPiece):
+            if piece.call_id in self._reported:
+                return
+            call = self._answered(drafts, piece.call_id)
+            if call is not None:
+                call.answer = piece.text
+                return
+            piece = SaidPiece(_TOOL, "text", piece.text)
+        role = piece.role if isinstance(piece, SaidPiece) else _MODEL
+        if not drafts or drafts[-1].role != role or drafts[-1].is_answered:
+            drafts.append(_Draft(role))
+        if isinstance(piece, SaidPiece):
+            drafts[-1].blocks.append(MessageBlock(piece.kind, piece.text))
+            return
+        ref = CallRef(replies.get(piece.call_id, piece.reply), piece.call_id)
+        arguments = decoded_arguments(piece.arguments)
+        drafts[-1].calls.append(
+            AskedCall(conversation=self._conversation, ref=ref, tool=piece.tool, arguments=arguments, asked_at=part.at)
+        )
+
+    def _message(self, draft: _Draft, part: ConversationPart) -> TranscriptMessage:
+        blocks = tuple(draft.blocks)
+        return TranscriptMessage(conversation=self._conversation, role=draft.role, blocks=blocks, at=part.at)
+
+    def _answered(self, drafts: Sequence[_Draft], call_id: str) -> AskedCall | None:
+        """The newest call of an id without an answer: some models count their ids from 0 in each reply."""
+        asked = [*self._calls, *_calls(drafts)]
+        return next((call for call in reversed(asked) if call.ref.call_id == call_id and call.answer is None), None)
+
+
+def _calls(drafts: Iterable[_Draft]) -> Iterator[AskedCall]:
+    return (call for draft in drafts for call in draft.calls)
