@@ -97,6 +97,12 @@ def test_the_readme_runs_as_it_is_typed() -> None:
     assert done.stderr.startswith("ship failed with ConnectionError\nTraceback")
 
 
+def test_the_example_of_the_readme_has_at_most_25_lines() -> None:
+    """With its imports."""
+    (example,) = with_code()[README]
+    assert len(example.source.splitlines()) <= 25
+
+
 def upgrade_commands() -> list[str]:
     """The commands that the page on stores gives for the upgrade of a store."""
     page = (ROOT / "docs" / "how-to" / "upgrade-a-store.md").read_text(encoding="utf-8")

@@ -71,7 +71,7 @@ class Program:
 
     def with_approval(self) -> Program:
         """The same with a policy that has payments approved, and an approver that waits until there is a file `yes`."""
-        source = self.source.replace('    title="Payments",', '    title="Payments", policies=[AskAboutPayments()],')
+        source = self.source.replace('title="Payments",', 'title="Payments", policies=[AskAboutPayments()],')
         source = source.replace("session=session)", "session=session, approver=approver)")
         assert source.count("AskAboutPayments") == source.count("approver=approver") == 1
         return replace(self, source=_APPROVAL + source)

@@ -36,41 +36,38 @@ Answer in one or two sentences.
 """The agent file."""
 
 TOOLS = '''\
-"""The tools of the agent NAME: plain functions. A model reads their names, their arguments and their docstrings."""
+"""The tools of the agent NAME. A model reads their names, their parameters and their docstrings."""
 
 from dataclasses import dataclass
 
-from handrail.agents import current_run
-from pydantic_ai import Tool
+from handrail import tool
+from handrail.prompt import ToolContext
 
 @dataclass(frozen=True)
 class Note:
-    """A note, as it is kept."""
+    """A note, as it is stored."""
 
     text: str
 
-def list_notes() -> str:
+@tool(effect="read")  # runs without asking; the default is "state", and such calls are asked about
+def list_notes(context: ToolContext) -> str:
     """List all notes, the oldest first."""
     # The session of the run holds a list for every dataclass; this is that of the notes.
-    notes = current_run().session[Note].all()
-    return "\\n".join(note.text for note in notes) or "There are no notes yet."
+    return "\\n".join(note.text for note in context.session[Note].all()) or "There are no notes yet."
 
-def add_note(text: str) -> str:
+@tool
+def add_note(text: str, context: ToolContext) -> str:
     """Add a note.
 
     Args:
         text: what to note, in one sentence.
     """
-    # If the call fails after this line, the note is taken back.
-    current_run().session[Note].append(Note(text))
+    # If the call fails after this line, the note is rolled back.
+    context.session[Note].append(Note(text))
     return f"noted: {text}"
 
-# What the agent file can name. A plain function counts as one that changes something, so its calls are asked about;
-# declare one that only reads, and its calls run.
-TOOLS = [
-    Tool(list_notes, metadata={"effect": "read"}),
-    add_note,
-]
+# What the agent file can name.
+TOOLS = [list_notes, add_note]
 '''
 """Its tools."""
 
