@@ -46,12 +46,13 @@ class TextTranscript:
         full: whether texts are whole on a terminal, and the arguments and the result are printed below each call.
     """
 
-    __slots__ = ("_full", "_order", "_screen", "_width")
+    __slots__ = ("_full", "_on_terminal", "_order", "_screen", "_width")
 
     def __init__(self, screen: Screen, *, full: bool) -> None:
         self._screen = screen
         self._full = full
         self._order = ItemOrder()
+        self._on_terminal = screen.out.is_terminal
         self._width = _ROOM_IN_PIPE
 
     def begin(self, row: SessionRow) -> None:
@@ -62,7 +63,7 @@ class TextTranscript:
 
     def write(self, item: TranscriptItem) -> None:
         """Print an item."""
-        if self._screen.out.is_terminal:  # asked for once, and not for each line
+        if self._on_terminal:  # asked for once, and not for each line
             self._width = self._screen.out.width
         place = self._order.advance(item)
         if place == "new":
@@ -94,36 +95,36 @@ class TextTranscript:
     def _text(self, text: str, indent: int, style: str = "") -> None:
         """A text of several lines; on a terminal shortened, unless it is asked for whole."""
         shown = plain_lines(text.strip("\n").replace("\r\n", "\n"))
-        if self._screen.out.is_terminal:
+        lines = shown.split("\n")
+        if self._on_terminal:
             # A tab would move the cursor by a distance that wrapping does not know.
             lines = wrap(shown.expandtabs(_TAB), max(self._width - indent, 2))
             more = len(lines) - MOST_LINES
             if more > 0 and not self._full:
                 left = count_noun(more + 1, "more line")
                 lines = [*lines[: MOST_LINES - 1], f"… {left}; --full shows all"]
-            shown = "\n".join(lines)
-        if style:
-            self._line(shown, indent, style)
-            return
-        for line in shown.split("\n"):  # in a pipe with its tabs
-            self._screen.raw(f"{' ' * indent}{line}".rstrip())
+        self._screen.lines(lines, indent=indent, style=style)
 
     def _line(self, text: str, indent: int, style: str) -> None:
-        self._screen.line(text, indent=indent, style=style, width=self._width)
+        """A text that is one line, continued on a terminal that is too narrow."""
+        shown = clean(text)
+        lines = wrap(shown, max(self._width - indent, 2)) if self._on_terminal else [shown]
+        self._screen.lines(lines, indent=indent, style=style)
 
     def _call(self, call: TranscriptCall, indent: int) -> None:
-        said = call_text(call, full=self._full)
-        outcome, width = clean(said.outcome), self._width
-        # The outcome is not divided between two lines, if it fits one.
-        if self._screen.out.is_terminal and width_of(outcome) < width - indent:
-            outcome = outcome.replace(" ", NO_BREAK)
-        label = call_label(call, room=width - indent - width_of(outcome) - 1)
+        said, style = call_text(call, full=self._full), OUTCOME_STYLES.get(call.outcome, "")
+        outcome = clean(said.outcome)
+        label = call_label(call, room=self._width - indent - width_of(outcome) - 1)
         reason = f": {clean(said.reason)}" if said.reason else ""
-        lines = [f"{label} {outcome}{reason}"]
-        if self._screen.out.is_terminal:
-            lines = wrap(lines[0], max(width - indent - _INDENT, 2), first=width - indent)
-        for number, line in enumerate(lines):
-            self._line(line, indent + (_INDENT if number else 0), OUTCOME_STYLES.get(call.outcome, ""))
+        if self._on_terminal:
+            # The outcome is not divided between two lines, if it fits one.
+            together = outcome.replace(" ", NO_BREAK) if width_of(outcome) < self._width - indent else outcome
+            room = self._width - indent
+            first, *others = wrap(f"{label} {together}{reason}", max(room - _INDENT, 2), first=room)
+            self._screen.lines([first], indent=indent, style=style)
+            self._screen.lines(others, indent=indent + _INDENT, style=style)
+        else:
+            self._screen.lines([f"{label} {outcome}{reason}"], indent=indent)
         if self._full:
             self._line("arguments:", indent + _INDENT, "dim")
             self._text(indented_json(call.arguments), indent + 2 * _INDENT)
