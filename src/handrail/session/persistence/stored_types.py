@@ -140,6 +140,8 @@ class StoredType:
         Raises:
             SessionUseError: it has no form in JSON.
         """
+        if not is_dataclass(kind):
+            raise SessionUseError(f"{_derived(kind)} cannot be stored, because it is not a dataclass")
         mark: _Mark = vars(kind).get(STORED_AS) or _Mark(_derived(kind), 1)  # not inherited: a subclass is another type
         self.kind = kind
         self.name = name or mark.name
