@@ -156,7 +156,7 @@ class JsonSchemaValidator:
         options = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
         if options and "type" not in schema:
             return join_alternatives(self._described(option, depth + 1) for option in options)
-        # Objects are told apart by their fields.
+        # Objects are distinguished by their fields.
         names = schema.get("required") or list(schema.get("properties", ()))
         if names and _types_of(schema) == ["object"]:
             return f"an object with {', '.join(names)}"
