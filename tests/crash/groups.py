@@ -46,7 +46,7 @@ def crash(url: str, folder: str, phase: str, point: str) -> None:
 
 
 async def _crash(url: str, folder: Path, phase: str, point: str) -> None:
-    claimed, gate = asyncio.Semaphore(0), asyncio.Event()
+    claimed, gate, asked = asyncio.Semaphore(0), asyncio.Event(), threading.Event()
 
     async def charge(params: Charge, *, context: ToolContext) -> ToolResult[Charge]:
         claimed.release()
@@ -57,7 +57,7 @@ async def _crash(url: str, folder: Path, phase: str, point: str) -> None:
     with ExitStack() as opened:
         executors = _executors(url, charge, opened)
         if phase == "claims are written":
-            _die_in_group(point)
+            _die_in_group(point, asked)
             with _held(url):
                 calls = [asyncio.ensure_future(executor.execute_async(CALL, reply="r")) for executor in executors]
                 await _settle()
@@ -65,15 +65,19 @@ async def _crash(url: str, folder: Path, phase: str, point: str) -> None:
             calls = [asyncio.ensure_future(executor.execute_async(CALL, reply="r")) for executor in executors]
             for _ in executors:
                 await claimed.acquire()
-            _die_in_group(point)
+            _die_in_group(point, asked)
             with _held(url):
                 gate.set()
                 await _settle()
+        asked.set()
         await asyncio.gather(*calls)
 
 
-def _die_in_group(point: str) -> None:
-    """Kill this process at a point, once the thread that comes to it writes a group."""
+def _die_in_group(point: str, asked: threading.Event) -> None:
+    """Kill this process at a point, once the thread that comes to it writes a group and all units have been asked for.
+
+    A pipeline sends the statements of a group before the server answers: the lock on the database does not delay it.
+    """
     in_group: set[int] = set()
 
     def reached(now: str) -> None:
@@ -81,6 +85,7 @@ def _die_in_group(point: str) -> None:
         if now == "unit-group-written":
             in_group.add(thread)
         if now == point and thread in in_group:
+            asked.wait()
             os.kill(os.getpid(), signal.SIGKILL)
 
     arm(reached)
