@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo diagrams wording test test-more test-fast check check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos mutate format lock clean
+.PHONY: help setup demo diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -12,7 +12,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 CODE := $(wildcard src tests examples benchmarks chaos)
-STATIC := check-format lint pyright mypy imports
+STATIC := check-format lint pyright mypy types imports
 FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources tests/session/slices \
 	tests/session/session tests/serde/typed tests/serde/faults tests/serde/json_values tests/store/sqlite
 
@@ -61,6 +61,14 @@ pyright: setup ## Check: pyright, strict
 mypy: setup ## Check: mypy, strict
 	@echo "--- mypy --strict"
 	@$(BIN)/mypy --strict $(CODE)
+
+# `--verifytypes` looks for the package with the Python that is first on the path; it has no other option for it. A name
+# that uses another one without a type is reported too, as partially unknown; the lines without those say what to fix.
+types: setup ## Check: all checkers agree on the type of every public name
+	@echo "--- pyright --verifytypes"
+	@found=$$(PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/pyright --verifytypes handrail --ignoreexternal); \
+		failed=$$?; printf '%s\n' "$$found" | grep -e ' error: ' -e 'completeness score' | grep -v 'partially unknown'; \
+		exit $$failed
 
 imports: setup ## Check: the layers and the other import contracts
 	@echo "--- lint-imports"

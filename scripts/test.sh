@@ -9,7 +9,7 @@ trap 'rm -rf "$logs"' EXIT
 
 check_statically() {
     failed=0
-    for check in check-format lint pyright mypy imports; do
+    for check in check-format lint pyright mypy types imports; do
         "${MAKE:-make}" --no-print-directory "$check" || failed=1
     done
     return $failed

@@ -29,10 +29,10 @@ class SystemClock:
 
     __slots__ = ()
 
-    now = staticmethod(partial(datetime.now, UTC))
+    now: staticmethod[[], datetime] = staticmethod(partial(datetime.now, UTC))
     """The present moment as an aware datetime in UTC."""
 
-    monotonic = staticmethod(time.perf_counter)
+    monotonic: staticmethod[[], float] = staticmethod(time.perf_counter)
     """Seconds since some fixed moment, at the finest resolution that the machine has."""
 
 

@@ -59,7 +59,7 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.is_quiet = True
+        self.is_quiet: bool = True
         """Whether there are no subscribers; a plain attribute, for callers that must avoid the cost of a method
         call.
         """

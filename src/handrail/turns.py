@@ -105,11 +105,11 @@ class Ticket:
 
     def __init__(self, turns: tuple[Turn, ...], parent: Ticket | None, exclusive: bool) -> None:  # noqa: FBT001 - a keyword would cost each call a tenth of what its turn costs
         """Make a ticket that is in no queue yet; use `draw_ticket`."""
-        self.turns = turns
-        self.parent = parent
-        self.exclusive = exclusive
-        self.runs = True
-        self.released = False
+        self.turns: tuple[Turn, ...] = turns
+        self.parent: Ticket | None = parent
+        self.exclusive: bool = exclusive
+        self.runs: bool = True
+        self.released: bool = False
         self._links: TicketLinks | None = None
         self._waiter: Future[None] | None = None
 

@@ -118,7 +118,7 @@ class ToolExecutor:
         """
         check_argument("ToolExecutor", "prompt", prompt, Prompt, "a Prompt: Prompt(template)")
         check_argument("ToolExecutor", "session", session, Session, "a Session")
-        self.environment = Environment(
+        self.environment: Environment = Environment(
             prompt=prompt,
             rendered_prompt=prompt.render() if rendered_prompt is None else rendered_prompt,
             session=session,

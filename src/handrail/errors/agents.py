@@ -34,7 +34,7 @@ class AgentError(HandrailError):
 
     def __init__(self, message: str, *, problems: Sequence[HandrailError] = ()) -> None:
         super().__init__(message)
-        self.problems = tuple(problems)
+        self.problems: tuple[HandrailError, ...] = tuple(problems)
 
 
 class AgentFileError(DocumentError, AgentError):
@@ -70,7 +70,7 @@ class DiscoveryError(AgentError):
     def __init__(self, message: str, *, module: str, offenders: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.module = module
-        self.offenders = tuple(offenders)
+        self.offenders: tuple[str, ...] = tuple(offenders)
 
 
 class RegistryError(AgentError):
@@ -82,7 +82,7 @@ class RegistryError(AgentError):
 
     def __init__(self, message: str, *, names: Sequence[str]) -> None:
         super().__init__(message)
-        self.names = tuple(names)
+        self.names: tuple[str, ...] = tuple(names)
 
 
 class ResolutionError(AgentError):
@@ -98,8 +98,8 @@ class ResolutionError(AgentError):
     def __init__(self, message: str, *, agent: str, names: Sequence[str], unexported: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.agent = agent
-        self.names = tuple(names)
-        self.unexported = tuple(unexported)
+        self.names: tuple[str, ...] = tuple(names)
+        self.unexported: tuple[str, ...] = tuple(unexported)
 
 
 class UnknownModelError(AgentError, ValueError):
@@ -139,7 +139,7 @@ class ToolConflictError(AgentError):
 
     def __init__(self, message: str, *, tools: Sequence[str]) -> None:
         super().__init__(message)
-        self.tools = tuple(tools)
+        self.tools: tuple[str, ...] = tuple(tools)
 
 
 # Not an AgentError: the project is sound, and the model that asked for the call can do without it.
@@ -158,5 +158,5 @@ class AgentDepthError(ModelVisibleError):
             f"({'/'.join((*path, attempted))}). Do the work without it."
         )
         self.limit = limit
-        self.path = tuple(path)
+        self.path: tuple[str, ...] = tuple(path)
         self.attempted = attempted

@@ -151,7 +151,7 @@ class PromptValidationError(HandrailError, ValueError):
         prefix = ", ".join(part for part in where if part)
         # The place is part of the text, because most readers see only the last line of a traceback.
         super().__init__(f"{prefix}: {message}" if prefix else message)
-        self.section_path = tuple(section_path)
+        self.section_path: tuple[str, ...] = tuple(section_path)
         self.tool = tool
         self.dataclass = dataclass
 
@@ -204,7 +204,7 @@ class PromptRenderError(HandrailError):
         self, message: str, *, section_path: Sequence[str] = (), dataclass: type[object] | None = None
     ) -> None:
         super().__init__(f"section {'.'.join(section_path)}: {message}" if section_path else message)
-        self.section_path = tuple(section_path)
+        self.section_path: tuple[str, ...] = tuple(section_path)
         self.dataclass = dataclass
 
 
@@ -240,7 +240,7 @@ class ParseError(HandrailError, ValueError):
 
     def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
-        self.faults = tuple(faults)
+        self.faults: tuple[tuple[str, str], ...] = tuple(faults)
 
 
 class DumpError(HandrailError, ValueError):
@@ -252,7 +252,7 @@ class DumpError(HandrailError, ValueError):
 
     def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = (), is_mistyped: bool = False) -> None:
         super().__init__(message)
-        self.faults = tuple(faults)
+        self.faults: tuple[tuple[str, str], ...] = tuple(faults)
         self.is_mistyped = is_mistyped
 
 
@@ -267,7 +267,7 @@ class DispatchError(HandrailError):
         text = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failures)
         super().__init__(f"{len(failures)} subscriber(s) of {type(event).__name__} failed: {text}")
         self.event = event
-        self.failures = tuple(failures)
+        self.failures: tuple[tuple[str, Exception], ...] = tuple(failures)
 
 
 class LedgerError(HandrailError):
@@ -365,7 +365,7 @@ class UnboundResourceError(ResourceError, DeveloperMistake, LookupError):
             f"or ask with a default: resources.get({protocol.__name__}, None)."
         )
         self.protocol = protocol
-        self.needed_by = tuple(needed_by)
+        self.needed_by: tuple[type[object], ...] = tuple(needed_by)
 
 
 class CircularResourceError(ResourceError, DeveloperMistake):
@@ -374,7 +374,7 @@ class CircularResourceError(ResourceError, DeveloperMistake):
     def __init__(self, path: Sequence[type[object]]) -> None:
         chain = " -> ".join(kind.__name__ for kind in path)
         super().__init__(f"these resources need each other: {chain}. Let one of them do without the next.")
-        self.path = tuple(path)
+        self.path: tuple[type[object], ...] = tuple(path)
 
 
 # Not a DeveloperMistake: a registry is declared before calls run.

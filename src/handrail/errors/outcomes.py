@@ -144,7 +144,7 @@ class RollbackError(PromptEvaluationError):
         # Types only for the participants: the `repr` of one that is half restored may raise.
         text = "; ".join(f"{type(who).__name__}: {type(error).__name__}: {error}" for who, error in failures)
         super().__init__(f"the call of {tool} could not be undone in full: {text}", phase="rollback", tool=tool)
-        self.failures = tuple(failures)
+        self.failures: tuple[tuple[object, Exception], ...] = tuple(failures)
 
 
 # Ends the run: the next call would build on a state of which it is unknown whether it was committed.
@@ -189,6 +189,6 @@ class VisibilityExpansionRequired(RunAbortedError):
         requested_overrides: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(message)
-        self.section_keys = tuple(section_keys)
+        self.section_keys: tuple[str, ...] = tuple(section_keys)
         self.reason = reason
-        self.requested_overrides = dict(requested_overrides or {})
+        self.requested_overrides: dict[str, object] = dict(requested_overrides or {})

@@ -207,7 +207,7 @@ class ExcludedPaths:
         Raises:
             PathEscapeError: one is none inside the root.
         """
-        self.patterns = tuple(patterns)
+        self.patterns: tuple[str, ...] = tuple(patterns)
         names: list[tuple[str, str]] = []
         others: list[tuple[str, Pattern]] = []
         for given in self.patterns:

@@ -44,8 +44,8 @@ class PathMatcher(Generic[Name]):
             start: where to begin, if not before the first part.
         """
         self._fits: tuple[Callable[[Name], object] | None, ...] = tuple(fits)
-        self.end = len(self._fits)
-        self.start = self._reached({0}) if start is None else start
+        self.end: int = len(self._fits)
+        self.start: Places = self._reached({0}) if start is None else start
 
     def rest(self, name: Name) -> PathMatcher[Name]:
         """The matcher for paths relative to the folder `name`."""

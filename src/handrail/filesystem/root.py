@@ -112,16 +112,16 @@ class Root:
             RootMissingError: there is no folder at `path`, or it may not be used.
         """
         try:
-            self.path = path.resolve(strict=True)
-            self.descriptor = disk.open_root(self.path)
+            self.path: Path = path.resolve(strict=True)
+            self.descriptor: int = disk.open_root(self.path)
         except OSError as error:
             msg = f"there is no folder to be the root at {str(path)!r}: {error.strerror}. Make it, or give another one."
             raise RootMissingError(msg, path=str(path)) from error
         # Of the descriptor: the path may lead to another folder by now.
         status = os.fstat(self.descriptor)
-        self.identity = (status.st_dev, status.st_ino)
+        self.identity: tuple[int, int] = (status.st_dev, status.st_ino)
         self._disk = disk
-        self.folds_case = disk.folds_case(self.path)
+        self.folds_case: bool = disk.folds_case(self.path)
         self._names = [os.fsencode(part) for part in self.path.parts[1:]]
 
     def check(self) -> None:

@@ -110,8 +110,8 @@ class Snapshot(Generic[E]):
 
     def __init__(self, journal: UndoJournal[E], span: JournalSpan[E]) -> None:
         """Make the snapshot at the beginning of a span."""
-        self.journal = journal
-        self.span = span
+        self.journal: UndoJournal[E] = journal
+        self.span: JournalSpan[E] = span
 
 
 class UndoJournal(Generic[E]):

@@ -51,8 +51,8 @@ class GroupProgram:
             # A group of its own, so that `killpg` reaches its children and not this process.
             start_new_session=True,
         )
-        self.identity = ProgramIdentity(launch.call, process_name(process.pid))
-        self.output = -1 if process.stdout is None else process.stdout.fileno()
+        self.identity: ProgramIdentity = ProgramIdentity(launch.call, process_name(process.pid))
+        self.output: int = -1 if process.stdout is None else process.stdout.fileno()
         self.input = None if process.stdin is None else process.stdin.fileno()
 
     def release(self) -> None:

@@ -49,7 +49,7 @@ class SupervisedProgram:
         self._errno = 0
         self._is_lost = False
         self._reports = bytearray()
-        self.output = -1
+        self.output: int = -1
         self.input: int | None = None
         # A guardian that was killed before it has forked is replaced: nothing has run yet.
         for _ in range(_ATTEMPTS):
@@ -129,8 +129,10 @@ class SupervisedProgram:
                 return False
             self._reports.clear()
             self._socket.settimeout(0)
-            self.woken = self._socket.fileno()
-            self.identity = ProgramIdentity(launch.call, process_name(program), process_name(supervisor))
+            self.woken: int = self._socket.fileno()
+            self.identity: ProgramIdentity = ProgramIdentity(
+                launch.call, process_name(program), process_name(supervisor)
+            )
             opened.pop_all()
         return True
 

@@ -53,7 +53,7 @@ class Prompt(Generic[Out]):
         """
         expected = "a PromptTemplate: PromptTemplate[Answer](ns=..., key=..., sections=[...])"
         check_argument("Prompt", "template", template, PromptTemplate, expected)
-        self.template = template
+        self.template: PromptTemplate[Out] = template
         self._params = _by_type(template, params)
         self._registry = section_registry(resources)
         check_parameter_types(template.placed_tools(), [(self._registry, "bind(resources=...)")])

@@ -44,7 +44,7 @@ class Lifetime:
 
     def __init__(self) -> None:
         """Make a lifetime in which nothing has been built."""
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.values: dict[object, object] = {}
         self.building: list[Binding[Any]] = []
         self.unclosed: list[str] = []

@@ -51,17 +51,20 @@ class CallTurn:
         """Queue the call; `acquire` raises if it is not permitted here."""
         self._refused: Exception | None = None
         # A call that writes runs alone, so it is first as soon as it runs.
-        self.is_first = writes = tool is not None and tool.writes
-        self.shared = not writes
-        self.caller = self.outer = caller = current()
+        writes = tool is not None and tool.writes
+        self.is_first: bool = writes
+        self.shared: bool = not writes
+        caller = current()
+        self.caller: Transaction | None = caller
+        self.outer: Transaction | None = caller
         turns: tuple[Turn, ...] = (environment.session.turn,)
         if tool is not None and not tool.concurrent:
             turns += environment.resources.turns()
         if caller is None and _JUDGED.get() is None:
-            self.ticket = draw_ticket(turns, exclusive=writes)
+            self.ticket: Ticket = draw_ticket(turns, exclusive=writes)
         else:
             self.ticket = self._draw_inside(caller, tool, environment.session.turn, turns)
-        self.waits = not self.ticket.runs or self._refused is not None
+        self.waits: bool = not self.ticket.runs or self._refused is not None
 
     @contextmanager
     def judged(self) -> Generator[None]:

@@ -22,6 +22,7 @@ from handrail.errors import (
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import HeldInterrupts
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
+from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
     Step,
@@ -89,27 +90,30 @@ class Invocation:
     committed_event: ToolInvoked | None = None
     claim_conditions: tuple[SessionHeld, ...] = ()
     claim: Claim = NO_CLAIM
-    is_final = True
+    is_final: bool = True
     once_recorded: Callable[[], object] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
         """Queue the call."""
-        self.arrived = environment.clock.monotonic()
+        self.arrived: float = environment.clock.monotonic()
         self.call = call
         self.environment = environment
         self.mode = mode
         prompt = environment.rendered_prompt
         # An adapter may hand over any value as the name, and one that is not hashable would raise here.
-        self.tool = tool = prompt.tool(call.name) if type(call.name) is str else None
-        self.policies = () if tool is None else prompt.policies[call.name]
-        self.is_stored = stored = environment.session.store is not None
-        self.has_identity = reply is not None or (stored and bool(call.id))
-        self.ref = CallRef(reply, call.id)
+        tool = prompt.tool(call.name) if type(call.name) is str else None
+        self.tool: Tool[Any, Any] | None = tool
+        self.policies: tuple[ToolPolicy, ...] = () if tool is None else prompt.policies[call.name]
+        stored = environment.session.store is not None
+        self.is_stored: bool = stored
+        self.has_identity: bool = reply is not None or (stored and bool(call.id))
+        self.ref: CallRef = CallRef(reply, call.id)
         resources = environment.resources
         beside = tool is not None and tool.concurrent
-        self.resources = resources.concurrent_call_scope() if beside else resources.call_scope()
+        self.resources: CallScope = resources.concurrent_call_scope() if beside else resources.call_scope()
         # The last: from here on the ticket has to be released, whatever happens.
-        self.turn = turn = CallTurn(tool, environment)
+        self.turn: CallTurn = CallTurn(tool, environment)
+        turn = self.turn
         if turn.outer is not None:
             self.is_final = self.has_identity = False
             if reply is None and isinstance(turn.outer.call, CallRef):

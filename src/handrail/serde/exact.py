@@ -108,7 +108,7 @@ class Exact:
 
     def __init__(self, part: Part, *, deep: bool, scalars: bool, read_back: bool) -> None:
         """Take what `exact_of` has found."""
-        self.read_back = read_back
+        self.read_back: bool = read_back
         self._part = part
         self._sure = part.sure
         self._scalars = scalars

@@ -105,7 +105,7 @@ class Masking:
         """Look at a type once; `masking_of` and `schema_masking` do."""
         self._root = root
         self._places = places
-        self.hides = places.reaches(root)
+        self.hides: bool = places.reaches(root)
         self.json: Callable[[Any], bytes] = to_json
         if self.hides:
             self.json = lambda parsed: self.masked(to_json(parsed)).data

@@ -89,7 +89,7 @@ class Codec(Generic[T]):
     def __init__(
         self, built: Built, *, extra: Extra, max_bytes: int | None, once: bool, exact: Exact | None = None
     ) -> None:
-        self.kind = cast("type[T]", built.kind)
+        self.kind: type[T] = cast("type[T]", built.kind)
         self._built = built
         self._exact = exact
         # Whether a value with scalars of exactly their types in all fields is written as it is, if it is not long.

@@ -119,9 +119,9 @@ class UnionMembers:
 
     def __init__(self, members: Sequence[Member], definitions: Mapping[str, Core], config: CoreConfig) -> None:
         """Take the members; `union_members` determines which are to be told apart."""
-        self.members = tuple(members)
+        self.members: tuple[Member, ...] = tuple(members)
         self._definitions = definitions
-        self.config = config
+        self.config: CoreConfig = config
         self._by_class = {member.cls: member for member in members if member.cls is not None}
         views = [(member, python_view(member.core, definitions)) for member in members]
         literals = [(member, view["expected"]) for member, view in views if view["type"] == "literal"]

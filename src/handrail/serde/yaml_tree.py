@@ -34,10 +34,10 @@ try:
         SequenceEndEvent,
         SequenceStartEvent,
     )
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        f"reading YAML needs {error.name}, which is not installed: pip install 'handrail[agents]'", name=error.name
-    ) from error
+        f"reading YAML needs {_error.name}, which is not installed: pip install 'handrail[agents]'", name=_error.name
+    ) from _error
 
 MAX_YAML_DEPTH = 64
 """How deeply values may nest; what reads a tree recursively stays far below the stack's limit."""

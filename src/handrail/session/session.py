@@ -87,9 +87,9 @@ class Session:
         """
         check_identity("Session", session_id, tags)
         check_relatives("Session", Session, parent, dispatcher)
-        self.session_id = session_id if session_id is not None else new_id()
-        self.dispatcher = dispatcher if dispatcher is not None else Dispatcher()
-        self.turn = Turn()
+        self.session_id: str = session_id if session_id is not None else new_id()
+        self.dispatcher: Dispatcher = dispatcher if dispatcher is not None else Dispatcher()
+        self.turn: Turn = Turn()
         self._owner = SliceOwner(self.session_id)
         self._lock = threading.RLock()
         self._outside = threading.RLock()

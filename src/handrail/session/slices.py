@@ -54,7 +54,7 @@ class SliceOwner:
 
     def __init__(self, session_id: str) -> None:
         """Stand for a session."""
-        self.session_id = session_id
+        self.session_id: str = session_id
 
 
 class Version(Generic[T]):
@@ -71,9 +71,9 @@ class Version(Generic[T]):
 
     def __init__(self, owner: SliceOwner, items: list[T] | StoredItems[T], length: int) -> None:
         """Make a version of a list that the caller hands over."""
-        self.owner = owner
-        self.items = items
-        self.length = length
+        self.owner: SliceOwner = owner
+        self.items: list[T] | StoredItems[T] = items
+        self.length: int = length
 
     def append(self, owner: SliceOwner, item: T) -> Version[T]:
         """The version with one item more; O(1) for the owner of the newest version."""
@@ -121,9 +121,9 @@ class SessionSnapshot:
 
     def __init__(self, owner: SliceOwner, slices: Versions, taken: int = 0) -> None:
         """Made by `Session.snapshot`."""
-        self.owner = owner
-        self.slices = slices
-        self.taken = taken
+        self.owner: SliceOwner = owner
+        self.slices: Versions = slices
+        self.taken: int = taken
 
 
 class SliceView(Sequence[T], Generic[T]):

@@ -44,7 +44,7 @@ class StateSlices:
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
         """Make the state of a session without values."""
-        self.owner = owner
+        self.owner: SliceOwner = owner
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
         self.taken: list[object] = []
         self._end_is_held = False
@@ -173,8 +173,10 @@ class LogSlices:
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
         """Begin with what another session has logged, in versions of its own, because those of a LOG grow."""
-        self.owner = owner
-        self.slices = {kind: Version(each.owner, each.items, each.length) for kind, each in slices.items()}
+        self.owner: SliceOwner = owner
+        self.slices: dict[type[Any], Version[Any]] = {
+            kind: Version(each.owner, each.items, each.length) for kind, each in slices.items()
+        }
 
     def resettable(self) -> list[tuple[type[Any], int]]:
         """The slices that a reset empties, with their lengths."""

@@ -33,7 +33,7 @@ class Watchers:
     __slots__ = ("_lock", "_watching", "unresolved")
 
     def __init__(self) -> None:
-        self.unresolved = UnresolvedSlots()
+        self.unresolved: UnresolvedSlots = UnresolvedSlots()
         self._lock = threading.Lock()
         self._watching: dict[_Identity, dict[object, WatchCallback]] = {}
 

@@ -69,8 +69,8 @@ class Playback:
 
     def __init__(self, script: Script) -> None:
         """Start before the first reply."""
-        self.script = script
-        self.played = 0
+        self.script: Script = script
+        self.played: int = 0
         self._lock = threading.Lock()
 
     def next(self, sent: SentMessages) -> Reply:

@@ -28,10 +28,10 @@ try:
     from pydantic_ai.usage import RequestUsage
 
     from handrail.testing.script_file import read_script
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ImportError(
-        f"ScriptedModel needs {error.name}, which is not installed: pip install 'handrail[pydantic-ai,testing]'"
-    ) from error
+        f"ScriptedModel needs {_error.name}, which is not installed: pip install 'handrail[pydantic-ai,testing]'"
+    ) from _error
 
 from handrail.errors.developer import check_argument
 from handrail.testing.playback import Playback, SentMessage, SentMessages
@@ -58,7 +58,7 @@ class ScriptedModel(FunctionModel):
         """
         expected = "a Script, or several replies: ScriptedModel([Reply(text='Done.')])"
         check_argument("ScriptedModel", "script", script, (Script, Iterable), expected)
-        self.playback = Playback(script if isinstance(script, Script) else Script(tuple(script)))
+        self.playback: Playback = Playback(script if isinstance(script, Script) else Script(tuple(script)))
         super().__init__(self._reply, stream_function=self._stream, model_name=name)
 
     @classmethod

@@ -51,7 +51,7 @@ class CommitProgress:
 
     def __init__(self) -> None:
         """Begin."""
-        self.may_be_kept = False
+        self.may_be_kept: bool = False
         self.unit: UnitOfWork | None = None
         self.doubt: Exception | None = None
 

@@ -117,15 +117,15 @@ class Transaction:
         `participants` join when it is entered, if it writes: those that do not report when they are written to.
         `enlisted` are settled with it, also when it cannot be entered.
         """
-        self.tool = tool
-        self.ticket = ticket
-        self.writes = writes
-        self.parent = parent
-        self.concurrent = concurrent
-        self.call = call
+        self.tool: str = tool
+        self.ticket: Ticket = ticket
+        self.writes: bool = writes
+        self.parent: Transaction | None = parent
+        self.concurrent: bool = concurrent
+        self.call: object = call
         self.state: Literal["open", "closed", "ended"] = "open"
-        self.must_roll_back = True
-        self.committed = False
+        self.must_roll_back: bool = True
+        self.committed: bool = False
         self.writer: Snapshotable[Any] | None = None
         self._joining = participants
         self._joined: dict[int, Snapshotable[Any]] = {}

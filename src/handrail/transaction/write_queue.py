@@ -26,7 +26,7 @@ class WriteQueue:
 
     def __init__(self) -> None:
         """Make an empty queue."""
-        self.number = next(_NUMBERS)
+        self.number: int = next(_NUMBERS)
         self._lock = threading.Lock()
         self._waiting: deque[tuple[object, Completion[None] | None]] = deque()
 

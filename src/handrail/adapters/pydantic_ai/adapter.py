@@ -90,7 +90,7 @@ class PydanticAIAdapter:
         check_argument("PydanticAIAdapter", "effect_ledger", effect_ledger, (EffectLedger, NoneType), expected)
         check_approver("PydanticAIAdapter", approver)
         self.model = model
-        self.effect_ledger = EffectLedger() if effect_ledger is None else effect_ledger
+        self.effect_ledger: EffectLedger = EffectLedger() if effect_ledger is None else effect_ledger
         self._ledger_is_given = effect_ledger is not None
         self._approver = approver
         self._capabilities = tuple(capabilities)

@@ -58,7 +58,7 @@ class QueuePosition:
 
     def __init__(self, queue: ArrivalQueue) -> None:
         """Create a position of a queue; `ArrivalQueue.join` adds it."""
-        self.is_first = asyncio.Event()
+        self.is_first: asyncio.Event = asyncio.Event()
         self._queue = queue
 
     def leave(self) -> None:

@@ -108,11 +108,12 @@ class StoredHistory:
                 f"session {session.session_id!r} holds a conversation of agent {other}, so {name} cannot continue "
                 "it; use a separate session for each agent"
             )
+        self.history: list[ModelMessage]
         self.history, self._ended = _read(self._conversation.parts, f"session {session.session_id!r}")
         self._kept: Sequence[ModelMessage] = tuple(self.history)
         self._noted: Sequence[ModelMessage] = self.history
         # Ids of the whole conversation, because some models restart their ids in each reply.
-        self.call_ids = {
+        self.call_ids: set[str] = {
             call.tool_call_id
             for message in self.history
             if isinstance(message, ModelResponse)

@@ -97,7 +97,7 @@ class HandrailToolset(AbstractToolset[Any]):
         """
         rendered = executor.environment.rendered_prompt
         self.executor = executor
-        self.validator = AnyArguments(max_length=executor.environment.max_argument_bytes)
+        self.validator: AnyArguments = AnyArguments(max_length=executor.environment.max_argument_bytes)
         self._id = id or rendered.name
         self._definitions = {tool.name: _definition(tool, self._id) for tool in rendered.tools}
 

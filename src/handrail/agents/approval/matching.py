@@ -344,7 +344,8 @@ class Glob:
         self._crossing = self._gates = self._loops = 0
         # Place 1 is the start; each token moves the end by the number of its places.
         self._end = 1
-        run = self.run = ""
+        self.run: str = ""
+        run = ""
         for token in _tokens(text):
             # A place is a bit, so a glob of any length has one number; Python's integers have no limit.
             self._end <<= self._add(token, self._end)

@@ -78,7 +78,7 @@ class RulePaths:
         """
         # `_reached` has returned nothing for rules with another number of arguments.
         (pattern,) = rule.arguments.values()
-        self.rule = rule
+        self.rule: Rule = rule
         self._why = f"the {verdict} rule {rule}"
         # The folder itself is meant by `folder/**` too, so both forms are kept.
         short = shortest(pattern)

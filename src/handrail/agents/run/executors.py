@@ -37,7 +37,7 @@ from handrail.contrib.tools.shell.path_guard import ProgramPaths
 from handrail.contrib.tools.vfs.overflow import ToolNames
 from handrail.errors import AgentError, DumpError
 from handrail.filesystem import Filesystem
-from handrail.filesystem.path_filters import excluding
+from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
@@ -111,12 +111,12 @@ class RunExecutors:
         excluded = excluding(file.exclude, show_git=True)  # each toolset says for itself if .git is shown
         self._rules = RunRules(tree.rules, path, tree.options.mode)
         self._folders = FolderPaths(tree.prefixed, self._rules)
-        self.path_filter = excluded.plus(self._rules.paths())
+        self.path_filter: PathFilter = excluded.plus(self._rules.paths())
         self._own: dict[str, _Own] = {}
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self._origins: Mapping[str, str] = {}
-        self.policy = GatePolicy(tree.gate, self.describe)
-        self.foreign = self._executor((), without_text=True)
+        self.policy: GatePolicy = GatePolicy(tree.gate, self.describe)
+        self.foreign: ToolExecutor = self._executor((), without_text=True)
 
     def note_origins(self, origins: Mapping[str, str]) -> None:
         """Take note of where the tools of this step come from, in words, by their names."""

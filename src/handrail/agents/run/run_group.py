@@ -61,9 +61,9 @@ class RunGroup:
         self.project = project
         self.options = options
         self.rules = rules
-        self.session = Session() if options.session is None else options.session
+        self.session: Session = Session() if options.session is None else options.session
         self.ledger: EffectLedger = session_ledger(self.session)
-        self.gate = ApprovalGate(
+        self.gate: ApprovalGate = ApprovalGate(
             rules,
             options.mode,
             options.asker,
@@ -73,7 +73,7 @@ class RunGroup:
         # Before the first question: what earlier runs have answered is not asked again.
         self.gate.resume(load_decisions(self.session), load_grants(self.session))
         self._grants_kept = len(self.gate.grants)
-        self.prefixed = PrefixedToolsets()
+        self.prefixed: PrefixedToolsets = PrefixedToolsets()
         self._files: dict[Path, HostFilesystem] = {}
         self._stack = ExitStack()
 

@@ -10,7 +10,7 @@ requires_approval=...)` and its like write into the very tool that they are give
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
@@ -73,7 +73,7 @@ class _Of:
 class Task(BaseModel):
     """What an agent is asked to do."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     input: str = Field(min_length=1, description="The task, with everything that the agent must know to do it.")
 

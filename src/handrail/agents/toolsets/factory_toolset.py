@@ -47,7 +47,7 @@ class FactoryToolset(AbstractToolset[Any]):
         self.name = name
         self.origin = origin
         self.kind: Kind = kind
-        self.has_made = False
+        self.has_made: bool = False
         self._raw: FactoryProduct = None  # what the factory returned last: the same object again is not entered again
         self._current: AbstractToolset[Any] | None = None  # what shows its tools
         self._entered: AbstractToolset[Any] | None = None  # what has to be left; steps may put another one in its place

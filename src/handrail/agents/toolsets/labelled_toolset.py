@@ -85,7 +85,7 @@ class LabelledToolset(CombinedToolset[Any]):
         """Combine toolsets; nothing is checked before a run asks for tools."""
         # PydanticAI asks these for instructions at every step; the toolset of a single tool has none.
         super().__init__([source.toolset for source in sources if source.instructs])
-        self.sources = tuple(sources)
+        self.sources: tuple[LabelledSource, ...] = tuple(sources)
         self.reserved = reserved
         self.check = check
         self.notify = notify

@@ -7,7 +7,7 @@ from cyclopts import App
 from handrail.cli.approvals.answer import ANSWER_USAGE, answer_question
 from handrail.cli.approvals.show import list_questions, show_question
 
-approvals = App(name="approvals", help="List, show and answer the questions about calls that wait.")
+approvals: App = App(name="approvals", help="List, show and answer the questions about calls that wait.")
 """The group."""
 
 approvals.command(list_questions, name="list", sort_key=1)

@@ -7,7 +7,7 @@ from cyclopts import App
 from handrail.cli.ledger.changes import invalidate_effects, prune_effects, reconcile_effect
 from handrail.cli.ledger.show import list_effects, show_effect
 
-ledger = App(name="ledger", help="Show the effects of the ledger, and resolve or remove them.")
+ledger: App = App(name="ledger", help="Show the effects of the ledger, and resolve or remove them.")
 """The group."""
 
 ledger.command(list_effects, name="list", sort_key=1)

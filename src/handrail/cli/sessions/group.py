@@ -7,7 +7,7 @@ from cyclopts import App
 from handrail.cli.sessions.removal import delete_sessions, prune_sessions
 from handrail.cli.sessions.show import fork_session, list_sessions, show_session
 
-sessions = App(name="sessions", help="List, show, fork and delete the sessions of a store.")
+sessions: App = App(name="sessions", help="List, show, fork and delete the sessions of a store.")
 """The group."""
 
 sessions.command(list_sessions, name="list", sort_key=1)

@@ -35,11 +35,12 @@ from dataclasses import dataclass
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.disk import translate_os_errors
-from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE, BeforeImage, FileIdentity
+from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE, BeforeImage, BeforeImages, FileIdentity
 from handrail.filesystem.journal.folder import drop_commit_record
 from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of
 from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT
+from handrail.filesystem.root import Root
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
@@ -80,12 +81,12 @@ class HostChanges:
 
     def __init__(self, tree: WholeTree, terms: HostSettings) -> None:
         """Start without changes."""
-        self.lock = threading.RLock()
-        self.root = tree.root
-        self.images = images = tree.images
-        self.terms = terms
+        self.lock: threading.RLock = threading.RLock()
+        self.root: Root = tree.root
+        self.images: BeforeImages = tree.images
+        self.terms: HostSettings = terms
         self._whole = tree
-        self._pid = images.disk.process()
+        self._pid = self.images.disk.process()
         self._spans = UndoJournal[BeforeImage]()
         self._journal: JournalFile | None = None
         self._call: Transaction | None = None

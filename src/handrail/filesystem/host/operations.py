@@ -47,9 +47,9 @@ class TreeReader:
 
     def __init__(self, root: Root, disk: Disk, path_filter: PathFilter) -> None:
         """Read a root."""
-        self.root = root
-        self.disk = disk
-        self.path_filter = path_filter
+        self.root: Root = root
+        self.disk: Disk = disk
+        self.path_filter: PathFilter = path_filter
 
     def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
         """What a path leads to; nothing for a hidden path."""

@@ -96,8 +96,8 @@ class BeforeImages:
 
     def __init__(self, folder: int, disk: Disk) -> None:
         """Store contents in the folder that a descriptor is open on."""
-        self.folder = folder
-        self.disk = disk
+        self.folder: int = folder
+        self.disk: Disk = disk
         self._count = 0
         self._dropped: deque[bytes] = deque()
 

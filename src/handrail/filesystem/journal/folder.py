@@ -54,11 +54,11 @@ class JournalFolder:
             JournalError: it cannot be made or used.
         """
         self._disk = disk
-        self.is_held = False
+        self.is_held: bool = False
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.path = path.resolve(strict=True)
-            self.descriptor = disk.open_root(self.path)
+            self.path: Path = path.resolve(strict=True)
+            self.descriptor: int = disk.open_root(self.path)
             try:
                 self._lock = disk.append_file(b"lock", at=self.descriptor)
             except BaseException:

@@ -90,8 +90,8 @@ class JournalFile:
         self, journal_id: str, folder: int, disk: Disk, *, synced: bool, written: JournalRecords | None = None
     ) -> None:
         """Make an empty journal in the folder that a descriptor is open on, or continue one that was `written`."""
-        self.journal_id = journal_id
-        self.written = JournalRecords() if written is None else written
+        self.journal_id: str = journal_id
+        self.written: JournalRecords = JournalRecords() if written is None else written
         self._folder = folder
         self._disk = disk
         self._synced = synced

@@ -43,7 +43,7 @@ class FolderRules:
         self, descriptor: int, *, is_unchanged: bool, above: FolderRules | None = None, name: str = ""
     ) -> None:
         """The rules of the folder that a descriptor is open on, until it is closed."""
-        self.is_unchanged = is_unchanged
+        self.is_unchanged: bool = is_unchanged
         self._descriptor = descriptor
         self._above = above
         self._name = name

@@ -129,12 +129,12 @@ class ShadowRepository:
         Raises:
             FilesystemError: the git dir lies in the tree, or the tree in the git dir.
         """
-        self.root = Path(root).resolve()
-        self.git_dir = Path(git_dir).resolve()
+        self.root: Path = Path(root).resolve()
+        self.git_dir: Path = Path(git_dir).resolve()
         if self.git_dir.is_relative_to(self.root) or self.root.is_relative_to(self.git_dir):
             msg = f"the git dir {os.fspath(git_dir)!r} and the tree {os.fspath(root)!r} lie in each other; move one out"
             raise FilesystemError(msg, path=ROOT)
-        self.limits = SnapshotLimits(
+        self.limits: SnapshotLimits = SnapshotLimits(
             snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes
         ).check("ShadowRepository")
         self._clock = clock

@@ -19,7 +19,7 @@ from pathlib import Path
 from handrail.errors import FilesystemError
 from handrail.filesystem.disk import open_folder
 from handrail.filesystem.own_git.changes import GitChange, git_changes
-from handrail.filesystem.own_git.state import git_dir_state
+from handrail.filesystem.own_git.state import GitDirState, git_dir_state
 from handrail.filesystem.root import to_text
 from handrail.filesystem.shadow.tree import UNWATCHED, Folder, TreeFile, TreeScan, scan_tree, signature_of
 
@@ -57,9 +57,11 @@ class UnrestoredWatch:
 
     def __init__(self, root: Path, entries: Mapping[str, TreeFile | Folder]) -> None:
         """Look at the root's own `.git`, and take what was found at the paths that are left out."""
-        self.root = root
-        self.entries = {path: entry for path, entry in entries.items() if entry is not UNWATCHED}
-        self.git = git_dir_state(root)
+        self.root: Path = root
+        self.entries: dict[str, TreeFile | Folder] = {
+            path: entry for path, entry in entries.items() if entry is not UNWATCHED
+        }
+        self.git: GitDirState | None = git_dir_state(root)
         self._changes: tuple[Unrestored, ...] | None = None
 
     def changes(self) -> tuple[Unrestored, ...]:

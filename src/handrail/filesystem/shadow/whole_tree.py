@@ -50,8 +50,8 @@ class WholeTree:
 
     def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
         """Save what is below a root in a shadow repository of that root."""
-        self.root = root
-        self.images = images
+        self.root: Root = root
+        self.images: BeforeImages = images
         self._shadow = shadow
         self._synced = self._taken = ""
 

@@ -28,10 +28,14 @@ C = TypeVar("C")
 
 
 class _Absent:
+    """The type of `ABSENT`."""
+
     __slots__ = ()
 
 
 class _Whole:
+    """The type of `ORDER` and `WHOLE`."""
+
     __slots__ = ()
 
 
@@ -83,7 +87,7 @@ class RecordsSnapshot:
 
     def __init__(self, changes: RecordChanges) -> None:
         """Made by `Records.snapshot`."""
-        self.changes = changes
+        self.changes: RecordChanges = changes
 
 
 class RecordSpan:
@@ -98,7 +102,7 @@ class RecordSpan:
 
     def __init__(self, snapshot: RecordsSnapshot) -> None:
         """Make a span in which nothing has changed."""
-        self.snapshot = weakref.ref(snapshot)
+        self.snapshot: weakref.ref[RecordsSnapshot] = weakref.ref(snapshot)
         self.before: Before = {}
 
 
@@ -122,7 +126,7 @@ class RecordChanges:
 
     def __init__(self, participant: RecordsParticipant) -> None:
         """Make the record of no changes."""
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self._participant = participant
         self._spans: list[RecordSpan] = []
         self._writer: Transaction | None = None  # the outermost transaction that wrote last

@@ -42,7 +42,7 @@ class Records(RecordDict):
         Raises:
             InvalidArgumentError: something in it has no form in JSON.
         """
-        self.turn = Turn()
+        self.turn: Turn = Turn()
         changes = RecordChanges(self)
         check_keys(data, ())
         super().__init__(changes, {key: stored_value(value, changes, (key,)) for key, value in data.items()})

@@ -91,9 +91,9 @@ class Claim:
     stored: ToolResult[Any] | None = None
     effect: EffectRef | None = None
     fence: int | None = None
-    unsettled = False
-    left_behind = False
-    records_at_once = False
+    unsettled: bool = False
+    left_behind: bool = False
+    records_at_once: bool = False
 
     @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:
@@ -140,14 +140,15 @@ class ReplayedResult(Claim):
 
     def __init__(self, effect: EffectRef, stored: ToolResult[Any]) -> None:
         """Replay the result of the effect."""
-        self.effect = effect
-        self.stored = stored
+        self.effect: EffectRef | None = effect
+        self.stored: ToolResult[Any] | None = stored
 
 
 class EffectClaim(Claim):
     """The right to run an effect. It is enlisted in the call's transaction, which settles it."""
 
     queue = None
+    unsettled: bool = False
     _is_over = False
     _late: EffectResult | NotApplied | NotKnown | None = None
     _testimony: TestimonyWord | None = None
@@ -180,11 +181,11 @@ class EffectClaim(Claim):
         self._tool = tool
         self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
         self._stays = tool.effect == "external" or tool.concurrent
-        self.records_at_once = self._stays and not in_unit
+        self.records_at_once: bool = self._stays and not in_unit
         self._nested = nested
         self.store = store
         # A result is written to another store than that of the session at once, and the row of a nested call is read.
-        self.waits = store is None or nested
+        self.waits: bool = store is None or nested
         self._happened: EffectResult | None = None
         self._testified = False
         self._recorded = False
@@ -192,8 +193,9 @@ class EffectClaim(Claim):
         self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
         self._unknown = self._earlier
         self._result: ToolResult[Any] | None = None
-        self.effect = self._effect = EffectRef(claimed.key, claimed.effect_id)
-        self.fence = claimed.fence
+        self._effect = EffectRef(claimed.key, claimed.effect_id)
+        self.effect: EffectRef | None = self._effect
+        self.fence: int | None = claimed.fence
         self._ticket = _HOLDERS[claimed.row.effect_id] = ticket
 
     @property

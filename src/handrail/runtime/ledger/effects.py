@@ -91,10 +91,10 @@ class Claimed:
     __slots__ = ("beat_until", "lease", "retried", "row")
 
     def __init__(self, row: EffectRow, lease: timedelta, beat_until: datetime | None, *, retried: bool = False) -> None:
-        self.row = row
-        self.lease = lease
-        self.beat_until = beat_until
-        self.retried = retried
+        self.row: EffectRow = row
+        self.lease: timedelta = lease
+        self.beat_until: datetime | None = beat_until
+        self.retried: bool = retried
 
     @property
     def key(self) -> str:

@@ -103,7 +103,7 @@ class EffectLedger:
             raise InvalidArgumentError(function="EffectLedger", argument="clock", given=clock, expected="a Clock")
         self._store: LedgerStore = MemoryStore(clock=clock) if store is None else store
         self._new_id = new_id
-        self.has_old_slots = self._store.has_old_slots
+        self.has_old_slots: bool = self._store.has_old_slots
         self._keeper = LeaseRenewer(self._store, clock=clock, jitter=jitter)
         self._given_up: deque[EffectRow] = deque(maxlen=_MOST_GIVEN_UP)
         # The renewer has no reference to the ledger, so a ledger that is not used is collected, and its thread ends.

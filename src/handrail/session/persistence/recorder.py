@@ -348,8 +348,8 @@ class SessionCommit:
         self._kept = kept
         state, self._log = kept.slices
         self._plan = EntryBatch((), None, kept.layouts, 0, kept.uncovered_bytes)
-        self.root = root
-        self.state = state
+        self.root: Transaction | None = root
+        self.state: StateSlices = state
         self.call_records: list[PendingItem] = []
         self.call: CallRef | None = None
         self.emptied: tuple[type[Any], ...] = ()

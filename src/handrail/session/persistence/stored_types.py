@@ -143,9 +143,9 @@ class StoredType:
         if not is_dataclass(kind):
             raise SessionUseError(f"{_derived(kind)} cannot be stored, because it is not a dataclass")
         mark: _Mark = vars(kind).get(STORED_AS) or _Mark(_derived(kind), 1)  # not inherited: a subclass is another type
-        self.kind = kind
-        self.name = name or mark.name
-        self.version = mark.version
+        self.kind: type[Any] = kind
+        self.name: str = name or mark.name
+        self.version: int = mark.version
         self._upgrades = mark.upgrades
         self._form = mark.form
         try:

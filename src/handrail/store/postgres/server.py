@@ -205,7 +205,7 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[tuple[Any, ...]] = tuple_row) -> None:
         """Made by `connect`."""
         super().__init__(pgconn, row_factory)
-        self.process = current_pid()
+        self.process: int = current_pid()
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Self:  # noqa: ANN401 - as of psycopg

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -89,7 +89,7 @@ class PostgresDriver:
         StoreError: the server cannot be reached.
     """
 
-    types = ColumnTypes(number="BIGINT", bytes="BYTEA")
+    types: ColumnTypes = ColumnTypes(number="BIGINT", bytes="BYTEA")
     """What PostgreSQL calls its types."""
 
     one_writer = False
@@ -104,18 +104,18 @@ class PostgresDriver:
     number_of_records = "number"
     """What records are sorted by."""
 
-    poll_every = timedelta(milliseconds=50)
+    poll_every: timedelta = timedelta(milliseconds=50)
     """How often to look for what other processes have changed."""
 
     def __init__(self, server: Server, *, clock: Clock | None = None) -> None:
-        self.url = server.url
-        self.busy = server.busy
+        self.url: str = server.url
+        self.busy: timedelta = server.busy
         self._server = server
         self._process = os.getpid()
-        self.locks = AdvisoryLocks(server, server.connect())
-        self.processes = KernelProcesses()
-        self.now = ServerClock(self._server_time).now if clock is None else clock.now
-        self.call_places = FairSemaphore(_MOST_OF_CALLS)
+        self.locks: AdvisoryLocks = AdvisoryLocks(server, server.connect())
+        self.processes: KernelProcesses = KernelProcesses()
+        self.now: Callable[[], datetime] = ServerClock(self._server_time).now if clock is None else clock.now
+        self.call_places: FairSemaphore = FairSemaphore(_MOST_OF_CALLS)
         self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
             server.conninfo,
             connection_class=PsycopgConnection,
@@ -260,7 +260,7 @@ class PostgresConnection:
     __slots__ = ("_begun", "_server", "connection")
 
     def __init__(self, server: Server, connection: PsycopgConnection) -> None:
-        self.connection = connection
+        self.connection: PsycopgConnection = connection
         self._server = server
         self._begun = False
 

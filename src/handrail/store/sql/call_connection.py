@@ -78,7 +78,7 @@ class CallConnection:
     )
 
     def __init__(self, root: Transaction, *, store: UnitStore, calls: CallConnections) -> None:
-        self.turn = Turn()
+        self.turn: Turn = Turn()
         self.store: UnitStore | None = store
         self._root = root
         self._calls = calls
@@ -304,7 +304,7 @@ class CallConnections:
     __slots__ = ("_listed", "_lock", "driver")
 
     def __init__(self, driver: Driver) -> None:
-        self.driver = driver
+        self.driver: Driver = driver
         self._lock = threading.Lock()
         self._listed: WeakValueDictionary[int, CallConnection] = WeakValueDictionary()
 

@@ -23,8 +23,8 @@ class Database:
     __slots__ = ("_calls", "driver", "url")
 
     def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self.url = driver.url
+        self.driver: Driver = driver
+        self.url: str = driver.url
         self._calls = CallConnections(driver)
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:

@@ -57,7 +57,7 @@ class FetchedRows:
 
     def __init__(self, rows: Rows, rowcount: int) -> None:
         self._left = iter(rows)
-        self.rowcount = rowcount
+        self.rowcount: int = rowcount
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The next row; `None` if there is none left."""

@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class SqliteDriver:
         StoreError: the file cannot be opened, or is not a database.
     """
 
-    types = ColumnTypes(number="INTEGER", bytes="BLOB", clustered=" WITHOUT ROWID")
+    types: ColumnTypes = ColumnTypes(number="INTEGER", bytes="BLOB", clustered=" WITHOUT ROWID")
     """What SQLite calls its types."""
 
     one_writer = True
@@ -100,20 +100,20 @@ class SqliteDriver:
     number_of_records = "+number"
     """What records are sorted by."""
 
-    poll_every = timedelta(milliseconds=20)
+    poll_every: timedelta = timedelta(milliseconds=20)
     """How often to look for what other processes have changed."""
 
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.url = file.url
+        self.url: str = file.url
         folder = Path(f"{file.path}-holds")
-        self.locks = FileLocks(folder, store=file.url, read_only=file.read_only)
-        self.processes = ProcessLocks(folder, store=file.url, read_only=file.read_only)
-        self.now = clock.now
+        self.locks: FileLocks = FileLocks(folder, store=file.url, read_only=file.read_only)
+        self.processes: ProcessLocks = ProcessLocks(folder, store=file.url, read_only=file.read_only)
+        self.now: Callable[[], datetime] = clock.now
         self._file = file
-        self.busy = file.busy
+        self.busy: timedelta = file.busy
         self._busy = file.busy.total_seconds()
         self._process = current_pid()
-        self.call_places = FairSemaphore(1)  # taken by units too: one of this process writes at a time
+        self.call_places: FairSemaphore = FairSemaphore(1)  # taken by units too: one of this process writes at a time
         self._lock = threading.RLock()  # who uses `_link`
         self._link = SqliteConnection(file)
         self._reading = threading.Lock()

@@ -185,14 +185,14 @@ class ForeignCall:
     ) -> None:
         """Create a call from the arguments of `AbstractToolset.call_tool`; `toolset` runs it."""
         self._toolset = toolset
-        self.name = name
+        self.name: str = name
         self._args = args
         self._tool = tool
         self._returned: Any = _NOTHING
         self._failure: Exception | None = None
-        self.answer_lost = False
-        self.context = context
-        self.arguments = plain_arguments(args, tool.tool_def)
+        self.answer_lost: bool = False
+        self.context: RunContext[Any] = context
+        self.arguments: dict[str, Any] = plain_arguments(args, tool.tool_def)
 
     @property
     def schema(self) -> Mapping[str, Any]:
