@@ -14,12 +14,11 @@ from typing import Any
 
 from pydantic_ai import RunContext
 
-from desk import desk_policies, desk_tools
+from desk import DESK_TOOLS, desk_policies
 from handrail.agents import current_run
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolsSection
 from handrail.resources import Binding, ResourceRegistry
-from payment_service import Paid
 from payments import Payments, running_service
 from refunds import Rules
 from shop import Shop
@@ -50,10 +49,6 @@ class Premises:
         folder = self._stack.enter_context(TemporaryDirectory(prefix="refund-desk-"))
         return Shop.make(Path(folder) / "shop.db")
 
-    def find(self, key: str) -> Paid | None:
-        """The refund that was paid for that key, if one was."""
-        return self.payments().find(key)
-
     def close(self) -> None:
         """Stop the service, and remove the database."""
         self._stack.close()
@@ -66,7 +61,7 @@ def refunds(ctx: RunContext[Any]) -> ToolsSection:
     return ToolsSection(
         title="Refunds",
         key="refunds",
-        tools=desk_tools(premises.find),
+        tools=DESK_TOOLS,
         policies=desk_policies(),
         resources=ResourceRegistry.of(
             Binding(Premises, lambda _: premises),

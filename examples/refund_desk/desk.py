@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from handrail.contrib.tools import PlanningStrategy, PlanningToolsSection, VfsToolsSection
 from handrail.filesystem import Filesystem, InMemoryFilesystem
@@ -14,14 +12,12 @@ from handrail.prompt import (
     Prompt,
     PromptTemplate,
     SequentialDependencyPolicy,
-    Tool,
     ToolPolicy,
 )
 from handrail.runtime import Session
-from payment_service import Paid
 from payments import Payments
-from refunds import RefundRules, Rules, lookup_tool, refund_tool
-from report import report_tool
+from refunds import RefundRules, Rules, issue_refund, lookup_order
+from report import file_report
 from shop import Shop
 
 INBOX = Path(__file__).with_name("inbox")
@@ -71,9 +67,8 @@ def inbox_files() -> InMemoryFilesystem:
     return InMemoryFilesystem({path.name: path.read_bytes() for path in sorted(INBOX.iterdir())})
 
 
-def desk_tools(find: Callable[[str], Paid | None]) -> tuple[Tool[Any, Any], ...]:
-    """The tools of the desk; `find` asks the payment service which refund was paid for a key."""
-    return lookup_tool(), refund_tool(find), report_tool()
+DESK_TOOLS = (lookup_order, issue_refund, file_report)
+"""What the model can do at the desk."""
 
 
 def desk_policies() -> tuple[ToolPolicy, ...]:
@@ -93,7 +88,7 @@ def desk_prompt(desk: Desk) -> Prompt[DeskSummary]:
                 title="Refund desk",
                 key="desk",
                 template=TASK,
-                tools=desk_tools(desk.payments.find),
+                tools=DESK_TOOLS,
                 policies=desk_policies(),
             ),
             PlanningToolsSection(session=desk.session, strategy=PlanningStrategy.PLAN_ACT_REFLECT),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from typing import Annotated, Any
 
+from handrail import tool
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
@@ -16,8 +16,8 @@ from handrail.prompt import (
     ToolExample,
     ToolResult,
 )
+from handrail.resources import Resource
 from handrail.runtime import EffectUncertain, IdempotencyConfig
-from payment_service import Paid
 from payments import Payments
 from shop import Order, Shop, euros
 
@@ -42,21 +42,6 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUpOrder:
-    """Parameters of `lookup_order`."""
-
-    order_id: str = field(metadata={"description": "Number of the order, e.g. A-1001"})
-
-
-@dataclass(frozen=True, slots=True)
-class IssueRefund:
-    """Parameters of `issue_refund`."""
-
-    order_id: str = field(metadata={"description": "Number of the order, e.g. A-1001"})
-    amount_cents: int = field(metadata={"description": "What to pay back, in euro cents"})
-
-
-@dataclass(frozen=True, slots=True)
 class Refund:
     """A refund that was paid. It is the value of a result, so it goes into the session's slice of refunds."""
 
@@ -69,81 +54,74 @@ class Refund:
         return f"{self.order_id}: {euros(self.amount_cents)} refunded, {self.refund_id}"
 
 
-def look_up_order(params: LookUpOrder, *, context: ToolContext) -> ToolResult[Order]:
-    """Handler of `lookup_order`."""
-    order = context.resources.get(Shop).order(params.order_id)
+@tool(
+    effect="read",  # so the calls of one reply run beside each other
+    examples=[
+        ToolExample(
+            description="An order that the shop knows",
+            input={"order_id": "A-1001"},
+            output=Order("A-1001", "Müller, Zoë", "wine glasses, set of 6", 4_990, "shipped"),
+        )
+    ],
+)
+def lookup_order(order_id: str, *, shop: Shop) -> ToolResult[Order]:
+    """Look an order up in the shop: customer, item, what was paid, and its status.
+
+    Args:
+        order_id: Number of the order, e.g. A-1001
+    """
+    order = shop.order(order_id)
     if order is None:
-        return ToolResult.error(f"The shop has no order {params.order_id}. Do not guess another number.")
+        return ToolResult.error(f"The shop has no order {order_id}. Do not guess another number.")
     return ToolResult.ok(order)
 
 
-def issue_refund(params: IssueRefund, *, context: ToolContext) -> ToolResult[Refund]:
-    """Handler of `issue_refund`: has the refund paid, and forwards the key that names this effect."""
-    payments = context.resources.get(Payments)
-    try:
-        paid = payments.pay(params.order_id, params.amount_cents, key=context.idempotency_key or "")
-    except ConnectionError as error:
-        raise EffectUncertain(
-            f"{error}, so nobody knows yet whether {params.order_id} was refunded. Ask for the same refund once more: "
-            "it is found out before anything is paid."
-        ) from error
-    return ToolResult.ok(Refund(paid.refund_id, paid.order_id, paid.amount_cents))
+def find_refund(_params: object, key: str, *, context: ToolContext) -> ToolResult[Refund] | None:
+    """Ask the service by the key of a refund, when an answer was lost or a desk died while it paid."""
+    paid = context.resources.get(Payments).find(key)
+    return None if paid is None else ToolResult.ok(Refund(paid.refund_id, paid.order_id, paid.amount_cents))
 
 
-def lookup_tool() -> Tool[LookUpOrder, Order]:
-    """`lookup_order`: it reads, so the calls of one reply run beside each other."""
-    return Tool[LookUpOrder, Order](
-        name="lookup_order",
-        description="Look an order up in the shop: customer, item, what was paid, and its status.",
-        handler=look_up_order,
-        effect="read",
-        examples=(
-            ToolExample(
-                description="An order that the shop knows",
-                input=LookUpOrder("A-1001"),
-                output=Order("A-1001", "Müller, Zoë", "wine glasses, set of 6", 4_990, "shipped"),
-            ),
-        ),
-    )
-
-
-def refund_tool(find: Callable[[str], Paid | None]) -> Tool[IssueRefund, Refund]:
-    """`issue_refund`: it changes the world, so the ledger sees to it that each order is refunded once.
-
-    The key is made from the order alone. The same refund asked for again is answered from the ledger, and another
-    amount for the same order is a conflict. The scope is the shop, not the session: another agent on this ledger would
-    find the refund too. `reconcile` asks the service by that key when an answer was lost, or a desk died while it paid.
+# It changes the world, so the ledger sees to it that each order is refunded once. The key is made from the order alone:
+# the same refund asked for again is answered from the ledger, and another amount for the same order is a conflict. The
+# scope is the shop, not the session: another agent on this ledger would find the refund too.
+@tool(
+    effect="external",
+    idempotency=IdempotencyConfig(
+        strategy="params",
+        param_keys=("order_id",),
+        scope="shop",
+        ttl=timedelta(days=365),
+        lease=LEASE,
+        on_orphan="reconcile",
+    ),
+    reconcile=find_refund,
+    examples=[
+        ToolExample(
+            description="Pay 49.90 EUR back",
+            input={"order_id": "A-1001", "amount_cents": 4_990},
+            output=Refund("rf-001", "A-1001", 4_990),
+        )
+    ],
+)
+def issue_refund(
+    order_id: str, amount_cents: int, *, payments: Annotated[Payments, Resource], context: ToolContext
+) -> Refund:
+    """Pay money back for an order. Each order is refunded at most once.
 
     Args:
-        find: asks the payment service which refund was paid for a key; see `Payments.find`.
+        order_id: Number of the order, e.g. A-1001
+        amount_cents: What to pay back, in euro cents
     """
-
-    def reconcile(params: IssueRefund, key: str) -> ToolResult[Refund] | None:
-        paid = find(key)
-        return None if paid is None else ToolResult.ok(Refund(paid.refund_id, paid.order_id, paid.amount_cents))
-
-    return Tool[IssueRefund, Refund](
-        name="issue_refund",
-        description="Pay money back for an order. Each order is refunded at most once.",
-        handler=issue_refund,
-        effect="external",
-        idempotency=IdempotencyConfig(
-            strategy="params",
-            param_keys=("order_id",),
-            scope="shop",
-            ttl=timedelta(days=365),
-            lease=LEASE,
-            on_orphan="reconcile",
-        ),
-        reconcile=reconcile,
-        examples=(
-            ToolExample(
-                description="Pay 49.90 EUR back",
-                input=IssueRefund("A-1001", 4_990),
-                output=Refund("rf-001", "A-1001", 4_990),
-            ),
-        ),
-    )
+    try:
+        # The key names this effect; the service gets it too.
+        paid = payments.pay(order_id, amount_cents, key=context.idempotency_key or "")
+    except ConnectionError as error:
+        raise EffectUncertain(
+            f"{error}, so nobody knows yet whether {order_id} was refunded. Ask for the same refund once more: it is "
+            "found out before anything is paid."
+        ) from error
+    return Refund(paid.refund_id, paid.order_id, paid.amount_cents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +130,9 @@ class RefundRules:
 
     name: str = "refund_rules"
 
-    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
+    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - of any tool
         """Judge a refund by the shop and the rules; other tools pass."""
-        if not isinstance(params, IssueRefund):
+        if tool.name != "issue_refund":
             return PolicyDecision.allow()
         order = context.resources.get(Shop).order(params.order_id)
         if order is None:

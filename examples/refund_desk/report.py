@@ -7,10 +7,12 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from handrail import tool
 from handrail.filesystem import Filesystem
-from handrail.prompt import Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import ToolContext, ToolExample
+from handrail.resources import Resource
 from handrail.runtime import ToolValidationError
 from refunds import Refund, Rules
 from shop import euros
@@ -34,13 +36,6 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class FileReport:
-    """Parameters of `file_report`."""
-
-    decisions: tuple[Decision, ...] = field(metadata={"description": "One for each request, in the order of the file"})
-
-
-@dataclass(frozen=True, slots=True)
 class ReportFiled:
     """The report was written; an event of the session."""
 
@@ -53,39 +48,37 @@ class ReportFiled:
         return f"{' and '.join(self.files)} written: {self.requests} requests, {euros(self.total_cents)} paid"
 
 
-def file_report(params: FileReport, *, context: ToolContext) -> ToolResult[ReportFiled]:
-    """Handler of `file_report`.
+PAID = {"request": "R-01", "verdict": "refunded", "amount_cents": 4_990, "note": "Two of six glasses were broken."}
+REFUSED = {"request": "R-02", "verdict": "refused", "amount_cents": 0, "note": "The shop has no such order."}
 
-    It writes first and checks after, as code does that was written for the good case. Nothing here puts the first file
-    back: the call is a transaction, so an exception takes with it whatever the call has written.
+
+# It changes files and session, and nothing else, so all of it can be undone.
+@tool(
+    examples=[
+        ToolExample(
+            description="A day with two requests",
+            input={"decisions": [PAID, REFUSED]},
+            output=ReportFiled((REPORT, REFUNDS), 2, 4_990),
+        )
+    ]
+)
+def file_report(
+    decisions: tuple[Decision, ...], *, files: Filesystem, rules: Annotated[Rules, Resource], context: ToolContext
+) -> ReportFiled:
+    """Write the report on all requests and the list of refunds; call it once, at the end.
+
+    Args:
+        decisions: One for each request, in the order of the file
     """
-    files = context.resources.get(Filesystem)
+    # It writes first and checks after, as code does that was written for the good case. Nothing here puts the first
+    # file back: the call is a transaction, so an exception takes with it whatever the call has written.
     refunds = context.session[Refund].all()
-    files.write_text(REPORT, _page(params.decisions, context.resources.get(Rules)))
-    faults = _faults(params.decisions, _requests(files.read_text(REQUESTS)), refunds)
+    files.write_text(REPORT, _page(decisions, rules))
+    faults = _faults(decisions, _requests(files.read_text(REQUESTS)), refunds)
     if faults:
         raise ToolValidationError(f"{REPORT} was written, but it is wrong, so it was undone: {'; '.join(faults)}.")
     files.write_text(REFUNDS, _table(refunds))
-    total = sum(refund.amount_cents for refund in refunds)
-    return ToolResult.ok(ReportFiled((REPORT, REFUNDS), len(params.decisions), total))
-
-
-def report_tool() -> Tool[FileReport, ReportFiled]:
-    """`file_report`: it changes files and session, and nothing else, so all of it can be undone."""
-    paid = Decision("R-01", "refunded", 4_990, "Two of six glasses were broken.")
-    refused = Decision("R-02", "refused", 0, "The shop has no such order.")
-    return Tool[FileReport, ReportFiled](
-        name="file_report",
-        description="Write the report on all requests and the list of refunds; call it once, at the end.",
-        handler=file_report,
-        examples=(
-            ToolExample(
-                description="A day with two requests",
-                input=FileReport((paid, refused)),
-                output=ReportFiled((REPORT, REFUNDS), 2, 4_990),
-            ),
-        ),
-    )
+    return ReportFiled((REPORT, REFUNDS), len(decisions), sum(refund.amount_cents for refund in refunds))
 
 
 def _requests(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tools of the report's agents: plain functions, as PydanticAI takes them, over the file `sales.csv`."""
+"""The tools of the report's agents, over the file `sales.csv`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic_ai import ModelRetry, Tool
-
-from handrail.adapters.pydantic_ai import tool_context
+from handrail import tool
+from handrail.prompt import ToolContext
+from handrail.runtime import ToolValidationError
 from handrail.session import stored_as
 
 SALES = Path(__file__).with_name("sales.csv")
@@ -39,6 +39,7 @@ class Finding:
     text: str
 
 
+@tool(effect="read")  # runs without asking
 def describe_sales() -> dict[str, list[str]]:
     """Say what the figures cover: every month, region and product, in their order."""
     sales = _sales()
@@ -49,6 +50,7 @@ def describe_sales() -> dict[str, list[str]]:
     }
 
 
+@tool(effect="read")
 def sum_sales(by: Column, only: dict[Column, str] | None = None) -> dict[str, dict[str, int]]:
     """Sum up pieces and cents.
 
@@ -61,7 +63,9 @@ def sum_sales(by: Column, only: dict[Column, str] | None = None) -> dict[str, di
         known = sorted({str(getattr(sale, column)) for sale in picked})
         picked = [sale for sale in picked if getattr(sale, column) == value]
         if not picked:
-            raise ModelRetry(f"there are no sales of {column} {value!r}; there are some of: {', '.join(known)}")
+            raise ToolValidationError(
+                f"there are no sales of {column} {value!r}; there are some of: {', '.join(known)}"
+            )
     pieces: Counter[str] = Counter()
     cents: Counter[str] = Counter()
     for sale in picked:
@@ -70,16 +74,14 @@ def sum_sales(by: Column, only: dict[Column, str] | None = None) -> dict[str, di
     return {key: {"pieces": pieces[key], "cents": cents[key]} for key in sorted(pieces)}
 
 
-def note_finding(text: str) -> str:
+@tool
+def note_finding(text: str, *, context: ToolContext) -> str:
     """Note a finding of the report, with its figures.
 
     Args:
         text: one sentence.
     """
-    context = tool_context()
-    if context is None:  # called by a program, and not by an agent
-        return f"not noted, for no agent is running: {text}"
-    # What the call leaves in the session is taken back if the call fails.
+    # If the call fails after this line, the finding is rolled back.
     context.session[Finding].append(Finding(text))
     return f"noted, finding {len(context.session[Finding].all())}"
 
@@ -92,10 +94,5 @@ def _sales() -> list[Sale]:
         ]
 
 
-# What a call does to the world cannot be seen from a function, so it is declared here. Reading runs without being asked
-# about; a finding is noted without being asked about too, because its tool says so and no approval rule says otherwise.
-TOOLS = [
-    Tool(describe_sales, metadata={"effect": "read"}),
-    Tool(sum_sales, metadata={"effect": "read"}),
-    Tool(note_finding, metadata={"effect": "state", "approval": "allow"}),
-]
+TOOLS = [describe_sales, sum_sales, note_finding]
+"""What the agent files can name."""
