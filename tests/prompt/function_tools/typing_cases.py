@@ -8,9 +8,10 @@ Both checkers report a suppression that suppresses nothing, so each suppressed l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, assert_type
+from typing import Annotated, Any, assert_type
 
-from handrail.prompt import Tool, ToolContext, ToolResult, ToolsSection, tool
+from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolExample, ToolResult, ToolsSection, tool
+from handrail.resources import Resource
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,25 @@ def fail(query: str) -> ToolResult[Result]:
     return ToolResult.error(query)
 
 
+def ask_the_bank(params: Any, key: str, *, context: ToolContext) -> ToolResult[Result] | None:
+    return None if context.call_id == key else ToolResult.ok(Result(params.order))
+
+
+@tool(
+    effect="external",
+    idempotency=IdempotencyConfig(on_orphan="reconcile"),
+    reconcile=ask_the_bank,
+    examples=[ToolExample(description="One", input={"order": "A-1"}, output=Result("A-1"))],
+)
+def pay(order: str, *, desk: Annotated[Params, Resource]) -> Result:
+    return Result(order + desk.query)
+
+
 class Desk:
+    @tool
+    async def look(self) -> ToolResult[Result]:
+        return ToolResult.error("nothing")
+
     @tool
     def write(self, text: str) -> None: ...
 
@@ -66,11 +85,17 @@ async def function_tools(desk: Desk, context: ToolContext) -> None:
     assert_type(await count("a"), int)
     assert_type(fail("a"), ToolResult[Result])
     assert_type(await desk.send("a", copies=2), Result)
+    assert_type(await desk.look(), ToolResult[Result])
+    assert_type(pay("A-1", desk=Params("a")), Result)
     desk.write("a")
     Desk.write(desk, "a")
     find(5, context=context)  # type: ignore[arg-type]
     find("a")  # type: ignore[call-arg]
     desk.write(5)  # type: ignore[arg-type]
+    await desk.look("a")  # type: ignore[call-arg]
+    pay("A-1", bank=Params("a"))  # type: ignore[call-arg]
+    tool(effect="read", retries=3)  # type: ignore[call-overload]
+    other: Tool[Any, int] = find  # type: ignore[assignment]
     tool(effect="none")  # type: ignore[call-overload]
     values: list[type[Result] | None] = [
         find.result_type,
@@ -80,7 +105,7 @@ async def function_tools(desk: Desk, context: ToolContext) -> None:
     ]
     number: type[int] | None = count.result_type
     ToolsSection(title="Tools", tools=[find, find_later, count, fail, desk.write, desk.send])
-    del values, number
+    del values, number, other
 
 
 def inferred(context: ToolContext) -> None:
