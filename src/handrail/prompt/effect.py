@@ -2,12 +2,8 @@
 
 `External` declares which failures prove that an external effect did not happen, and how the others are treated:
 
-    Tool[Order, Receipt](
-        name="pay",
-        description="Pays.",
-        handler=pay,
-        effect=External(not_applied_on=(httpx.ConnectError,), on_orphan="reconcile", reconcile=ask_the_bank),
-    )
+    @tool(effect=External(not_applied_on=(httpx.ConnectError,), on_orphan="reconcile", reconcile=ask_the_bank))
+    def pay(order: str) -> Receipt: ...
 
 `effect="external"` means `External()`. The documents' `Tool.reconcile`, and `on_orphan` and `lease` of an
 `IdempotencyConfig`, are short forms for the same fields.
