@@ -36,7 +36,7 @@ from handrail.prompt.signature import AnyCallable, annotation_names, callable_si
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
 from handrail.serde import codec, stored_codec
-from handrail.serde.annotations import is_union, options_around
+from handrail.serde.annotations import is_union, known_type, options_around
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.formatting import type_name
 
@@ -217,9 +217,8 @@ class _Reading:
             self._fields.append(ArgumentField(name, hint, parameter.default))
 
     def _resolved(self, annotation: object) -> Any:  # noqa: ANN401 - an annotation may be any object
-        # Most annotations are classes already, and `get_type_hints` takes longer than all else here.
-        if isinstance(annotation, type) and get_origin(annotation) is None:
-            return annotation
+        if (known := known_type(annotation, self._locals, self._globals)) is not None:
+            return known
         holder = SimpleNamespace(__annotations__={"it": annotation})
         return get_type_hints(holder, self._globals, dict(self._locals), include_extras=True)["it"]
 

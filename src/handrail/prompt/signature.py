@@ -16,6 +16,7 @@ from typing import Any, Never, NoReturn, Union, cast, get_args, get_origin, get_
 from handrail.prompt.context import ToolContext
 from handrail.prompt.tool_result import ToolResult
 from handrail.prompt.type_parameters import annotation_name
+from handrail.serde.annotations import known_type
 
 if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
@@ -190,6 +191,9 @@ class _Annotations:
         """The resolved annotation; `Any` if it cannot be resolved."""
         if annotation is inspect.Parameter.empty:
             return Any
+        # A class alone, because in what has parts the options of `Annotated` are left out.
+        if isinstance(known := known_type(annotation, self._names), type):
+            return known
         try:
             # One annotation at a time: `get_type_hints` of the function raises for all if one name cannot be resolved,
             # as under `if TYPE_CHECKING`.

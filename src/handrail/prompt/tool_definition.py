@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -219,7 +220,9 @@ class Tool(Generic[P, R]):
         declaration.check_examples(self.examples, ToolExample)
         set_field(self, "description", self.description.strip())
         set_field(self, "examples", tuple(self.examples))
-        set_field(self, "is_async", self.handler is not None and is_async(self.handler))
+        # A handler that Handrail has made is awaited if it is defined so; its annotations say nothing more.
+        asks = iscoroutinefunction if self.has_made_handler else is_async
+        set_field(self, "is_async", self.handler is not None and asks(self.handler))
         set_field(self, "writes", self.effect != "read" and not self.concurrent)
         # With `strategy="none"` each call is an effect of its own, so an external tool with it claims nothing.
         set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)

@@ -54,7 +54,7 @@ from handrail.serde.core_schemas import (
     choices_of,
     core_definitions,
     innermost,
-    parts_of,
+    kinds_in,
     rebuilt,
     replacing,
     serializer_of,
@@ -152,6 +152,9 @@ _PLAIN_NUMBERS: Final = frozenset({"int", "float"})
 
 _DISTINCT_AS_WRITTEN: Final = frozenset({"any", "literal", "enum"})
 
+_DIFFERING: Final = frozenset({*_TEXTS, *_MAPPINGS, "literal", "enum", "union"})
+"""The types of the parts that `agreeing` may replace."""
+
 _CHANGING: Final = ("strip_whitespace", "to_lower", "to_upper")
 
 
@@ -162,6 +165,7 @@ class Adapter:
     Attributes:
         made: what pydantic makes of the type; it knows the JSON Schema.
         core: its core schema, in which models are closed as dataclasses are.
+        kinds: the types of the parts of `core`, by which most that is to be done to a part is known not to be needed.
         validator: reads values, as the JSON Schema says.
         serializer: writes them.
         bounded: whether the attempts of recursive unions are to be counted while it reads.
@@ -169,6 +173,7 @@ class Adapter:
 
     made: TypeAdapter[Any]
     core: Core
+    kinds: frozenset[str]
     validator: SchemaValidator
     serializer: SchemaSerializer
     bounded: bool = False
@@ -188,19 +193,26 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     config: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
     made = TypeAdapter[Any](_named("Closed", kind), config=config)
     was = cast("Core", made.core_schema)
-    core = _with_closed_models(was, core_config(recheck=recheck))
-    agreed = agreeing(core, core_config(recheck=recheck), published=published)
+    kinds = kinds_in(was)
+    core = _with_closed_models(was, core_config(recheck=recheck)) if "model" in kinds else was
+    # Most types hold nothing that is read otherwise, and to rebuild a core schema takes long.
+    agreed = core if kinds.isdisjoint(_DIFFERING) else agreeing(core, core_config(recheck=recheck), published=published)
     # A core schema compares by what it holds, so that a part which was rebuilt without a change is equal.
     # The one that pydantic has made serves where nothing differs, because making another takes milliseconds.
     validator = made.validator if agreed == was else validator_of(agreed, core_config(recheck=recheck))
-    written = _serializer(made, core)
-    return Adapter(made, core, cast("SchemaValidator", validator), written, bounded=is_bounded(agreed))
+    written = made.serializer if kinds.isdisjoint({"model", "union"}) else _serializer(made, core)
+    return Adapter(
+        made,
+        core,
+        kinds,
+        cast("SchemaValidator", validator),
+        written,
+        bounded="union" in kinds and is_bounded(agreed),
+    )
 
 
 def _with_closed_models(core: Core, config: CoreConfig) -> Core:
-    """The core schema with models that take and write what a dataclass does; the very same if there is none."""
-    if not _holds_model(core):
-        return core
+    """The core schema with models that take and write what a dataclass does."""
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del was, made
@@ -210,10 +222,6 @@ def _with_closed_models(core: Core, config: CoreConfig) -> Core:
         return {**part, "config": {**part.get("config", {}), **config}} if part["type"] == "model" else part
 
     return rebuilt(core, change)
-
-
-def _holds_model(core: Core) -> bool:
-    return core["type"] == "model" or any(map(_holds_model, parts_of(core)))
 
 
 def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:

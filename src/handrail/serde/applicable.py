@@ -50,6 +50,9 @@ _SAMPLES: Final[Mapping[str, object]] = {
 }
 """A value of each kind of part; those of other kinds are made from what the part says."""
 
+CONSTRAINING: Final = frozenset({"function-after", "chain"})
+"""The types of the parts in which pydantic puts a constraint that it could not build into a type."""
+
 _OF_CONSTRAINTS: Final = "pydantic._internal._validators"
 _STEP: Final = "apply_known_metadata."
 _TEXT_WORDS: Final = ("pattern", "strip_whitespace", "to_lower", "to_upper")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import cache, partial
 from pathlib import PurePath
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 from uuid import UUID
 
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -23,7 +24,7 @@ from pydantic_core import to_json
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import is_union, strip_annotated
-from handrail.serde.applicable import check_applicable
+from handrail.serde.applicable import CONSTRAINING, check_applicable
 from handrail.serde.constraints import ConstraintFault, joint_fault, option_fault
 from handrail.serde.core_schemas import Core, choices_of, core_definitions, places_of
 from handrail.serde.formatting import shorten, type_name
@@ -31,15 +32,13 @@ from handrail.serde.json_schema import (
     Node,
     SchemaMode,
     core_json_schema,
-    flat_names,
-    holds_numbers,
     inlined,
     json_schema,
-    leaves_untyped,
 )
 from handrail.serde.location import MEMBERS
 from handrail.serde.member_names import is_labelled, label_of
 from handrail.serde.record_types import is_record
+from handrail.serde.schema_facts import SchemaFacts, facts_of, simple_facts
 from handrail.serde.stored_values import stored_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
 from handrail.serde.unions import SameShape, same_name, same_shape, whole
@@ -64,6 +63,18 @@ class Shapes:
     types: frozenset[tuple[type[Any], ...]]
 
 
+class Schemas(NamedTuple):
+    """The JSON Schemas of a type.
+
+    Attributes:
+        parsed: that of what is parsed, by which faults are explained.
+        shown: that for the model, as JSON: `parsed` for parameters, that of what is dumped for results.
+    """
+
+    parsed: Node
+    shown: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """What pydantic made of a type.
@@ -71,23 +82,17 @@ class Built:
     Attributes:
         kind: the type.
         adapter: its validator and serializer.
-        parsed: the JSON Schema of what is parsed, by which faults are explained.
-        shown: the JSON Schema for the model, as JSON: `parsed` for parameters, that of what is dumped for results.
-        untyped: whether a place in it takes any value, so that no type refuses what JSON cannot say.
-        numbers: whether a value may hold NaN or an infinity.
+        facts: what is known of its JSON Schema.
+        schemas: its JSON Schemas; those of a simple type are made when they are first asked for.
         shapes: for a dataclass of scalars, by what a value is known to be well typed at little cost.
-        flat: the names of the fields, if none of them holds an object or an array; empty otherwise.
         stored: whether it reads and writes values as they are stored, where that differs from how they are shown.
     """
 
     kind: object
     adapter: Adapter
-    parsed: Node
-    shown: bytes
-    untyped: bool
-    numbers: bool
+    facts: SchemaFacts
+    schemas: Callable[[], Schemas]
     shapes: Shapes | None
-    flat: tuple[str, ...] = ()
     stored: bool = False
 
 
@@ -102,33 +107,37 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     found = accept_type(kind)
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
+        if mode == "validation" and (facts := simple_facts(adapter.core, adapter.kinds)):
+            return Built(kind, adapter, facts, cache(partial(_simple_schemas, kind, adapter)), _shapes(kind, found))
         # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
         # After the schema: a constraint that pydantic left in it is reported as such, with its own words.
-        check_applicable(kind, adapter.core)
-        _check_parts(kind, adapter.core, mode)
+        if not adapter.kinds.isdisjoint(CONSTRAINING):
+            check_applicable(kind, adapter.core)
+        _check_parts(kind, adapter, mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
         raise _blamed(found, kind, error) from error
-    return Built(
-        kind=kind,
-        adapter=adapter,
-        # Only in the schema by which faults are explained; the model gets `shown`, which is made before.
-        parsed={**parsed, MEMBERS: _member_schemas(adapter.core)},
-        shown=to_json(shown),
-        untyped=leaves_untyped(parsed),
-        numbers=holds_numbers(parsed),
-        shapes=_shapes(kind, found),
-        flat=flat_names(parsed),
-    )
+    # Only in the schema by which faults are explained; the model gets `shown`, which is made before.
+    members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
+    schemas = Schemas({**parsed, MEMBERS: members}, to_json(shown))
+    return Built(kind, adapter, facts_of(parsed), lambda: schemas, _shapes(kind, found))
+
+
+def _simple_schemas(kind: object, adapter: Adapter) -> Schemas:
+    parsed = json_schema(adapter.made, kind, mode="validation")
+    return Schemas({**parsed, MEMBERS: {}}, to_json(parsed))
 
 
 def build_stored(shown: Built) -> Built:
     """How the values of a type are stored; what was built to show them, if they are stored in the same form."""
     found = stored_adapter(shown.adapter)
-    return shown if found is None else replace(shown, adapter=found[0], parsed=found[1], stored=True)
+    if found is None:
+        return shown
+    schemas = Schemas(found[1], shown.schemas().shown)
+    return replace(shown, adapter=found[0], schemas=lambda: schemas, stored=True)
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:
@@ -163,10 +172,10 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
     try:
         # As one dataclass, because the places in a core schema begin at its fields.
         held = dataclasses.make_dataclass("Arguments", hints.items())
-        core = closed_adapter(held).core
+        adapter = closed_adapter(held)
     except BUILD_ERRORS:
         return
-    _check_parts(held, core, "validation")
+    _check_parts(held, adapter, "validation")
 
 
 def _fault_within(hint: object) -> ConstraintFault | None:
@@ -177,10 +186,12 @@ def _fault_within(hint: object) -> ConstraintFault | None:
     return next(filter(None, faults), None)
 
 
-def _check_parts(kind: object, core: Core, mode: SchemaMode) -> None:
+def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
     """Refuses what JSON cannot say, and a union of which a model or a store could not say which member is meant."""
-    definitions = core_definitions(core)
-    for path, part in places_of(core, definitions):
+    if adapter.kinds.isdisjoint({"complex", "json", "union"}):
+        return
+    definitions = core_definitions(adapter.core)
+    for path, part in places_of(adapter.core, definitions):
         if part["type"] == "complex":
             unsupported_field(kind, path, "JSON has no complex numbers", "use two floats")
         if part["type"] == "json":

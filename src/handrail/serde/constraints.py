@@ -150,6 +150,9 @@ def joint_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault
         hint: the type, with all that is written around it and, if it is a union, around its members.
     """
     own = [(word, metadata[word]) for word in ACTING & metadata.keys() if metadata[word] is not None]
+    # Most fields are of a class without constraints, and all below takes longer.
+    if not own and isinstance(hint, type) and get_origin(hint) is None:
+        return None
     return _joint_fault(own, hint)
 
 

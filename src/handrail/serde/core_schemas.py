@@ -65,6 +65,17 @@ def parts_of(core: Core) -> Iterator[Core]:
             yield from _each(core[name])
 
 
+def kinds_in(core: Core) -> frozenset[str]:
+    """The types of all parts of a core schema, itself included."""
+    found: set[str] = set()
+    left = [core]
+    while left:
+        part = left.pop()
+        found.add(part["type"])
+        left.extend(parts_of(part))
+    return frozenset(found)
+
+
 def places_of(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
     """Every part of a whole core schema with the place of the data that it is of, each shared part once."""
     yield from _places(core, definitions, "$", set())

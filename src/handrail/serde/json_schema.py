@@ -31,7 +31,9 @@ _NUMBERS = frozenset({"integer", "number"})
 _STRINGS = frozenset({"string"})
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 _NOTHING: frozenset[str] = frozenset()
-_JSON_SCALARS = frozenset({str, int, bool, type(None)})
+JSON_SCALARS: Final = frozenset({str, int, bool, type(None)})
+"""The classes of the defaults that are JSON as they are."""
+
 _MADE_FOR = {
     "minLength": _STRINGS,
     "maxLength": _STRINGS,
@@ -239,7 +241,7 @@ class _Terse(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - a default may be anything
         """A default as JSON; a set in the order of its members' JSON, which is the same in every process."""
         # pydantic makes an adapter of the type of a default, which takes as long as one of all fields.
-        if type(dft) in _JSON_SCALARS:
+        if type(dft) in JSON_SCALARS:
             return dft
         if not isinstance(dft, AbstractSet):
             return super().encode_default(dft)

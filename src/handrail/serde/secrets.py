@@ -14,7 +14,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, is_dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
 
 from handrail.errors import SchemaError
 from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, unquoted
@@ -262,7 +262,7 @@ def _made_fields(kind: object) -> Mapping[str, object]:
 
 def _type_reaches(place: object, seen: list[object]) -> bool:
     # Most places are of these, and all below takes longer.
-    if any(place is kind for kind in _NEVER_SECRET):
+    if _is_never_secret(place):
         return False
     # A list, because an annotation may hold options that have no hash.
     if place in seen:
@@ -277,6 +277,16 @@ def _type_reaches(place: object, seen: list[object]) -> bool:
         for child in (_fields_of(option).values() if is_record(cls) else _arguments(option))
     )
     return any(_type_reaches(child, seen) for child in inner)
+
+
+def _is_never_secret(place: object) -> bool:
+    """Whether a place is of scalars without secrets, or of unions and collections of such scalars."""
+    origin = get_origin(place)
+    if origin is None:
+        return any(place is kind for kind in _NEVER_SECRET)
+    if origin is Annotated:
+        return _is_never_secret(get_args(place)[0])
+    return (is_union(place) or origin in {list, dict}) and all(map(_is_never_secret, get_args(place)))
 
 
 def _options(kind: object) -> Iterator[object]:

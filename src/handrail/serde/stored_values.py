@@ -19,6 +19,7 @@ from handrail.serde.core_schemas import (
     Core,
     SchemaEdit,
     core_definitions,
+    kinds_in,
     parts_of,
     rebuilt,
     replacing,
@@ -61,7 +62,7 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
     written = rebuilt(core, _changing(core, found, write_tagged))
     agreed = agreeing(read, config)
     reads, writes = validator_of(agreed, config), serializer_of(written, config)
-    stored = Adapter(adapter.made, core, reads, writes, bounded=is_bounded(agreed))
+    stored = Adapter(adapter.made, core, kinds_in(core), reads, writes, bounded=is_bounded(agreed))
     return stored, inlined(core_json_schema(read, mode="validation"))
 
 

@@ -40,6 +40,7 @@ from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import (
     bindings_by_class,
     is_union,
+    known_type,
     options_around,
     strip_annotated,
     substitute_variables,
@@ -364,13 +365,13 @@ def _resolved(field: Field[Any], owner: type[Any], path: str) -> object:
     # The class names itself where its module does not: in a function, or while the module is still being imported.
     names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     module = sys.modules.get(owner.__module__)
-    # Most annotations that are not text are classes, which need not be resolved.
-    if isinstance(field.type, type) and get_origin(field.type) is None:
-        return field.type
+    global_names = vars(module) if module else {}
+    if (known := known_type(field.type, names, global_names)) is not None:
+        return known
     # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
     holder = type("Holder", (), {"__annotations__": {field.name: field.type}})
     try:
-        return get_type_hints(holder, vars(module) if module else {}, names, include_extras=True)[field.name]
+        return get_type_hints(holder, global_names, names, include_extras=True)[field.name]
     except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise SchemaError(
             f"{path}.{field.name}: its annotation {field.type!r} cannot be resolved ({error}); define or import the "

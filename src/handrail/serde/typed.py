@@ -93,13 +93,13 @@ class Codec(Generic[T]):
         self._built = built
         self._exact = exact
         # Whether a value with scalars of exactly their types in all fields is written as it is, if it is not long.
-        self._is_settled = not built.numbers and (exact is None or exact.settles_scalars)
+        self._is_settled = not built.facts.numbers and (exact is None or exact.settles_scalars)
         self._max_bytes = max_bytes
-        self._finite = not built.untyped and extra == "forbid"
+        self._finite = not built.facts.untyped and extra == "forbid"
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
-        self._colons = len(built.parsed.get("required", ())) if once else None
-        is_flat = extra == "forbid" and built.flat
-        self._surely_once: Callable[[Text], bool] = FlatKeys(built.flat).surely_once if is_flat else _not_known
+        self._colons = built.facts.required if once else None
+        is_flat = extra == "forbid" and built.facts.flat
+        self._surely_once: Callable[[Text], bool] = FlatKeys(built.facts.flat).surely_once if is_flat else _not_known
         validate = built.adapter.validator.validate_json
         if built.adapter.bounded:
             validate = bounded(validate)
@@ -120,7 +120,7 @@ class Codec(Generic[T]):
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
-        return cast("dict[str, Any]", from_json(self._built.shown))
+        return cast("dict[str, Any]", from_json(self._built.schemas().shown))
 
     @property
     def differs_from_shown(self) -> bool:
@@ -179,7 +179,7 @@ class Codec(Generic[T]):
             raise _refusal(error.faults) from None
         # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
         if not is_decoded(data) and (found := tuple(islice(foreign_values(data), MOST_FAULTS))):
-            raise _refusal(foreign_fault(path, self._built.parsed, name) for path, name in found)
+            raise _refusal(foreign_fault(path, self._built.schemas().parsed, name) for path, name in found)
         return self.parse_json(encoded)
 
     def dump_json(self, value: T) -> bytes:
@@ -209,7 +209,7 @@ class Codec(Generic[T]):
 
     def _check_dumped(self, value: T, data: bytes, *, is_known: bool) -> None:
         """Refuse a value whose JSON is not that of a value, or would not come back as what it is."""
-        if self._built.numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
+        if self._built.facts.numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
             if faults := number_faults(data):
                 raise _unsayable(faults)
             # A `Decimal` is written as a string, so that its NaN is not among the numbers of the JSON.
@@ -274,8 +274,8 @@ class Codec(Generic[T]):
         if lines[0]["type"] in _NOT_JSON:
             return data, self._faults(error, data)
         decoded: object = from_json(data)
-        if not make_whole(lines, self._built.parsed, decoded):
-            return data, faults_of(lines, self._built.parsed, decoded)
+        if not make_whole(lines, self._built.schemas().parsed, decoded):
+            return data, faults_of(lines, self._built.schemas().parsed, decoded)
         # A repeated key is in what is decoded only one time; two values for one key are a fault all the same.
         whole, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
         try:
@@ -302,7 +302,7 @@ class Codec(Generic[T]):
             return (("$", json_syntax_fault(lines[0]["msg"], data)),)
         if lines[0]["type"] == "string_unicode" and isinstance(data, str):
             return (("$", lone_surrogate(data)),)
-        return faults_of(lines, self._built.parsed, from_json(data))
+        return faults_of(lines, self._built.schemas().parsed, from_json(data))
 
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
         """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
@@ -322,7 +322,7 @@ class Codec(Generic[T]):
         return stored_recheck(self.kind) if self._built.stored else closed_adapter(self.kind, recheck=True).validator
 
     def _misfit(self, line: ErrorDetails) -> Fault:
-        path = locate(line["loc"], self._built.parsed, None).path
+        path = locate(line["loc"], self._built.schemas().parsed, None).path
         return format_path(path), f"{reason_of(line)}, got {type(line['input']).__name__}"
 
 
