@@ -1,0 +1,41 @@
+"""The commands that run agents, as far as they are their own."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pydantic_ai  # noqa: F401 - for the program that has imported it
+
+from handrail.cli import main
+
+AGENT = "---\nname: desk\n---\nYou keep notes.\n"
+
+PROGRAM = """\
+import gc
+import sys
+from handrail.cli import main
+
+code = main(["check", "desk.agent"])
+is_searched = any(each is sys.modules["pydantic_ai"] for each in gc.get_objects())
+sys.exit(f"{code} {is_searched} {gc.isenabled()}")
+"""
+
+
+def test_what_a_command_imports_is_not_searched_for_garbage(tmp_path: Path) -> None:
+    """Modules stay to the end of the process; what comes after them is collected as before."""
+    (tmp_path / "desk.agent").write_text(AGENT)
+    words = (sys.executable, "-c", PROGRAM)
+    done = subprocess.run(words, capture_output=True, check=False, cwd=tmp_path, timeout=60)
+    assert done.stderr.splitlines()[-1] == b"0 False True"
+
+
+def test_a_program_that_has_imported_it_is_searched_as_before(tmp_path: Path) -> None:
+    """What the program has made may be garbage, and is not told apart from modules."""
+    (tmp_path / "desk.agent").write_text(AGENT)
+    assert "pydantic_ai" in sys.modules
+    made: list[object] = []
+    assert main(["check", str(tmp_path / "desk.agent")]) == 0
+    assert any(each is made for each in gc.get_objects())
