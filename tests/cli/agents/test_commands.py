@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pydantic_ai  # noqa: F401 - for the program that has imported it
+import pydantic_ai
 
 from handrail.cli import main
 
@@ -35,7 +35,7 @@ def test_what_a_command_imports_is_not_searched_for_garbage(tmp_path: Path) -> N
 def test_a_program_that_has_imported_it_is_searched_as_before(tmp_path: Path) -> None:
     """What the program has made may be garbage, and is not told apart from modules."""
     (tmp_path / "desk.agent").write_text(AGENT)
-    assert "pydantic_ai" in sys.modules
+    assert sys.modules["pydantic_ai"] is pydantic_ai
     made: list[object] = []
     assert main(["check", str(tmp_path / "desk.agent")]) == 0
     assert any(each is made for each in gc.get_objects())
