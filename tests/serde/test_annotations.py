@@ -35,6 +35,7 @@ def test_a_type_that_is_known_is_the_one_that_the_annotation_means(annotation: A
 @pytest.mark.parametrize(
     "annotation",
     [None, "None", "int | str", "Many", "nothing", "unknown", list["SimpleNamespace"], "Any", Literal["Thing"], ...],
+    ids=repr,
 )
 def test_other_annotations_have_to_be_evaluated(annotation: Any) -> None:
     """What holds text, or is no class by name, is left to the evaluation, which may fail."""
