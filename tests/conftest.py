@@ -10,14 +10,14 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.extent import FULL
 
-pytest_plugins = ["tests.tracing", "tests.wording"]
+pytest_plugins = ["tests.forked_coverage", "tests.tracing", "tests.wording"]
 
 # Neither profile measures time: a slow machine must not fail a test. In CI the examples are the same at every run.
 _UNTIMED = settings(
@@ -46,8 +46,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(os.environ.pop(_RUN), ignore_errors=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: what they are made of is kept."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
-    """Leave what twelve thousand tests are made of out of every later garbage collection."""
+    """Leave what thousands of tests are made of out of every later garbage collection."""
     gc.collect()
     gc.freeze()
 
