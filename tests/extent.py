@@ -1,7 +1,7 @@
 """How far the long tests go: `make test` runs short forms of them, `make test-more` all.
 
 A crash matrix has a cell for each point at which a process is killed, and a cell takes a process. The short form has
-some of the cells, evenly spread; nothing is in it alone.
+some of the cells, evenly spread; nothing is in it alone. A state machine and a property have fewer examples.
 """
 
 from __future__ import annotations
@@ -27,3 +27,8 @@ def some(items: Sequence[T], number: int) -> list[T]:
 def step(number: int) -> int:
     """The distance between the cases of a loop: 1 in the full form, else `number`."""
     return 1 if FULL else number
+
+
+def examples(number: int) -> int:
+    """How many examples Hypothesis makes: `number` in the full form, else a quarter of them, at least five."""
+    return number if FULL else max(5, number // 4)

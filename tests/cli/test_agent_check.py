@@ -251,7 +251,7 @@ def test_every_problem_is_told_at_once(check: Check, folder: Path, wording: Word
 
 def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, folder: Path) -> None:
     """It says how many others there are; for programs there are all of them."""
-    names = ", ".join(f"tool_{number}" for number in range(500))
+    names = ", ".join(f"tool_{number}" for number in range(500 if FULL else 100))
     agents = {f"a{number}__agent": f"---\nname: a{number}\ntools: [{names}]\n---\nHello.\n" for number in range(30)}
     write(folder, **agents, pyproject__toml="".join(["[tool.handrail]\n", *(f"key{n} = 1\n" for n in range(300))]))
     told = check().err
@@ -269,7 +269,7 @@ def test_of_very_many_agents_no_line_and_no_class_is_long(check: Check, handrail
     """Names that are missing everywhere, names that are taken twice, rules on nothing: as lines that people read."""
     agents = folder / "agents"
     agents.mkdir()
-    names = [f"agent-{number:04d}-with-a-name-of-some-length" for number in range(1500 if FULL else 300)]
+    names = [f"agent-{number:04d}-with-a-name-of-some-length" for number in range(1500 if FULL else 100)]
     for number, name in enumerate(names):
         called = names[number - 1] if number % 5 == 0 else name
         (agents / f"{name}.agent").write_text(

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from handrail.errors import FilesystemError
 from handrail.filesystem import FileStat
+from tests.extent import examples
 from tests.filesystem.stores import STORES, OpenStore, tree_of
 
 Tree = dict[str, bytes | None]
@@ -144,5 +145,5 @@ class FilesystemMachine(RuleBasedStateMachine):
 def test_any_history_can_be_undone_to_any_snapshot(store: str) -> None:
     """Restoring is exact to the byte and to the empty folder, whatever happened since."""
     machine = type("Machine", (FilesystemMachine,), {"open_store": staticmethod(STORES[store])})
-    examples = 200 if store == "memory" else 60  # the others take a hundred times as long
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40))
+    number = 200 if store == "memory" else 60  # the others take a hundred times as long
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(number), stateful_step_count=40))

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolMessage
+from tests.extent import examples
 from tests.runtime.bench import Kept, Note, call, events, executor, files, tool
 
 KINDS = ("write", "read", "concurrent")
@@ -168,4 +169,4 @@ class SideBySide(RuleBasedStateMachine):
 @pytest.mark.requirement("M-04a", "M-04b", "M-04c", "S-03", "S-03a")
 def test_twenty_calls_at_once_have_the_outcome_of_one_after_the_other() -> None:
     """Whatever the calls are, and in whatever order they arrive, go on and are cancelled."""
-    run_state_machine_as_test(SideBySide, settings=settings(max_examples=60, stateful_step_count=40))
+    run_state_machine_as_test(SideBySide, settings=settings(max_examples=examples(60), stateful_step_count=40))

@@ -17,9 +17,10 @@ from handrail.filesystem import InMemoryFilesystem
 from handrail.prompt import Section
 from handrail.runtime import Session, ToolCall
 from tests.contrib.suites import SuiteRun
+from tests.extent import FULL
 
 MEGABYTE = 1_000_000
-LENGTH = 100_000
+LENGTH = 100_000 if FULL else 20_000
 """How long the other texts are: most tools look further into what is not quite so long."""
 
 MOST = 4_000

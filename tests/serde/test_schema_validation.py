@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde.schema_codec import schema_codec
 from handrail.serde.schema_validation import JsonSchemaValidator
+from tests.extent import examples
 from tests.wording import Wording
 
 ORDER: dict[str, Any] = {
@@ -116,7 +117,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.dictionaries(st.sampled_from([*ORDER["properties"], "more"]), VALUES, max_size=4),
     st.sampled_from(["new", 1, True, None, "other"]),
@@ -127,7 +128,7 @@ def test_it_takes_what_the_reference_implementation_takes(value: dict[str, Any],
     assert (JsonSchemaValidator(ORDER).faults(value) == ()) is reference(value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.sampled_from([*LOOSE["properties"]]), VALUES, min_size=1, max_size=3))
 def test_a_keyword_is_of_values_of_its_type_alone(value: dict[str, Any]) -> None:
     """Others pass, as the reference implementation has it."""

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from handrail.errors import TurnConflictError
 from handrail.turns import Ticket, Turn, draw_ticket
+from tests.extent import examples
 
 TURNS = 4
 subsets = st.sets(st.integers(0, TURNS - 1), max_size=TURNS).map(sorted)
@@ -178,4 +179,4 @@ def conflict(one: Ticket, other: Ticket) -> bool:
 
 
 TestTurns = TurnsMachine.TestCase
-TestTurns.settings = settings(max_examples=200, stateful_step_count=40)
+TestTurns.settings = settings(max_examples=examples(200), stateful_step_count=40)

@@ -13,6 +13,7 @@ from handrail.contrib.tools import VfsLimits, VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem
 from handrail.prompt.known_files import KnownFiles, known_of
 from tests.contrib.suites import SuiteRun
+from tests.extent import examples
 from tests.wording import Wording
 
 SEVEN_HUNDRED_LINES = "".join(f"line {number}\n" for number in range(700))
@@ -154,7 +155,7 @@ def an_edit(data: st.DataObject, page: Page, run: SuiteRun) -> None:
     page.edit(old, new)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_reads_and_edits_show_what_a_plain_model_says(data: st.DataObject) -> None:
     """A list of characters, each shown or not, agrees with what the policy stores, after each of some random calls."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from handrail.filesystem.shadow.repository import ShadowRepository
+from tests.extent import examples
 from tests.filesystem.shadow_trees import Picture, picture
 
 paths = st.lists(st.sampled_from(["a", "b", ".git", os.fsdecode(b"\xff")]), min_size=1, max_size=3).map("/".join)
@@ -101,7 +102,9 @@ class ShadowMachine(RuleBasedStateMachine):
 
 def test_any_history_of_a_tree_can_be_undone_to_any_snapshot() -> None:
     """Restoring is exact to the byte, the mode, the link and the empty folder, whatever happened since."""
-    run_state_machine_as_test(ShadowMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(
+        ShadowMachine, settings=settings(max_examples=examples(25), stateful_step_count=20, deadline=None)
+    )
 
 
 ignored = st.sampled_from(["ig", "a/ig", "a/b.log", "ig/deep/file", "b.log"])
@@ -172,5 +175,5 @@ def _is_at(path: bytes, paths: Iterable[str]) -> bool:
 def test_any_history_with_ignored_files_can_be_undone_but_for_what_is_left_out() -> None:
     """What a snapshot leaves out is neither changed nor removed, whatever the rules are by then."""
     run_state_machine_as_test(
-        LeavingOutMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None)
+        LeavingOutMachine, settings=settings(max_examples=examples(25), stateful_step_count=20, deadline=None)
     )

@@ -16,6 +16,7 @@ from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
+from tests.extent import examples
 from tests.filesystem.stores import tree_of
 from tests.filesystem.test_undo_machine import FilesystemMachine, contents, paths
 
@@ -104,4 +105,4 @@ class WholeTreeMachine(FilesystemMachine):
 
 def test_any_history_of_calls_and_programs_can_be_undone() -> None:
     """Each call that fails, nested or not, leaves no trace; and each snapshot that is held can be restored."""
-    run_state_machine_as_test(WholeTreeMachine, settings=settings(max_examples=25, stateful_step_count=20))
+    run_state_machine_as_test(WholeTreeMachine, settings=settings(max_examples=examples(25), stateful_step_count=20))

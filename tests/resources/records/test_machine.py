@@ -17,6 +17,7 @@ from handrail.resources import Records
 from handrail.resources.records.changes import RecordsSnapshot
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw_ticket
+from tests.extent import examples
 from tests.resources.records.edits import DATA, edit
 
 picks = st.lists(st.integers(0, 5), max_size=4)
@@ -144,4 +145,4 @@ class RecordsMachine(RuleBasedStateMachine):
 
 
 TestRecords = RecordsMachine.TestCase
-TestRecords.settings = settings(max_examples=200, stateful_step_count=40)
+TestRecords.settings = settings(max_examples=examples(200), stateful_step_count=40)

@@ -28,6 +28,7 @@ from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.call_ref import CallRef
 from handrail.testing import FakeClock
+from tests.extent import examples
 from tests.runtime.bench import Note, executor, tool
 from tests.store.stores import STORES, MakeStore
 
@@ -199,4 +200,4 @@ class OutcomesMachine(RuleBasedStateMachine):
 def test_no_effect_happens_twice_and_none_that_is_done_is_lost(name: str) -> None:
     """Whatever handlers raise, before their effect, in it or after it."""
     machine = type("Machine", (OutcomesMachine,), {"make_store": staticmethod(STORES[name])})
-    run_state_machine_as_test(machine, settings=settings(max_examples=EXAMPLES[name], stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(EXAMPLES[name]), stateful_step_count=30))

@@ -38,6 +38,7 @@ from handrail.runtime.ledger.effects import (
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
+from tests.extent import examples
 from tests.store.ledger_stores import STORES, StoreFactory
 
 LEASE, BEAT, TTL, FORGET = (timedelta(hours=hours) for hours in (9, 3, 20, 24))
@@ -342,4 +343,4 @@ class LedgerMachine(RuleBasedStateMachine):
 def test_every_history_keeps_the_promises(name: str) -> None:
     """P1 to P4 hold whatever owners, zombies, people and time do, in whatever order."""
     machine = type("Machine", (LedgerMachine,), {"make_store": staticmethod(STORES[name])})
-    run_state_machine_as_test(machine, settings=settings(max_examples=EXAMPLES[name], stateful_step_count=40))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(EXAMPLES[name]), stateful_step_count=40))

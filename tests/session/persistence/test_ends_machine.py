@@ -15,6 +15,7 @@ from handrail.session import Session
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
+from tests.extent import examples
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Happened, Note
 from tests.store.stores import STORES
@@ -141,12 +142,12 @@ class EndsMachine(RuleBasedStateMachine):
         self.session.close()
 
 
-@pytest.mark.parametrize("kind, examples", [("memory", 150), ("sqlite", 20), ("postgres", 8)])
-def test_a_part_of_a_stored_slice_is_that_part_of_a_list(kind: str, examples: int) -> None:
+@pytest.mark.parametrize("kind, number", [("memory", 150), ("sqlite", 20), ("postgres", 8)])
+def test_a_part_of_a_stored_slice_is_that_part_of_a_list(kind: str, number: int) -> None:
     """Over every store."""
 
     class Machine(EndsMachine):
         pass
 
     Machine.kind = kind
-    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=25))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=examples(number), stateful_step_count=25))

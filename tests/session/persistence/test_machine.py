@@ -25,6 +25,7 @@ from handrail.session.call_ref import CallRef
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
+from tests.extent import examples
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Add, Happened, Note, Reset, Task, Total
 from tests.store.stores import STORES
@@ -236,12 +237,12 @@ class StoredSessionMachine(RuleBasedStateMachine):
             assert Side(again).held() == self.plain.held()
 
 
-@pytest.mark.parametrize("kind, examples", [("memory", 100), ("sqlite", 20), ("postgres", 8)])
-def test_a_stored_session_holds_what_one_in_memory_holds(kind: str, examples: int) -> None:
+@pytest.mark.parametrize("kind, number", [("memory", 100), ("sqlite", 20), ("postgres", 8)])
+def test_a_stored_session_holds_what_one_in_memory_holds(kind: str, number: int) -> None:
     """Over every store."""
 
     class Machine(StoredSessionMachine):
         pass
 
     Machine.kind = kind
-    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=20))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=examples(number), stateful_step_count=20))

@@ -18,6 +18,7 @@ from handrail.session import Append, Change, Session, SessionSnapshot, SliceView
 from handrail.session.slices import VersionView
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw_ticket
+from tests.extent import examples
 from tests.session.samples import Add, Happened, Note, Task
 
 Items = dict[type[Any], tuple[Any, ...]]
@@ -284,4 +285,4 @@ def leave(group: Group, *, keeps: bool) -> None:
 
 
 TestSessions = SessionMachine.TestCase
-TestSessions.settings = settings(max_examples=300, stateful_step_count=40)
+TestSessions.settings = settings(max_examples=examples(300), stateful_step_count=40)

@@ -17,6 +17,7 @@ from handrail.store import EffectRow, protocol
 from handrail.store.protocol import EffectChange
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
+from tests.extent import examples
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entry, session_row
 from tests.store.stores import STORES, MakeStore
@@ -228,4 +229,4 @@ class StoreMachine(RuleBasedStateMachine):
 def test_every_history_leaves_what_counts(name: str) -> None:
     """Whatever is created, written, copied, undone and held in whatever order, the store holds what the model does."""
     machine = type("Machine", (StoreMachine,), {"make_store": staticmethod(STORES[name])})
-    run_state_machine_as_test(machine, settings=settings(max_examples=EXAMPLES[name], stateful_step_count=30))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(EXAMPLES[name]), stateful_step_count=30))
