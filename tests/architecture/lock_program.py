@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import linecache
 import sys
 import threading
 from pathlib import Path
@@ -41,7 +42,8 @@ class Watched:
         held: list[Watched] = _held()
         if self not in held:
             for each in held:
-                EDGES.setdefault((each.name, self.name), _where())
+                if (each.name, self.name) not in EDGES:
+                    EDGES[each.name, self.name] = _where()
         taken: bool = self.lock.acquire(*given, **named)
         if taken and self.name not in _FLAGS:
             held.append(self)
@@ -76,8 +78,17 @@ def _held() -> list[Watched]:
 _HELD = _Held()
 
 
+def _caller(distance: int) -> FrameType:
+    """The frame so far above this one."""
+    frame = inspect.currentframe()
+    for _ in range(distance):
+        frame = frame and frame.f_back
+    assert frame is not None, "CPython has frames"
+    return frame
+
+
 def _where() -> str:
-    frame: FrameType | None = inspect.stack(0)[2].frame  # who acquires
+    frame: FrameType | None = _caller(3)  # who acquires
     while frame is not None and not frame.f_code.co_filename.startswith(_SOURCE):
         frame = frame.f_back
     places: list[str] = []
@@ -89,7 +100,7 @@ def _where() -> str:
 
 def _maker(kind: str) -> Any:
     def make() -> Any:
-        frame = inspect.stack(0)[1].frame  # who makes it
+        frame = _caller(2)  # who makes it
         file = frame.f_code.co_filename
         made = _MADE[kind]()
         if file == "<string>" and type(frame.f_locals.get("self")).__module__.startswith("handrail."):
@@ -99,8 +110,7 @@ def _maker(kind: str) -> Any:
             return made
         module = ".".join(Path(file).relative_to(_SOURCE).with_suffix("").parts)
         owner_name = type(frame.f_locals["self"]).__qualname__ if "self" in frame.f_locals else ""
-        line = Path(file).read_text(encoding="utf-8").splitlines()[frame.f_lineno - 1]
-        attribute = line.split("=")[0].split(":")[0].strip().removeprefix("self.")
+        attribute = linecache.getline(file, frame.f_lineno).split("=")[0].split(":")[0].strip().removeprefix("self.")
         return Watched(made, f"{module}:{owner_name}.{attribute}" if owner_name else f"{module}:{attribute}")
 
     return make

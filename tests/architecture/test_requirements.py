@@ -64,4 +64,9 @@ def _marks(source: Source) -> Iterator[tuple[str, int]]:
 
 
 def _is_mark(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement"
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "requirement"
+        and ast.unparse(node.func) == "pytest.mark.requirement"
+    )
