@@ -13,6 +13,7 @@ from handrail.errors import FilesystemError, JournalError, RollbackError
 from handrail.filesystem import HostFilesystem
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
+from tests.extent import step
 from tests.filesystem.changes import CHANGES, Change
 from tests.filesystem.disks import ROOM, FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
 from tests.wording import Wording
@@ -72,9 +73,9 @@ def test_full_disk_leaves_the_tree_as_it_was(tmp_path: Path, what: str) -> None:
 @each_change
 def test_failing_call_to_the_disk_is_undone(tmp_path: Path, change: Change) -> None:
     """One call fails, any one: what was changed is put back; or, where that fails, when the tree is opened again."""
-    number, step = 1, STEPS.get(change, 1)
+    number, distance = 1, STEPS.get(change, 1) * step(2)
     while True:
-        number += step
+        number += distance
         folder = tmp_path / str(number)
         root, disk = planted(folder), WatchedDisk()
         before, nth = picture(root), Nth(number, fail(errno.EIO))
