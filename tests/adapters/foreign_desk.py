@@ -12,8 +12,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.adapters.pydantic_ai import PipelineCapability
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
+from handrail.adapters.pydantic_ai import PipelineCapability, tool_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy
 from handrail.runtime import Session, Step, ToolInvoked

@@ -21,9 +21,8 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import Tool as PlainTool
 
-from handrail.adapters.pydantic_ai import PydanticAIAdapter
+from handrail.adapters.pydantic_ai import PydanticAIAdapter, tool_context
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, UnboundResourceError

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_ai import ModelMessage, ToolReturnPart
 from pydantic_ai.messages import ModelRequest
 
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
+from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions, RunResult
 from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.agents.run.events import CallEnded, CallStarted, RunEvent

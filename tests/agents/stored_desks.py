@@ -35,7 +35,7 @@ from pathlib import Path
 
 from pydantic_ai import ApprovalRequired, RunContext, Tool
 
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
+from handrail.adapters.pydantic_ai import tool_context
 from handrail.prompt import Tool as OwnTool, ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig
 from tests.agents.stored_desks import Note, Order

@@ -13,8 +13,8 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, UserPromptPart
 from pydantic_core import to_json
 
 from handrail import store
+from handrail.adapters.pydantic_ai import tool_context
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.agents import Answer, RunOptions
 from handrail.errors import AgentError, StoreCorruptError
 from handrail.runtime import Session

@@ -17,6 +17,7 @@ from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
 from handrail.session import DatabaseConnection, Session
 from handrail.session.call_ref import CallRef
+from handrail.transaction import current
 
 
 # Properties in these protocols, and not attributes, which would have to be assignable; implementations such as `Tool`
@@ -297,6 +298,16 @@ class ToolContext:
             self._environment.heartbeat.beat()
         if self._beat_claim is not None:
             self._beat_claim()
+
+
+def tool_context() -> ToolContext | None:
+    """The context of the call that runs here, for code that has no parameter for it; `None` outside of calls.
+
+    It has the session, the resources and the idempotency key of the call.
+    """
+    transaction = current()
+    context = None if transaction is None else transaction.context
+    return context if isinstance(context, ToolContext) else None
 
 
 @dataclass(frozen=True, slots=True)

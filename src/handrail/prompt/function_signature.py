@@ -5,6 +5,7 @@
 | of type `ToolContext` | injected: the context of the call |
 | annotated `Annotated[T, Resource]` | injected: the resource bound for `T` |
 | of a class that serde cannot read, such as a client or a protocol | injected: the resource bound for that class |
+| of such a class with arguments, as `Cache[str]` | injected: the resource bound for `Cache` |
 | of any other type | a field of the arguments |
 
 An injected parameter may have a default, or be `T | None`: it gets that where nothing is bound. All this is decided
@@ -201,7 +202,8 @@ class _Reading:
             self._add(name, "a Field(...) is not a default; write Annotated[T, Field(...)], and = and the default")
             return
         options, inner = options_around(hint)
-        cls, is_optional = _class_in(inner)
+        kind, is_optional = _one_type_in(inner)
+        cls = _class_of(kind)
         if default is inspect.Parameter.empty and is_optional:
             default = None
         if any(option is Resource or isinstance(option, Resource) for option in options):
@@ -211,7 +213,7 @@ class _Reading:
             self._injected.append(InjectedParameter(name, cls, default))
         elif cls is not None and issubclass(cls, ToolContext):
             self._injected.append(InjectedParameter(name, ToolContext, default))
-        elif cls is not None and (reason := _unreadable(cls)):
+        elif cls is not None and (reason := _unreadable(cls, kind)):
             self._injected.append(InjectedParameter(name, cls, default, reason))
         else:
             self._fields.append(ArgumentField(name, hint, parameter.default))
@@ -300,31 +302,41 @@ def _union_of(kinds: Sequence[Any]) -> Any:  # noqa: ANN401 - a type
     return union[tuple(found)]
 
 
-def _class_in(inner: object) -> tuple[type[Any] | None, bool]:
-    """The class of a type, and whether `None` may stand in its place; no class for what is generic or a union."""
+def _one_type_in(inner: object) -> tuple[object, bool]:
+    """The one type that is meant beside `None`, which is itself if there are several; and whether `None` is meant."""
     if not is_union(inner):
-        return (inner if isinstance(inner, type) and get_origin(inner) is None else None), False
+        return inner, False
     others = [kind for kind in get_args(inner) if kind is not NoneType]
     is_optional = len(others) < len(get_args(inner))
-    cls = options_around(others[0])[1] if len(others) == 1 else None
-    return (cls if isinstance(cls, type) and get_origin(cls) is None else None), is_optional
+    return (options_around(others[0])[1] if len(others) == 1 else inner), is_optional
+
+
+def _class_of(kind: object) -> type[Any] | None:
+    """The class of a type, without its arguments; `None` for what is not a class."""
+    cls = get_origin(kind) or kind
+    return cls if isinstance(cls, type) and not is_union(kind) else None
 
 
 _reasons: Final[BoundedCache[tuple[str]]] = BoundedCache()
 
 
-def _unreadable(cls: type[Any]) -> str:
-    """Why serde cannot read a class that a resource may have; empty if it can, or no resource could have it."""
+def _unreadable(cls: type[Any], kind: Any) -> str:  # noqa: ANN401 - a type
+    """Why serde cannot read a type that a resource may have; empty if it can, or no resource could have it.
+
+    Args:
+        cls: the class of the type.
+        kind: the type: the class, with its arguments if it is generic.
+    """
     if cls.__module__ in _DATA or issubclass(cls, Enum | BaseModel | tuple | str | AbstractSet) or is_typeddict(cls):
         return ""
-    return _reasons.get(cls, lambda: (_reason_of(cls),))[0]
+    return _reasons.get(kind, lambda: (_reason_of(kind),))[0]
 
 
-def _reason_of(cls: type[Any]) -> str:
+def _reason_of(kind: Any) -> str:  # noqa: ANN401 - as above
     try:
-        codec(arguments_dataclass("Held", {"it": cls}, {}))
+        codec(arguments_dataclass("Held", {"it": kind}, {}))
     except SchemaError as error:
-        return f"{type_name(cls)} cannot be an argument: {_without_place(error, 'it')}"
+        return f"{type_name(kind)} cannot be an argument: {_without_place(error, 'it')}"
     return ""
 
 

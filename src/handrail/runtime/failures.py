@@ -34,14 +34,25 @@ How the end of a handler determines its external effect:
 | raised an `ExceptionGroup` | not applied, if that holds for each of its members |
 | raised anything else, overran its time, was cancelled or interrupted | unknown |
 
-PydanticAI's control flow is `ModelRetry`, `ApprovalRequired` and `CallDeferred`. The effect of any other tool is undone
-with the call, so it was not applied, unless the handler raises `EffectUncertain`.
+The effect of any other tool is undone with the call, so it was not applied, unless the handler raises
+`EffectUncertain`.
+
+A handler may be a function that was written for PydanticAI, and steer the run by its exceptions:
+
+| a handler raised, of PydanticAI | is |
+|---|---|
+| `ModelRetry`, `ToolFailed` | `ToolValidationError`: failed result with its message |
+| `ApprovalRequired`, `CallDeferred` | `CallPostponed`: the call will be repeated |
+| `UsageLimitExceeded` | `PromptEvaluationError(phase="budget")`: the run ends |
+
+The first four are PydanticAI's control flow.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, NamedTuple, cast
 
@@ -71,8 +82,12 @@ _NOT_APPLIED = (ToolValidationError, EffectNotApplied, VisibilityExpansionRequir
 
 _PYDANTIC_AI = "pydantic_ai.exceptions"
 
-_CONTROL_FLOW = frozenset({"ModelRetry", "ApprovalRequired", "CallDeferred"})
+_REFUSALS = frozenset({"ModelRetry", "ToolFailed"})
 """Exceptions of PydanticAI, by name: the runtime does not import it."""
+
+_POSTPONING = frozenset({"ApprovalRequired", "CallDeferred"})
+
+_OVER_BUDGET = frozenset({"UsageLimitExceeded"})
 
 _MISTAKE = "a mistake of the program"
 """What a model reads instead of the text of a developer's mistake."""
@@ -216,12 +231,28 @@ def _was_not_applied(error: BaseException, declared: tuple[type[Exception], ...]
         return all(_was_not_applied(member, declared) for member in group.exceptions)
     if isinstance(error, EffectUncertain):
         return False
-    return isinstance(error, (*_NOT_APPLIED, *declared)) or _is_control_flow(error)
+    return isinstance(error, (*_NOT_APPLIED, *declared)) or _is_of_pydantic_ai(error, _REFUSALS | _POSTPONING)
 
 
-def _is_control_flow(error: BaseException) -> bool:
+def raise_as_meant(error: BaseException, tool_name: str) -> None:
+    """Raise what a handler meant by an exception of PydanticAI; do nothing for any other exception.
+
+    Raises:
+        ToolValidationError: the handler refuses the call.
+        CallPostponed: it postpones the call.
+        PromptEvaluationError: a limit of the run was exceeded.
+    """
+    if _is_of_pydantic_ai(error, _REFUSALS):
+        raise ToolValidationError(str(error)) from error
+    if _is_of_pydantic_ai(error, _POSTPONING):
+        raise CallPostponed(f"{tool_name} is postponed: {str(error) or type(error).__name__}") from error
+    if _is_of_pydantic_ai(error, _OVER_BUDGET):
+        raise PromptEvaluationError(f"{tool_name}: {error}", phase="budget", tool=tool_name) from error
+
+
+def _is_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> bool:
     # Over all base classes, so that a subclass that the program defines counts too.
-    return any(kind.__module__ == _PYDANTIC_AI and kind.__qualname__ in _CONTROL_FLOW for kind in type(error).__mro__)
+    return any(kind.__module__ == _PYDANTIC_AI and kind.__qualname__ in names for kind in type(error).__mro__)
 
 
 def _described(error: BaseException) -> str:

@@ -58,6 +58,7 @@ from handrail.runtime.failures import (
     HandlerTimeoutError,
     describe_error,
     handler_mismatch,
+    raise_as_meant,
     unknown_because,
 )
 from handrail.runtime.invocation import Invocation
@@ -266,7 +267,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     now = run.environment.clock.monotonic
     started = now()
     try:
-        context = run.context(claim)
+        context = run.handler_context
         reached("before-handler")
         # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
         if tool.timeout is None and run.environment.deadline is None and run.mode.inline and not tool.is_async:
@@ -279,6 +280,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
         _say_if_unknown(run, tool, claim, error)
+        raise_as_meant(error, tool.name)
         raise
     finally:
         run.handler_seconds = now() - started

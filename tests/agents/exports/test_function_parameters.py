@@ -1,4 +1,4 @@
-"""Functions of agent files are held to what `Tool` holds parameters to: a model can say them, and which it means."""
+"""Functions of agent files are converted as by `tool`; those of PydanticAI's tools are held to the same types."""
 
 from __future__ import annotations
 
@@ -75,15 +75,35 @@ def module(kind: str, export: str = "TOOLS = [f]") -> str:
 
 
 @pytest.mark.parametrize("kind, path, words", REFUSED)
-@pytest.mark.parametrize("export", ["TOOLS = [f]", "TOOLS = {'f': Tool(f)}", "__all__ = ['f']"])
-def test_a_parameter_that_a_model_cannot_say_is_refused(
-    tmp_path: Path, kind: str, path: str, words: str, export: str
-) -> None:
-    """With the function, its parameter, and the cure."""
+def test_a_parameter_that_a_model_cannot_say_is_refused(tmp_path: Path, kind: str, path: str, words: str) -> None:
+    """Of a tool that PydanticAI has made, with the function, its parameter, and the cure."""
+    with pytest.raises(DiscoveryError) as caught:
+        exports(module_of(tmp_path, module(kind, "TOOLS = {'f': Tool(f)}")), where="tools.py")
+    assert f"f: its parameters have no schema: {path}: {words}" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind, words", [(kind, words) for kind, _, words in REFUSED if kind != "Wave"])
+@pytest.mark.parametrize("export", ["TOOLS = [f]", "__all__ = ['f']"])
+def test_a_function_with_such_a_parameter_is_refused(tmp_path: Path, kind: str, words: str, export: str) -> None:
+    """With the same words."""
     with pytest.raises(DiscoveryError) as caught:
         exports(module_of(tmp_path, module(kind, export)), where="tools.py")
-    for part in ("tools.py", "f: its parameters have no schema: ", f"{path}: ", words):
-        assert part in str(caught.value)
+    assert caught.value.offenders == ("f",)
+    assert "f: cannot be a tool: x: " in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
+    """With what to export instead, if PydanticAI can read the function."""
+    source = (
+        "def f(a, b: 'Unknown', c: complex) -> Agent: ...\ndef g(a, *rest: int) -> str: ...\n"
+        "class Order(BaseModel):\n    number: str = Field(alias='orderNumber')\ndef h(order: Order) -> str: ...\n"
+    )
+    with pytest.raises(DiscoveryError) as raised:
+        exports(module_of(tmp_path, f"{TYPES}{source}TOOLS = [f, g, h]"), where="tools.py")
+    assert str(raised.value) == wording
+    read = exports(module_of(tmp_path / "other", f"{TYPES}{source}TOOLS = [Tool(g), Tool(h)]"), where="tools.py")
+    assert [type(entry.value) for entry in read] == [PydanticTool, PydanticTool]
 
 
 @pytest.mark.parametrize("kind, path, words", REFUSED[:7])
@@ -165,6 +185,9 @@ class Desk:
     def greet(self, name: str) -> str:
         return name
 
+    def leave(self, name: str) -> str:
+        return name
+
 greet = Desk().greet
 '''
 
@@ -177,8 +200,16 @@ def test_a_decorated_function_is_a_tool_of_handrail(tmp_path: Path, export: str)
     assert (one.name, one.value.effect, other.name) == ("lookUp", "read", "greet")
 
 
-def test_a_method_without_its_object_cannot_be_exported(tmp_path: Path) -> None:
-    """It has no object to be called on."""
+@pytest.mark.parametrize("method", ["Desk.greet", "Desk.leave"])
+def test_a_method_without_its_object_cannot_be_exported(tmp_path: Path, method: str, wording: Wording) -> None:
+    """It has no object to be called on, decorated or not."""
     with pytest.raises(DiscoveryError) as caught:
-        exports(module_of(tmp_path, f"{DECORATED}TOOLS = [Desk.greet]"), where="tools.py")
-    assert len(caught.value.offenders) == 1
+        exports(module_of(tmp_path, f"{DECORATED}TOOLS = [{method}]"), where="tools.py")
+    assert str(caught.value) == wording
+
+
+def test_a_method_of_an_object_is_exported_as_a_function_is(tmp_path: Path) -> None:
+    """Its object is bound."""
+    (entry,) = exports(module_of(tmp_path, f"{DECORATED}TOOLS = [Desk().leave]"), where="tools.py")
+    assert isinstance(entry.value, Tool)
+    assert (entry.name, list(entry.value.parameters_schema["properties"])) == ("leave", ["name"])

@@ -10,7 +10,7 @@ import pytest
 from pydantic_ai import Tool
 
 from handrail import transaction
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
+from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import Answer, GatedCall
 from handrail.session import Session
 from handrail.testing import Call, Outcome

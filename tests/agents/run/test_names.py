@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import RunContext, UserError
+from pydantic_ai import RunContext, Tool, UserError
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from handrail.agents import LoadedAgent, files_toolset, toolset_factory
@@ -99,7 +99,7 @@ async def test_a_factory_for_each_step_that_collides_at_the_second_is_told_then(
 @pytest.mark.requirement("A-35")
 async def test_without_our_check_that_of_pydantic_ai_ends_the_run(tmp_path: Path, wording: Wording) -> None:
     """It tells one name, and where it is."""
-    loaded = desk(tmp_path, tools=[named("ping")], toolsets={"static": FunctionToolset([named("ping")])})
+    loaded = desk(tmp_path, tools=[Tool(named("ping"))], toolsets={"static": FunctionToolset([named("ping")])})
     with pytest.raises(UserError) as raised:
         await play(loaded, [DONE], check_names=False)
     assert str(raised.value) == wording

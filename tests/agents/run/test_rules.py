@@ -52,7 +52,7 @@ def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
 def project(folder: Path, **toolsets: Any) -> LoadedAgent:
     """The agent `desk` with a tool, files, and an agent that it calls."""
     others = {"clerk.agent": agent("clerk", tools="[save]")}
-    return desk(folder, tools=[note, save], toolsets=toolsets, also=["files_ro", "clerk"], others=others)
+    return desk(folder, tools=[note, Tool(save)], toolsets=toolsets, also=["files_ro", "clerk"], others=others)
 
 
 async def refused(loaded: LoadedAgent, rules: ApprovalRules, **options: Any) -> ApprovalRulesError:

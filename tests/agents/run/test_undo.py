@@ -11,7 +11,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset
 from typing_extensions import override
 
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
+from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import LoadedAgent, current_run
 from handrail.errors import PromptEvaluationError
 from handrail.session import Session

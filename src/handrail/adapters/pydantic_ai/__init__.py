@@ -24,9 +24,9 @@ from handrail.adapters.pydantic_ai.adapter import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import PromptResponse
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset
+from handrail.prompt.context import tool_context
 
 __all__ = [
     "HandrailCapability",

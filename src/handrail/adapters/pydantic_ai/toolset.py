@@ -7,9 +7,18 @@ faults, as a failed tool return. A failed return spends none of PydanticAI's ret
 from __future__ import annotations
 
 import json
+from contextvars import ContextVar
 from typing import Any, cast
 
-from pydantic_ai import RunContext, ToolDefinition, ToolFailed, ToolReturn, ToolsetTool
+from pydantic_ai import (
+    ApprovalRequired,
+    CallDeferred,
+    RunContext,
+    ToolDefinition,
+    ToolFailed,
+    ToolReturn,
+    ToolsetTool,
+)
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json
@@ -18,12 +27,24 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CallPostponed
 from handrail.prompt import Tool
 from handrail.serde import canonical_json
 
 PIPELINE_METADATA_KEY = "handrail"
 """The key in a tool's metadata that marks tools whose calls reach the pipeline by themselves; the value is the name of
 the tool there, without any prefix."""
+
+_RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")
+
+
+def call_run_context() -> RunContext[Any]:
+    """The run context that PydanticAI has given the current call of a `HandrailToolset`.
+
+    Raises:
+        LookupError: no such call runs here.
+    """
+    return _RUN_CONTEXT.get()
 
 
 def reaches_pipeline(definition: ToolDefinition) -> bool:
@@ -140,6 +161,8 @@ class HandrailToolset(AbstractToolset[Any]):
                 `HandrailCapability` defers it until the other calls of the reply have ended; without one it cancels
                 them.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run continues.
+            ApprovalRequired: the call is postponed; as the tool raised it, if it did.
+            CallDeferred: as the tool raised it.
             RunAbortedError: the run is over.
         """
         arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args
@@ -148,7 +171,15 @@ class HandrailToolset(AbstractToolset[Any]):
         # Nothing is awaited between this line and the ticket that `invoke` draws, so the order of the queue is
         # preserved.
         await leave_queue()
-        message = await self.executor.execute_async(call, reply=found.ref.reply)
+        token = _RUN_CONTEXT.set(ctx)
+        try:
+            message = await self.executor.execute_async(call, reply=found.ref.reply)
+        except CallPostponed as error:
+            if isinstance(error.__cause__, ApprovalRequired | CallDeferred):
+                raise error.__cause__ from None
+            raise ApprovalRequired from error
+        finally:
+            _RUN_CONTEXT.reset(token)
         if not message.success:
             raise ToolFailed(message.content)
         return ToolReturn(message.content, metadata={"replayed": message.replayed})

@@ -3,7 +3,7 @@
 A list, a tuple or a mapping holds tools (`TOOLS`) or toolsets (`TOOLSETS`). Every offender is found, not only one.
 
 - A tool is registered under its own name, as the model sees it; a key that is another name is an offence.
-- A plain function becomes a PydanticAI tool here, once, under the function's name; what has no name is an offence.
+- A plain function becomes a tool here, once, as by the decorator `tool`; what cannot be one is an offence.
 - A toolset is registered under its key; in a list under its `id`, a section's key, or the name of its factory.
 
 What is certain is taken from the object itself, or from what a function is annotated to return. A function of which
@@ -41,8 +41,9 @@ from pydantic_ai.toolsets import AbstractToolset
 from handrail.adapters.pydantic_ai.foreign.arguments import check_parameters, functions_of
 from handrail.agents.error_text import error_message
 from handrail.agents.exports.entries import AgentReference, Entry, Kind, Origin, ToolDef, ToolsetDef, ToolsetFactory
-from handrail.errors import SchemaError
+from handrail.errors import SchemaError, ToolSignatureError
 from handrail.prompt import Section, Tool
+from handrail.prompt.function_tools import ToolMethod, function_tool
 from handrail.prompt.signature import calling_fault, returned_type
 from handrail.serde.formatting import enumerated, shorten
 
@@ -69,6 +70,8 @@ EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Keyed = tuple[str | None, object]
 """What is exported, with its key; in a list without one."""
+
+_NO_OBJECT = "is a method without its object; export that of an object, as shop.charge"
 
 _LONGEST_SHOWN = 100
 
@@ -281,15 +284,17 @@ def _tool(item: object) -> ToolDef:
     if isinstance(item, PydanticTool | Tool):
         tool: ToolDef = cast("Any", item)  # whatever its parameters are
         return tool
+    if isinstance(item, ToolMethod):
+        raise _Refused(_NO_OBJECT)
     found = classify(item)
     if found.what in {"toolset", "factory"}:
         raise _Refused(f"is {found.words}; put it in TOOLSETS, and name it in `toolsets:`")
     if found.what == "neither":
         raise _Refused(f"is {found.words}, and no tool; {found.cure or 'export functions and Tool objects'}")
-    return _described_tool(cast("AnyFunction", item), found.words)
+    return _tool_of_function(cast("AnyFunction", item), found.words)
 
 
-def _described_tool(function: AnyFunction, words: str) -> ToolDef:
+def _tool_of_function(function: AnyFunction, words: str) -> ToolDef:
     name = getattr(function, "__name__", None)
     if inspect.isbuiltin(function):
         raise _Refused(f"is built into Python ({name}); wrap it in a function whose parameters have annotations")
@@ -298,12 +303,24 @@ def _described_tool(function: AnyFunction, words: str) -> ToolDef:
     if name == "<lambda>":
         raise _Refused("is a lambda, which has no name; write a function with def")
     try:
-        return PydanticTool(function)
-    except Exception as error:  # PydanticAI looks at annotations, which may raise anything
-        raise _Refused(
-            f"cannot be described to a model ({type(error).__name__}: {_first_line(error)}); give each parameter an "
-            "annotation that JSON can say"
-        ) from error
+        made: Tool[Any, Any] | ToolMethod = function_tool(function, {})
+    except ToolSignatureError as error:
+        faults = (
+            f" {error.faults[0]}" if len(error.faults) == 1 else "".join(f"\n      {each}" for each in error.faults)
+        )
+        raise _Refused(f"cannot be a tool:{faults}{_cure_by_pydantic_ai(function, name)}") from error
+    if isinstance(made, ToolMethod):
+        raise _Refused(_NO_OBJECT)
+    return made
+
+
+def _cure_by_pydantic_ai(function: AnyFunction, name: str) -> str:
+    """What to export for PydanticAI to read a function; empty if it cannot either."""
+    try:
+        check_parameters(PydanticTool(function))
+    except Exception:  # noqa: BLE001 - PydanticAI looks at annotations, which may raise anything
+        return ""
+    return f"\n    PydanticAI can read its parameters: export pydantic_ai.Tool({name})"
 
 
 def _checked_tool_name(tool: ToolDef, key: str | None) -> str:

@@ -1,7 +1,8 @@
 """What a registry holds: tools and toolsets by name, each with where it comes from.
 
-A tool is one of PydanticAI's or of Handrail's, or a plain function; a toolset is one of PydanticAI's, a section of
-Handrail's, a factory of either, or an agent. What a program registers is kept as it is, the very same object.
+A tool is one of PydanticAI's or of Handrail's; a plain function becomes one of Handrail's. A toolset is one of
+PydanticAI's, a section of Handrail's, a factory of either, or an agent. What a program registers is kept as it is, the
+very same object, unless it is a function.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FactoryFunction = Callable[[RunContext[Any]], FactoryProduct | Awaitable[Factory
 """Makes a toolset when a run begins: takes PydanticAI's run context, plain or `async`."""
 
 ToolDef = PydanticTool[Any] | Tool[Any, Any]
-"""What stands behind the name of a tool; a plain function becomes a PydanticAI tool when it is registered."""
+"""What stands behind the name of a tool."""
 
 
 @dataclass(frozen=True, slots=True)

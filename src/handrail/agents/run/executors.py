@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
 
+from pydantic_ai import RunContext as PydanticRunContext
 from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
 from pydantic_core import from_json
@@ -23,7 +24,7 @@ from pydantic_core import from_json
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
 from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
-from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, RawArguments
+from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, RawArguments, call_run_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
@@ -43,7 +44,7 @@ from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import PlacedSection
-from handrail.resources import Binding, ResourceRegistry
+from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.preview import preview_call
@@ -53,6 +54,12 @@ from handrail.session.call_ref import CallRef
 
 Behind = Callable[[Filesystem], Filesystem]
 """Puts a filesystem behind a filter."""
+
+
+_RUN_CONTEXT: Final = ResourceRegistry.of(
+    Binding(PydanticRunContext, lambda _resources: call_run_context(), Scope.TOOL_CALL)
+)
+"""What PydanticAI gives the functions of an agent, as a resource of each call."""
 
 
 class _Own(NamedTuple):
@@ -336,6 +343,7 @@ class RunExecutors:
         kept_in = self._folders.kept_from_programs
         programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, kept_in, self._commit_on)
         own = section_registry({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
+        own = own.merge(_RUN_CONTEXT)
         if path_filter or self._rules.speak_of_paths:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
         prompt = Prompt(template).bind(resources=given.merge(own))

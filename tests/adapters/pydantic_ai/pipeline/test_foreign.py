@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_ai import ModelRetry, Tool, ToolFailed, ToolReturn, UsageLimitExceeded
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
+from handrail.adapters.pydantic_ai import tool_context
 from handrail.errors import PromptEvaluationError, ToolValidationError, VisibilityExpansionRequired
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.runtime import Session, Step

@@ -11,6 +11,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail.agents.exports.discovery import discover, exports
 from handrail.agents.exports.entries import Entry, Origin, ToolsetFactory
 from handrail.errors import DiscoveryError
+from handrail.prompt.function_tools import FunctionTool
 from tests.agents.folders import imported, module_of, write
 from tests.wording import Wording
 
@@ -60,10 +61,10 @@ def test_functions_that_an_agent_has_are_not_picked_up(tmp_path: Path) -> None:
     ],
 )
 def test_tools_are_registered_under_their_names_with_where_they_come_from(tmp_path: Path, tools: str) -> None:
-    """Functions, plain and async, become PydanticAI tools; a tool stays the object that it is."""
+    """Functions, plain and async, become tools of Handrail; a tool of PydanticAI stays one."""
     entries = found(tmp_path, f"again = {tools}\nTOOLS = again")
     assert list(entries) == ["tool ping", "tool later", "tool again"]
-    assert all(isinstance(entry.value, Tool) for entry in entries.values())
+    assert [type(entry.value) for entry in entries.values()] == [FunctionTool, FunctionTool, Tool]
     assert {entry.origin for entry in entries.values()} == {Origin("module", "tools.py")}
 
 
@@ -213,8 +214,10 @@ def test_a_name_stands_in_a_list_once(tmp_path: Path, source: str, told: str) ->
         pytest.param("TOOLS = [Agent('test')]", "item 1: is an agent", id="agent"),
         pytest.param("TOOLS = [HandrailTool]", "Tool: is a class of tools (Tool), and no tool", id="class"),
         pytest.param("TOOLS = [None]", "item 1: is None, and no tool; export functions", id="none"),
-        pytest.param("def f(x: Unknown): ...\nTOOLS = [f]", "f: cannot be described to a model (NameError", id="name"),
-        pytest.param("def f(x: Agent): ...\nTOOLS = [f]", "f: cannot be described to a model", id="no schema"),
+        pytest.param(
+            "def f(x: Unknown): ...\nTOOLS = [f]", "f: cannot be a tool: x: its annotation 'Unknown' cannot", id="name"
+        ),
+        pytest.param("def f(x: complex): ...\nTOOLS = [f]", "f: cannot be a tool: x: JSON has no", id="no schema"),
         pytest.param("TOOLS = [Tool(ping, name='a b')]", "a b: has the name 'a b'; a name is 1 to 64", id="space"),
         pytest.param("TOOLS = [Tool(ping, name='é')]", "é: has the name 'é'", id="letter"),
         pytest.param("TOOLS = [Tool(ping, name='a\\n')]", "has the name 'a\\n'", id="line break"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic_ai import Tool
 
-from handrail.adapters.pydantic_ai.foreign.calls import tool_context
+from handrail.adapters.pydantic_ai import tool_context
 from tests.store.version_1.desk import Note
 
 WORLD = Path(__file__).parent / "world"

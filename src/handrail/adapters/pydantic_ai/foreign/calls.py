@@ -77,8 +77,6 @@ from handrail.runtime.failures import without_mistakes
 from handrail.serde import Codec, Masking, schema_masking
 from handrail.serde.json_values import escape_surrogates
 
-_CONTEXT: ContextVar[ToolContext | None] = ContextVar("handrail_tool_context", default=None)
-
 NOTHING_HIDDEN = schema_masking({})
 """The masking of a tool without secrets, or whose calls are only recorded."""
 
@@ -95,14 +93,6 @@ _INVALID_PARAMS = -32602
 _HTTP_NOT_FOUND = "Not Found"
 """The SDK's message for an HTTP status of 404 without a JSON-RPC error, to which it gives the code -32601 (mcp 2.3.0,
 `client/streamable_http.py`). A proxy in front of the server may answer so, also after the server has acted."""
-
-
-def tool_context() -> ToolContext | None:
-    """The `ToolContext` of the current call, for a function that is called as a foreign tool.
-
-    It has the session, the resources and the idempotency key of the call; `None` outside a call.
-    """
-    return _CONTEXT.get()
 
 
 class _PlainJson:
@@ -239,7 +229,7 @@ class ForeignCall:
             raise self._failure
         raise ApprovalRequired from error
 
-    async def carry_out(self, context: ToolContext, *, acts_outside: bool) -> ToolResult[Any]:
+    async def carry_out(self, *, acts_outside: bool) -> ToolResult[Any]:
         """Run the call by the toolset; step 9 of the pipeline.
 
         Raises:
@@ -248,8 +238,6 @@ class ForeignCall:
             EffectUncertain: it is not known whether the external effect happened.
             Exception: any other exception of the toolset.
         """
-        # Set here, and not by the pipeline: only foreign functions have no parameter for it.
-        token = _CONTEXT.set(context)
         try:
             returned = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
             # An iterator can be read once, and its side effects belong to the call.
@@ -276,8 +264,6 @@ class ForeignCall:
             # `ThroughPipeline.__aexit__`.
             self.answer_lost = True
             raise
-        finally:
-            _CONTEXT.reset(token)
         return ToolResult.ok(recorded)
 
     def _uncertain(self, error: Exception) -> EffectUncertain:
@@ -299,8 +285,8 @@ def foreign_tool(name: str, description: str, said: ToolMetadata, schema: Mappin
     """A tool of that name, which runs the current call."""
     acts_outside = said.effect == "external"
 
-    async def carry_out(_params: object, /, *, context: ToolContext) -> ToolResult[Any]:
-        return await _CALL.get().carry_out(context, acts_outside=acts_outside)
+    async def carry_out(_params: object, /, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ARG001 - a handler's
+        return await _CALL.get().carry_out(acts_outside=acts_outside)
 
     return ForeignTool(
         name=name,
