@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from types import NoneType
 from typing import Any, Generic, Literal, Never, TypeVar, get_args, get_origin, overload
 
@@ -22,11 +21,6 @@ T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 
 _log = logging.getLogger("handrail.prompt")
-
-_render_log = logging.getLogger("handrail.prompt.render")
-# JSON is a valid form, so nothing is written where a program has not configured logging: without a handler, Python
-# would write the warning to standard error.
-_render_log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +131,6 @@ def _rendered(value: object) -> str | None:
     """The text of the value's own `render`; `None` if it has none, or it fails."""
     render = getattr(value, "render", None)
     if not callable(render):
-        if hasattr(value, "__dataclass_fields__"):
-            _warn_that_json_is_shown(type(value).__module__, type(value).__qualname__)
         return None
     try:
         text = render()
@@ -162,9 +154,3 @@ def _as_json(value: object) -> str:
             return text
         _log.exception("a value of type %s has no JSON form; the model is shown its name", type(value).__name__)
         return f"(a value of type {type(value).__name__}, which cannot be shown)"
-
-
-@lru_cache(maxsize=1024)
-def _warn_that_json_is_shown(module: str, name: str) -> None:
-    """Log once for each type that the model is shown JSON; the cache prevents repeats."""
-    _render_log.warning("%s.%s has no method render() -> str, so the model is shown its JSON", module, name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
+from ruff import find_ruff_bin
 
 from handrail.cli.agents.new import write_agent_folder
 from handrail.errors import AgentError
@@ -25,6 +27,16 @@ def test_a_folder_is_written_whole(tmp_path: Path) -> None:
     ]
     assert [path for path in folder.iterdir() if "NAME" in path.read_text()] == []
     assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("name", ["a", "my-desk", "n" * 64])
+def test_the_modules_are_as_ruff_formats_them(tmp_path: Path, name: str) -> None:
+    """With its defaults, whatever the name of the agent; so a project that formats its code leaves them alone."""
+    folder = write_agent_folder(name, tmp_path)
+    ran = subprocess.run(
+        [find_ruff_bin(), "format", "--isolated", "--diff", folder], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])

@@ -43,17 +43,22 @@ from dataclasses import dataclass
 from handrail import tool
 from handrail.prompt import ToolContext
 
+
 @dataclass(frozen=True)
 class Note:
     """A note, as it is stored."""
 
     text: str
 
-@tool(effect="read")  # runs without asking; the default is "state", and such calls are asked about
+
+# It runs without asking. The default is "state", and such calls are asked about.
+@tool(effect="read")
 def list_notes(context: ToolContext) -> str:
     """List all notes, the oldest first."""
     # The session of the run holds a list for every dataclass; this is that of the notes.
-    return "\\n".join(note.text for note in context.session[Note].all()) or "There are no notes yet."
+    notes = context.session[Note].all()
+    return "\\n".join(note.text for note in notes) or "There are no notes yet."
+
 
 @tool
 def add_note(text: str, context: ToolContext) -> str:
@@ -65,6 +70,7 @@ def add_note(text: str, context: ToolContext) -> str:
     # If the call fails after this line, the note is rolled back.
     context.session[Note].append(Note(text))
     return f"noted: {text}"
+
 
 # What the agent file can name.
 TOOLS = [list_notes, add_note]
@@ -122,12 +128,14 @@ from handrail.agents import RunOptions, load_agent
 from handrail.testing import ScriptedModel
 
 HERE = Path(__file__).parent
+AGENT = "NAME.agent"
+
 
 def test_a_note_is_added() -> None:
     """The agent reads the notes, and adds one."""
     with ScriptedModel.from_file(HERE / "script.yaml") as model:
-        agent = load_agent(HERE / "NAME.agent")
-        result = agent.run("Remember that I want to buy milk.", RunOptions(model=model, mode="approve-all"))
+        options = RunOptions(model=model, mode="approve-all")
+        result = load_agent(HERE / AGENT).run("I want to buy milk.", options)
     assert result.status == "done"
     assert result.output == "I have noted that you want to buy milk."
 '''
