@@ -95,7 +95,7 @@ def arguments_class(function: AnyCallable, given: Sequence[ArgumentField], descr
         declared[each.name] = _field(each.default, metadata)
     name: str = getattr(function, "__name__", "function")
     made = arguments_dataclass(f"{name}_arguments", {each.name: each.kind for each in given}, declared)
-    # The name by which it is found from its module: the function there is the tool. Records of calls have it.
+    # The name by which it is found from its module, if the function there is the tool. Old records of calls have it.
     made.__module__ = getattr(function, "__module__", __name__)
     made.__qualname__ = f"{getattr(function, '__qualname__', name)}.params_type"
     return made

@@ -11,6 +11,10 @@ JSON too. Values of other types are written as the JSON that is shown, and also 
 differs: with the tags of unions whose members the first JSON does not distinguish. A value that JSON cannot represent
 is replaced by a note. Parameters that are exactly what decoding the text of the arguments gives are not written again:
 `{"from": "arguments"}` is, with the class; versions before wrote them.
+
+The arguments of a function are written without the class that was made for them. They are loaded as decoded JSON,
+wherever the function is defined, and `Tool.parse` reads them. Versions before wrote the class by the place of its
+function; such a record is loaded as a value of it if the function is there still.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from pydantic_core import from_json, to_json
 from handrail.errors import CallIdReusedError, DumpError, ParseError, SchemaError, SessionError
 from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolResult
+from handrail.prompt.arguments import Arguments
 from handrail.serde import codec, digest, dump, parse
 from handrail.serde.json_values import escaped_json
 from handrail.session import SlicePolicy, stored_as
@@ -147,6 +152,8 @@ def _tagged(value: object) -> bytes:
     if value is None:
         return b"null"
     try:
+        if isinstance(value, Arguments):
+            return b'{"value":%s}' % codec(type(value)).dump_json(value)
         if is_dataclass(value):
             with suppress(SessionError):  # it holds a value that JSON does not restore exactly
                 stored = stored_type(type(value))
@@ -265,7 +272,8 @@ class ToolInvoked:
 
     Attributes:
         call: what the model asked for.
-        params: the parsed arguments; `None` if they did not parse, or the tool takes none.
+        params: the parsed arguments; `None` if they did not parse, or the tool takes none. In a record of a function's
+            call that was loaded from a store they are decoded JSON.
         result: what the handler returned, or the failed result that describes the failure.
         refused_at: the step that refused the call or failed; `None` for a call that succeeded.
         handler_seconds: how long the handler ran; `None` if it did not run.

@@ -334,7 +334,7 @@ def test_a_method_without_its_object_is_not_a_tool(wording: Wording) -> None:
 
 
 def test_the_arguments_are_found_by_the_name_of_the_function() -> None:
-    """So that a record of a call names them, and a session restores them."""
+    """So that a call has them, and records of versions before are read."""
     kind: Any = functions.charge.params_type
     assert (kind.__module__, kind.__qualname__) == (functions.__name__, "charge.params_type")
     session = Session()

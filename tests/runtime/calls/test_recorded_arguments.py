@@ -1,0 +1,76 @@
+"""The arguments of a function in the record of its call: JSON, which does not depend on where the function is."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail import store, tool
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Prompt, PromptTemplate, Tool, ToolsSection
+from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.runtime.calls import dump_tool_invoked
+from handrail.session.persistence.stored_types import stored_type
+from tests.prompt.function_tools import functions
+
+AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@tool
+def remind(text: str, at: datetime, copies: int = 1) -> str:
+    """Remind of something."""
+    return f"{copies} of {text} at {at:%H:%M}"
+
+
+def called(folder: Path, made: Tool[Any, Any], arguments: str) -> tuple[ToolInvoked, ToolInvoked]:
+    """The event of a call, and the same from the store."""
+    template = PromptTemplate[str](ns="tests", key="t", sections=[ToolsSection(title="Tools", tools=[made])])
+    with store.open(f"sqlite:///{folder}/s.db") as opened:
+        with Session.open(opened, "s") as session:
+            executor = ToolExecutor(prompt=Prompt(template), session=session)
+            assert executor.execute(ToolCall("c", made.name, arguments), reply="r").success
+            (event,) = session[ToolInvoked]
+        with Session.open(opened, "s") as session:
+            (read,) = session[ToolInvoked]
+    return event, read
+
+
+@pytest.mark.parametrize("long", ["", " and tell everybody" * 100])
+def test_the_arguments_of_a_function_come_back_as_json(tmp_path: Path, long: str) -> None:
+    """With the defaults, and nothing of the class or the module of the function; the tool of today reads them."""
+    words = json.dumps({"text": f"lunch{long}", "at": "2026-01-31T12:00:00Z"})
+    event, read = called(tmp_path, remind, words)
+    assert (event.params.text, event.params.at, event.params.copies) == (f"lunch{long}", AT, 1)
+    assert read.params == {"text": f"lunch{long}", "at": "2026-01-31T12:00:00Z", "copies": 1}
+    assert __name__.encode() not in dump_tool_invoked(event)
+    assert remind.parse(read.params) == event.params
+
+
+def test_arguments_that_are_what_the_model_wrote_are_not_written_again(tmp_path: Path) -> None:
+    """A record has them once."""
+    event, read = called(tmp_path, remind, '{"text":"lunch","at":"2026-01-31T12:00:00Z","copies":2}')
+    assert json.loads(dump_tool_invoked(event))["params"] == {"from": "arguments"}
+    assert read.params == {"text": "lunch", "at": "2026-01-31T12:00:00Z", "copies": 2}
+
+
+@pytest.mark.parametrize(
+    "name, read",
+    [
+        (f"{functions.__name__}:charge.params_type", functions.charge.parse({"order": "a", "cents": 5})),
+        (f"{functions.__name__}:moved.params_type", {"order": "a", "cents": 5}),
+        ("gone:charge.params_type", {"order": "a", "cents": 5}),
+    ],
+)
+def test_a_record_of_a_version_before_is_read(tmp_path: Path, name: str, read: object) -> None:
+    """It names the class by the place of the function; without a function there, it has JSON."""
+    event, _ = called(tmp_path, remind, '{"text": "lunch", "at": "2026-01-31T12:00:00Z"}')
+    record = json.loads(dump_tool_invoked(event))
+    record["params"] = {"type": name, "version": 1, "value": [{"order": "a", "cents": 5}]}
+    stored = stored_type(ToolInvoked)
+    (old,) = stored.load(json.dumps([record]).encode(), stored.version)
+    assert old.params == read
+    assert type(old.params) is type(read)
