@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from handrail import tool
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import LeaseLostError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext
+from handrail.prompt.context import tool_context
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime.environment import Environment
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.call_ref import CallRef, ToolCall
 from handrail.testing import FakeClock
 from tests.prompt.samples import lookup_tool
 
@@ -49,6 +52,36 @@ def test_a_context_leads_to_all_that_the_run_shares() -> None:
     assert (context.heartbeat, context.deadline, context.run_context) == (heartbeat, deadline, ids)
     assert (context.adapter, context.clock, context.call_id) == ("door", SYSTEM_CLOCK, "call-1")
     assert context.resources.get(Client) is context.prompt.resources.get(Client)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seconds", [None, 30])
+async def test_code_without_a_parameter_for_it_finds_the_context_of_its_call(seconds: int | None) -> None:
+    """In a handler of either kind, on whatever thread; that of the call in which it runs, if calls are nested."""
+    found: list[str | None] = []
+
+    def note() -> None:
+        context = tool_context()
+        found.append(None if context is None else context.call_id)
+
+    timeout = None if seconds is None else timedelta(seconds=seconds)
+
+    @tool(timeout=timeout)
+    def inner() -> None:
+        note()
+
+    @tool(timeout=timeout)
+    async def outer() -> None:
+        note()
+        await executor.execute_async(ToolCall("inner", "inner", "{}"))
+        note()
+
+    section = Section[None](title="A", tools=[inner, outer])
+    executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=Session())
+    note()
+    assert (await executor.execute_async(ToolCall("outer", "outer", "{}"))).success
+    note()
+    assert found == [None, "outer", "inner", "outer", None]
 
 
 def test_a_context_never_changes() -> None:

@@ -7,7 +7,7 @@ would make a value of its own, and the resource would never be used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from handrail.errors import PromptValidationError
 from handrail.prompt.function_tools import FunctionTool
@@ -62,5 +62,5 @@ def _classes_in(kind: object) -> Iterator[type[Any]]:
     if is_union(inner):
         for member in get_args(inner):
             yield from _classes_in(member)
-    elif isinstance(inner, type):
-        yield inner
+    elif isinstance(cls := get_origin(inner) or inner, type):
+        yield cls

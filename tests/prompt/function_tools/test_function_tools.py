@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import timedelta
 from functools import wraps
-from typing import Any, Literal, Never, NoReturn
+from typing import Annotated, Any, Generic, Literal, Never, NoReturn, TypeVar
 
 import pytest
 
@@ -28,6 +28,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.function_tools import FunctionOptions, ToolMethod
 from handrail.prompt.tool_definition import ToolOptions
+from handrail.resources import Resource
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.serde import digest
 from tests.prompt.function_tools import functions
@@ -35,6 +36,9 @@ from tests.prompt.function_tools.functions import Address, Branch, Client, Confi
 from tests.wording import Wording
 
 RESOURCES: dict[type[Any], object] = {Client: Client(), Config: Config("north")}
+
+
+V = TypeVar("V")
 
 
 def call(one: Tool[Any, Any], arguments: str = "{}", resources: dict[type[Any], object] | None = None) -> ToolMessage:
@@ -127,6 +131,32 @@ def test_a_parameter_that_may_be_none_is_none_where_nothing_is_bound() -> None:
         return [str(client), other.name]
 
     assert call(look, resources={}).result.value == ["None", "own"]
+
+
+def test_a_class_with_arguments_is_a_resource_if_it_cannot_be_read() -> None:
+    """It is bound for the class; one that can be read is data, as without arguments."""
+
+    class Cache(Generic[V]):
+        """A class that is not data."""
+
+    @dataclass(frozen=True)
+    class Page(Generic[V]):
+        items: list[V]
+
+    @tool
+    def look(page: Page[int], cache: Cache[str], other: Cache[int] | None) -> tuple[int, bool]:
+        return len(page.items), other is cache
+
+    @tool
+    def count(page: Annotated[Page[str], Resource]) -> int:
+        return len(page.items)
+
+    resources: dict[type[Any], object] = {Cache: Cache[str](), Page: Page(["a"])}
+    assert call(look, '{"page": {"items": [1, 2]}}', {Cache: Cache[str]()}).result.value == (2, True)
+    assert call(count, resources=resources).result.value == 1
+    with pytest.raises(PromptValidationError) as caught:
+        call(look, resources=resources)
+    assert (caught.value.tool, caught.value.dataclass) == ("look", Page)
 
 
 def test_an_unbound_resource_is_reported_with_the_reason_why_it_is_one() -> None:

@@ -9,7 +9,7 @@ import logging
 from typing import Any
 
 import pytest
-from pydantic_ai import ApprovalRequired, CallDeferred, ModelRetry
+from pydantic_ai import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, UsageLimitExceeded
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
@@ -17,6 +17,7 @@ from handrail.errors import (
     CallPostponed,
     EffectNotApplied,
     EffectUncertain,
+    PromptEvaluationError,
     ReadOnlyViolation,
     RunAbortedError,
     ToolValidationError,
@@ -107,6 +108,7 @@ NOT_APPLIED = [
     EffectNotApplied("the bank is closed"),
     Refused("refused"),
     ModelRetry("once more"),
+    ToolFailed("not today"),
     ApprovalRequired(),
     CallDeferred(),
     CallPostponed("later"),
@@ -145,6 +147,36 @@ def test_effect_is_not_applied_where_the_exception_proves_it(
     assert row_of(door).status == "failed"
     assert way(door, call("pay", "A")).success
     assert bank.charges == ["A", "A"]
+
+
+class Retry(ModelRetry):
+    """An exception of the program."""
+
+
+@both_ways
+@pytest.mark.parametrize("error", [ModelRetry("say which"), ToolFailed("say which"), Retry("say which")])
+def test_handler_may_refuse_a_call_by_an_exception_of_pydantic_ai(
+    way: Run, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a loop of one's own, too: the model reads the text alone."""
+    door = door_of(Bank(error), effect="state")
+    message = way(door, call("pay", "A"))
+    assert (message.success, message.content) == (False, "say which")
+    (event,) = door.environment.session[ToolInvoked]
+    assert event.final
+    assert caplog.messages == []
+
+
+@both_ways
+@pytest.mark.parametrize("error", [ApprovalRequired(), CallDeferred(), UsageLimitExceeded("too many")])
+def test_handler_may_postpone_a_call_or_end_the_run_by_an_exception_of_pydantic_ai(way: Run, error: Exception) -> None:
+    """The caller gets Handrail's, raised from it; a postponed call is not recorded."""
+    door = door_of(Bank(error), effect="state")
+    is_over = isinstance(error, UsageLimitExceeded)
+    with pytest.raises(PromptEvaluationError if is_over else CallPostponed) as caught:
+        way(door, call("pay", "A"))
+    assert caught.value.__cause__ is error
+    assert len(door.environment.session[ToolInvoked]) == is_over
 
 
 @both_ways
