@@ -100,11 +100,12 @@ MODULES: Mapping[str, Files] = {
     "and no tool;": _exports("TOOLS = [7]"),
     "which has no name": _exports("TOOLS = [lambda: '']"),
     "is built into Python": _exports("TOOLS = [print]"),
-    "cannot be described to a model": _exports(
-        "class Odd: ...\n\ndef odd(it: Odd) -> str:\n    'Odd.'\n    return ''\n\nTOOLS = [odd]"
+    "cannot be a tool": _exports("def turn(by: complex, *more) -> str:\n    'Turn.'\n    return ''\n\nTOOLS = [turn]"),
+    "is a method without its object": _exports(
+        "class Shop:\n    def close(self) -> str:\n        'Close.'\n        return ''\n\nTOOLS = [Shop.close]"
     ),
     "its parameters have no schema": _exports(
-        "def turn(by: complex) -> str:\n    'Turn.'\n    return ''\n\nTOOLS = [turn]"
+        "def turn(by: complex) -> str:\n    'Turn.'\n    return ''\n\nTOOLS = [Tool(turn)]"
     ),
     "has parameters without a schema": _exports(
         "def turn(by: complex) -> str:\n    'Turn.'\n    return ''\n\nTOOLSETS = {'turns': FunctionToolset([turn])}"
