@@ -32,12 +32,18 @@ from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
-DECORATORS = pytest.mark.parametrize("decorate", [lambda function: function, tool], ids=["plain", "decorated"])
+Decorate = Callable[[Callable[..., object]], Any]
+
+
+def undecorated(function: Callable[..., object]) -> Any:
+    """The function as it is."""
+    return function
+
+
+DECORATORS = pytest.mark.parametrize("decorate", [undecorated, tool], ids=["plain", "decorated"])
 """A function may be decorated, for the options of a tool, and does the same."""
 
 ALLOWED = parse_rules("defaults: {read: allow, state: allow, external: ask}", file="approval.yaml")
-
-Decorate = Callable[[Callable[..., object]], Any]
 
 
 class Bank:

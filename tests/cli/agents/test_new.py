@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from ruff import find_ruff_bin
 
 from handrail.cli.agents.new import write_agent_folder
 from handrail.errors import AgentError
@@ -33,9 +33,8 @@ def test_a_folder_is_written_whole(tmp_path: Path) -> None:
 def test_the_modules_are_as_ruff_formats_them(tmp_path: Path, name: str) -> None:
     """With its defaults, whatever the name of the agent; so a project that formats its code leaves them alone."""
     folder = write_agent_folder(name, tmp_path)
-    ran = subprocess.run(
-        [find_ruff_bin(), "format", "--isolated", "--diff", folder], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", folder]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "")
 
 

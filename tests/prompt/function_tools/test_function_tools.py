@@ -145,7 +145,7 @@ def test_a_class_with_arguments_is_a_resource_if_it_cannot_be_read() -> None:
 
     @tool
     def look(page: Page[int], cache: Cache[str], other: Cache[int] | None) -> tuple[int, bool]:
-        return len(page.items), other is cache
+        return len(page.items), other is not None
 
     @tool
     def count(page: Annotated[Page[str], Resource]) -> int:
