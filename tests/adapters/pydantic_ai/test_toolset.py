@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, RunContext, RunUsage, ToolCallPart, ToolDefinition, UnexpectedModelBehavior
+from pydantic_ai import (
+    Agent,
+    ApprovalRequired,
+    CallDeferred,
+    DeferredToolRequests,
+    RunContext,
+    RunUsage,
+    ToolCallPart,
+    ToolDefinition,
+    UnexpectedModelBehavior,
+)
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.messages import InstructionPart, ModelResponse, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
+from handrail import tool
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.toolset import AnyArguments, RawArguments
 from handrail.adapters.tool_executor import ToolExecutor
@@ -68,6 +79,33 @@ async def test_a_success_returns_its_text_and_says_aside_whether_it_was_replayed
     (part,) = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
     assert (part.content, part.outcome, part.metadata) == ("noted: milk", "success", {"replayed": False})
     assert noted(session) == ["milk"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [CallDeferred, ApprovalRequired])
+async def test_a_call_that_its_function_postpones_is_left_open_by_pydantic_ai(
+    kind: type[CallDeferred | ApprovalRequired],
+) -> None:
+    """The run ends with it; it is not recorded."""
+
+    @tool
+    def ask(text: str) -> str:
+        raise kind({"text": text})
+
+    session = Session()
+    prompt = notes_prompt(tools=(ask,))
+    toolset = HandrailToolset(ToolExecutor(prompt=prompt, session=session))
+    agent = Agent(
+        ScriptedModel([Reply(calls=[Call("ask", {"text": "milk"})])]),
+        toolsets=[toolset],
+        output_type=[str, DeferredToolRequests],
+    )
+    output = (await agent.run("Ask.")).output
+    assert isinstance(output, DeferredToolRequests)
+    (left,) = output.calls or output.approvals
+    assert bool(output.calls) is (kind is CallDeferred)
+    assert output.metadata == {left.tool_call_id: {"text": "milk"}}
+    assert session[ToolInvoked].all() == ()
 
 
 @pytest.mark.anyio

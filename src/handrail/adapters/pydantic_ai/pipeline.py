@@ -21,6 +21,7 @@ from typing import Any, Never
 
 from pydantic import ValidationError
 from pydantic_ai import (
+    ApprovalRequired,
     ModelResponse,
     ModelRetry,
     RunContext,
@@ -290,7 +291,10 @@ class ThroughPipeline(WrapperToolset[Any]):
         """
         if reaches_pipeline(tool.tool_def):
             # These calls are in the pipeline already; another one around them would record and approve them twice.
-            return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+            try:
+                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+            except CallPostponed as error:
+                raise ApprovalRequired from error
         call = ForeignCall(self.wrapped, name, tool_args, ctx, tool)
         try:
             return await self.capability.carry_out(call, read_tool_metadata(tool.tool_def))

@@ -161,8 +161,9 @@ class HandrailToolset(AbstractToolset[Any]):
                 `HandrailCapability` defers it until the other calls of the reply have ended; without one it cancels
                 them.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run continues.
-            ApprovalRequired: the call is postponed; as the tool raised it, if it did.
-            CallDeferred: as the tool raised it.
+            CallPostponed: the call is postponed.
+            ApprovalRequired: the same, as the tool raised it.
+            CallDeferred: the same, as the tool raised it.
             RunAbortedError: the run is over.
         """
         arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args
@@ -177,7 +178,7 @@ class HandrailToolset(AbstractToolset[Any]):
         except CallPostponed as error:
             if isinstance(error.__cause__, ApprovalRequired | CallDeferred):
                 raise error.__cause__ from None
-            raise ApprovalRequired from error
+            raise
         finally:
             _RUN_CONTEXT.reset(token)
         if not message.success:

@@ -305,9 +305,8 @@ def _tool_of_function(function: AnyFunction, words: str) -> ToolDef:
     try:
         made: Tool[Any, Any] | ToolMethod = function_tool(function, {})
     except ToolSignatureError as error:
-        faults = (
-            f" {error.faults[0]}" if len(error.faults) == 1 else "".join(f"\n      {each}" for each in error.faults)
-        )
+        separator = " " if len(error.faults) == 1 else "\n      "
+        faults = "".join(f"{separator}{fault}" for fault in error.faults)
         raise _Refused(f"cannot be a tool:{faults}{_cure_by_pydantic_ai(function, name)}") from error
     if isinstance(made, ToolMethod):
         raise _Refused(_NO_OBJECT)

@@ -2,6 +2,6 @@
 
 - `calls`: one such call, and the treatment of a lost answer.
 - `effects`: its effect, from metadata or MCP hints.
-- `arguments`: the arguments of plain functions, read strictly by their schema.
+- `arguments`: the arguments of functions, read strictly by their schema.
 - `values`: its values as JSON.
 """

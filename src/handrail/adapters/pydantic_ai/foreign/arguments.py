@@ -1,4 +1,4 @@
-"""Reads the arguments of plain functions strictly by the schema that the model sees, like those of Handrail's tools.
+"""Reads the arguments of PydanticAI's functions strictly by their schema, like those of Handrail's tools.
 
 PydanticAI's validation accepts more: `"2024"` for a moment in 1970, `true` and `"7"` for an integer. So the arguments
 are first checked by a validator built from the signature; valid ones go to PydanticAI's validator, which creates the

@@ -1,4 +1,4 @@
-"""A pipeline call of a tool that is not Handrail's: a plain function, an MCP server's tool.
+"""A pipeline call of a tool that is not Handrail's: a function of PydanticAI's, an MCP server's tool.
 
 PydanticAI has validated its arguments, and runs it by its own toolset, inside the steps of every call. The tool becomes
 a `ForeignTool`, whose handler runs the current call.
