@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Bound
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.clock import SYSTEM_CLOCK
+from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.contrib.tools import ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.process import Program, ProgramRun, ProgramStart, start_of
@@ -51,7 +51,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
             BARE: _bare,
             GROUP: _running(root, start_of("another")),
             LATER: _running(root, start_of("linux")),
-            FIRST: _running(root, _first),
+            FIRST: _running(root, _First),
             GROUP_CALL: _in_group(call),
             CALL: call,
             FIRST_CALL: _first_calls(call),
@@ -73,12 +73,19 @@ def _running(folder: Path, start: ProgramStart) -> Callable[[], object]:
     return run
 
 
-def _first(launch: Launch, clock: object) -> SupervisedProgram:
-    guardians = Guardians()
-    try:
-        return SupervisedProgram(launch, SYSTEM_CLOCK, guardians)
-    finally:
-        guardians.at_exit()
+class _First(SupervisedProgram):
+    """A program for which a guardian is started."""
+
+    def __init__(self, launch: Launch, clock: Clock) -> None:
+        self.guardians = Guardians()
+        super().__init__(launch, clock, self.guardians)
+
+    def start(self) -> bool:
+        """Start both."""
+        try:
+            return super().start()
+        finally:
+            self.guardians.at_exit()
 
 
 def _calling(files: HostFilesystem) -> Callable[[], object]:

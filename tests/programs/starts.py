@@ -44,7 +44,9 @@ def launch(script: str, folder: Path, **environment: str) -> Launch:
 
 def supervised(script: str, folder: Path, guardians: Guardians) -> SupervisedProgram:
     """A Python script below a guardian; it waits for its release."""
-    return SupervisedProgram(launch(script, folder), SYSTEM_CLOCK, guardians)
+    running = SupervisedProgram(launch(script, folder), SYSTEM_CLOCK, guardians)
+    assert running.start()
+    return running
 
 
 def output_of(running: SupervisedProgram) -> bytes:
@@ -88,9 +90,10 @@ class ForkedGuardian(Guardians):
                 os._exit(0)
         theirs.close()
 
-    def ask(self, files: Sequence[int]) -> None:
+    def ask(self, files: Sequence[int]) -> int:
         """Ask for a supervisor."""
         socket.send_fds(self._requests, [b"\0"], [*files])
+        return self.process
 
     def close(self) -> None:
         """Ask for no more, and wait until it has ended."""

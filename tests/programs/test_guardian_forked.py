@@ -70,6 +70,7 @@ def test_program_that_cannot_be_executed(
     """The reason is told at its end."""
     launch = Launch(call="c", line=(line,), folder=tmp_path / folder, environment={}, has_input=True)
     running = SupervisedProgram(launch, SYSTEM_CLOCK, forked)
+    assert running.start()
     running.release()
     wait_for_end(running)
     with pytest.raises(OSError) as caught:

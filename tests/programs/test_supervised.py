@@ -6,14 +6,18 @@ import errno
 import os
 import signal
 import sys
+import threading
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from chaos.programs import Fifo
+from handrail.clock import SYSTEM_CLOCK
 from handrail.programs.guardian_client import Guardians
 from handrail.programs.launch import ProgramEnd
-from tests.programs.starts import ended, supervised
+from handrail.programs.supervised import SupervisedProgram
+from tests.programs.starts import ended, launch, supervised, wait_for_end
 
 HOLDS_THE_FIFO = "import time; held = open('fifo', 'wb', buffering=0); held.write(b'on'); time.sleep(600)"
 
@@ -51,6 +55,48 @@ def test_supervisor_that_was_stopped_is_not_waited_for_for_ever(
     assert ended(running) == ProgramEnd(None)
     assert fifo.read() == b""
     os.kill(supervisor.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, guardians: Guardians) -> Generator[int]:
+    """The pid of the guardian, which does not answer."""
+    ended(supervised("", tmp_path, guardians))
+    pid = guardians.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
+    yield pid
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_guardian_that_does_not_answer_is_replaced(
+    tmp_path: Path, guardians: Guardians, stopped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And when it continues it starts nothing: the socket of the call is closed."""
+    monkeypatch.setattr("handrail.programs.supervised._SECONDS_TO_START", 0.5)
+    running = supervised("open('ran', 'x')", tmp_path, guardians)
+    running.release()
+    wait_for_end(running)
+    assert ended(running) == ProgramEnd(0)
+    assert guardians.pid != stopped
+    os.kill(stopped, signal.SIGCONT)
+    os.waitid(os.P_PID, stopped, os.WEXITED | os.WNOWAIT)
+
+
+def test_kill_ends_a_start_that_waits_for_the_guardian(tmp_path: Path, guardians: Guardians, stopped: int) -> None:
+    """It does not wait itself: the thread that calls it may be that of an event loop."""
+    running = SupervisedProgram(launch("open('ran', 'x')", tmp_path), SYSTEM_CLOCK, guardians)
+    began = list[bool]()
+    thread = threading.Thread(target=lambda: began.append(running.start()))
+    thread.start()
+    while running.output < 0:  # the request is about to be sent
+        os.sched_yield()
+    running.kill()
+    thread.join()
+    assert began == [False]
+    assert guardians.pid == stopped
+    assert not running.start()
+    assert running.output < 0
 
 
 def test_kill_after_the_end_does_no_harm(tmp_path: Path, guardians: Guardians) -> None:

@@ -31,14 +31,23 @@ class GroupProgram:
     woken: int | None = None
 
     def __init__(self, launch: Launch) -> None:
-        """Start it; it runs at once.
+        """Prepare it; nothing is opened before `start`."""
+        self._launch = launch
+        self._lock = threading.Lock()
+        self._is_killed = self._is_running = False
+        self.output: int = -1
+        self.input: int | None = None
+
+    def start(self) -> bool:
+        """Start it, unless it was killed before; it runs at once.
 
         Raises:
             OSError: it cannot be started.
         """
-        self._lock = threading.Lock()
-        self._is_over = False
-        self._process = process = subprocess.Popen(  # noqa: S603 - no shell; rules decide what may be run
+        launch = self._launch
+        if self._is_killed:
+            return False
+        process = subprocess.Popen(  # noqa: S603 - no shell; rules decide what may be run
             launch.line,
             cwd=launch.folder,
             env={**launch.environment, CALL_VARIABLE: launch.call},
@@ -51,9 +60,14 @@ class GroupProgram:
             # A group of its own, so that `killpg` reaches its children and not this process.
             start_new_session=True,
         )
+        with self._lock:
+            self._process, self._is_running = process, True
         self.identity: ProgramIdentity = ProgramIdentity(launch.call, process_name(process.pid))
-        self.output: int = -1 if process.stdout is None else process.stdout.fileno()
+        self.output = -1 if process.stdout is None else process.stdout.fileno()
         self.input = None if process.stdin is None else process.stdin.fileno()
+        if self._is_killed:  # while it was being started
+            self.kill()
+        return True
 
     def release(self) -> None:
         """Does nothing: it runs already."""
@@ -75,7 +89,8 @@ class GroupProgram:
     def kill(self) -> None:
         """Kill its group, while its id cannot be reused."""
         with self._lock:
-            if not self._is_over:
+            self._is_killed = True
+            if self._is_running:
                 with suppress(
                     ProcessLookupError, PermissionError
                 ):  # it has ended; only ended processes are left (macOS)
@@ -90,7 +105,7 @@ class GroupProgram:
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         finally:
             with self._lock:
-                self._is_over = True
+                self._is_running = False
                 code = self._process.wait()
         return ProgramEnd(code)
 

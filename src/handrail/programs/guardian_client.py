@@ -18,6 +18,9 @@ from pathlib import Path
 
 _SOURCE = Path(__file__).parents[2]
 _RUN = "import sys; sys.path.append(sys.argv[1]); from handrail.programs.guardian import run_guardian; run_guardian()"
+_SECONDS_TO_ASK = 10.0
+"""How long to wait for a guardian that was stopped, and has as many requests as a socket holds."""
+
 _STANDING = (b"Umask:", b"Uid:", b"Gid:", b"Groups:", b"Cap", b"NoNewPrivs:", b"Seccomp:")
 
 
@@ -27,6 +30,7 @@ class _Guardian:
     def __init__(self, standing: bytes) -> None:
         self.standing = standing
         self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(_SECONDS_TO_ASK)
         try:
             with theirs:
                 descriptor = str(theirs.fileno())
@@ -51,13 +55,14 @@ class _Guardian:
         """Its process id."""
         return self._process.pid
 
-    def ask(self, files: Sequence[int]) -> None:
-        """Ask for a supervisor.
+    def ask(self, files: Sequence[int]) -> int:
+        """Ask for a supervisor; returns its own process id.
 
         Raises:
-            OSError: it has ended.
+            OSError: it has ended, or does not answer.
         """
         socket.send_fds(self._socket, [b"\0"], [*files], socket.MSG_NOSIGNAL)
+        return self.pid
 
     def let_end(self) -> None:
         """Ask it for no more; it ends with its last program."""
@@ -89,11 +94,14 @@ class Guardians:
         with self._lock:
             return None if self._now is None else self._now.pid
 
-    def ask(self, files: Sequence[int]) -> None:
+    def ask(self, files: Sequence[int]) -> int:
         """Have the guardian fork a supervisor for a call, and start the guardian if there is none.
 
         Args:
             files: the socket of the call, the input and the output of the program.
+
+        Returns:
+            The process id of the guardian.
 
         Raises:
             OSError: no guardian can be started.
@@ -101,11 +109,17 @@ class Guardians:
         with self._lock:
             self._former = [guardian for guardian in self._former if not guardian.has_ended()]
             try:
-                self._usable().ask(files)
-            except (BrokenPipeError, ConnectionResetError):
+                return self._usable().ask(files)
+            except (BrokenPipeError, ConnectionResetError, TimeoutError):
                 # It was killed since the last program.
                 self._retire()
-                self._usable().ask(files)
+                return self._usable().ask(files)
+
+    def give_up(self, pid: int) -> None:
+        """Do not ask this guardian again: it does not answer. Another thread may have replaced it already."""
+        with self._lock:
+            if self._now is not None and self._now.pid == pid:
+                self._retire()
 
     def close(self) -> None:
         """Let the guardian end when it has no program any more; the next program starts another one."""

@@ -115,11 +115,19 @@ class ProgramEnd:
 
 
 class RunningProgram(Protocol):
-    """A program that was started, for one caller. Only `kill` may be called by other threads."""
+    """A program that is started for one caller. Only `kill` may be called by other threads."""
+
+    def start(self) -> bool:
+        """Start it; false, with nothing to close, if it was killed before.
+
+        Raises:
+            OSError: it cannot be started; there is nothing to close.
+        """
+        ...
 
     @property
     def identity(self) -> ProgramIdentity:
-        """What identifies it."""
+        """What identifies it, once it has started."""
         ...
 
     @property
@@ -154,7 +162,7 @@ class RunningProgram(Protocol):
         ...
 
     def kill(self) -> None:
-        """Kill it and what it has started, as far as they run; does not wait, and never raises."""
+        """Kill it and what it has started, or prevent its start; does not wait, and never raises."""
         ...
 
     def end(self) -> ProgramEnd:

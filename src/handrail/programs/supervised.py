@@ -10,6 +10,7 @@ import errno
 import os
 import select
 import socket
+import threading
 from contextlib import ExitStack, suppress
 
 from handrail.clock import Clock
@@ -20,7 +21,9 @@ from handrail.programs.launch import Launch, ProgramEnd, ProgramIdentity
 from handrail.programs.process_tree import CALL_VARIABLE
 
 _ATTEMPTS = 2
-_SECONDS_TO_START = 30.0
+_SECONDS_TO_START = 10.0
+"""How long to wait for a guardian, which may have to start, and the fork of a supervisor."""
+
 _SECONDS_TO_END = 10.0
 """How long to wait for a supervisor: it takes a few seconds for what cannot be killed."""
 
@@ -35,15 +38,19 @@ class SupervisedProgram:
         output: the descriptor to read what it writes.
         input: the descriptor to write what it reads.
         woken: the socket to its supervisor.
+
+    All but `kill` is used by one thread, and `identity` only once `start` has returned true.
     """
 
     def __init__(self, launch: Launch, clock: Clock, guardians: Guardians = GUARDIANS) -> None:
-        """Start it; it waits for `release` before it runs.
-
-        Raises:
-            OSError: no process can be started.
-        """
+        """Prepare it; nothing is opened before `start`."""
+        self._launch = launch
         self._clock = clock
+        self._guardians = guardians
+        self._lock = threading.Lock()  # for `kill`, beside what happens before the supervisor has answered
+        self._is_killed = False
+        self._is_placed = False
+        self._socket: socket.socket | None = None
         self._code: int | None = None
         self._left: int | None = None
         self._errno = 0
@@ -51,12 +58,26 @@ class SupervisedProgram:
         self._reports = bytearray()
         self.output: int = -1
         self.input: int | None = None
-        # A guardian that was killed before it has forked is replaced: nothing has run yet.
+        self.woken: int = -1
+
+    def start(self) -> bool:
+        """Start it; it waits for `release` before it runs. False if it was killed before.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        # A guardian that has ended or does not answer is replaced: nothing has run yet.
         for _ in range(_ATTEMPTS):
-            if self._is_placed(launch, guardians):
-                return
-            guardians.close()
-        raise OSError(errno.EAGAIN, "the process that starts programs has ended")
+            asked = self._asked()
+            if asked is None:
+                return False
+            guardian, control = asked
+            if self._is_answered(control):
+                return True
+            if self._is_killed:
+                return False
+            self._guardians.give_up(guardian)
+        raise OSError(errno.EAGAIN, "the process that starts programs does not answer")
 
     def release(self) -> None:
         """Let it run: its supervisor lets it become the program."""
@@ -74,8 +95,14 @@ class SupervisedProgram:
         return self._code is not None or self._is_lost
 
     def kill(self) -> None:
-        """Have its supervisor kill it and what it has started."""
-        self._send(KILL)
+        """Have its supervisor kill it and what it has started; `start` ends at once if it is still waiting."""
+        with self._lock:
+            self._is_killed = True
+            if self._is_placed:
+                self._send(KILL)
+            elif self._socket is not None:
+                with suppress(OSError):  # the guardian has ended
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> ProgramEnd:
         """Have its supervisor kill it and what it has started, and wait for that."""
@@ -83,7 +110,7 @@ class SupervisedProgram:
             self.kill()
         until = self._clock.monotonic() + _SECONDS_TO_END
         while not self._is_over() and (rest := until - self._clock.monotonic()) > 0:
-            select.select([self._socket], [], [], rest)
+            select.select([self.woken], [], [], rest)
         if self._left is None:
             # The supervisor was killed, or stopped. What it has left has been adopted by the guardian, if that lives.
             self._left = len(self.identity.kill())
@@ -97,48 +124,64 @@ class SupervisedProgram:
         if self.output >= 0:
             os.close(self.output)
             self.output = -1
-        self._socket.close()
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
 
-    def _is_placed(self, launch: Launch, guardians: Guardians) -> bool:
-        """Start it; false if the guardian has ended first."""
-        with ExitStack() as opened:
-            self._socket, theirs = socket.socketpair()
-            opened.callback(self._socket.close)
-            with ExitStack() as given:
-                given.callback(theirs.close)
-                self.output, writing = os.pipe()
-                opened.callback(os.close, self.output)
-                given.callback(os.close, writing)
-                if launch.has_input:
-                    reading, feeding = os.pipe()
-                    self.input = feeding
-                    opened.callback(os.close, feeding)
-                else:
-                    # Never the input of this process, from which a program would read what a person types.
-                    reading = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-                given.callback(os.close, reading)
-                guardians.ask((theirs.fileno(), reading, writing))
-            self._socket.settimeout(_SECONDS_TO_START)
-            with suppress(BrokenPipeError, ConnectionResetError):
-                self._socket.sendall(_request(launch))
-                self._reports += self._socket.recv(REPORT.size, socket.MSG_WAITALL)
-            if len(self._reports) < REPORT.size:
-                return False
-            kind, program, supervisor = REPORT.unpack(self._reports)
-            if kind != PLACED:  # pragma: no cover - the supervisor could not fork
-                return False
-            self._reports.clear()
-            self._socket.settimeout(0)
-            self.woken: int = self._socket.fileno()
-            self.identity: ProgramIdentity = ProgramIdentity(
-                launch.call, process_name(program), process_name(supervisor)
-            )
+    def _asked(self) -> tuple[int, socket.socket] | None:
+        """Ask the guardian for a supervisor; returns its pid and the socket; `None` if it was killed before."""
+        with ExitStack() as opened, ExitStack() as given:
+            ours, theirs = socket.socketpair()
+            opened.callback(ours.close)
+            given.callback(theirs.close)
+            output, writing = os.pipe()
+            opened.callback(os.close, output)
+            given.callback(os.close, writing)
+            feeding = None
+            if self._launch.has_input:
+                reading, feeding = os.pipe()
+                opened.callback(os.close, feeding)
+            else:
+                # Never the input of this process, from which a program would read what a person types.
+                reading = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            given.callback(os.close, reading)
+            with self._lock:
+                if self._is_killed:
+                    return None
+                self._socket = ours
+            guardian = self._guardians.ask((theirs.fileno(), reading, writing))
+            self.output, self.input = output, feeding
             opened.pop_all()
-        return True
+        return guardian, ours
+
+    def _is_answered(self, control: socket.socket) -> bool:
+        """Send the request, and wait for the supervisor; false if it does not answer, with all descriptors closed."""
+        try:
+            report = self._first_report(control)
+            with self._lock:
+                self._is_placed = report[0] == PLACED and not self._is_killed
+        finally:
+            if not self._is_placed:
+                self.close()
+        if self._is_placed:
+            self.identity: ProgramIdentity = ProgramIdentity(self._launch.call, *map(process_name, report[1:]))
+        return self._is_placed
+
+    def _first_report(self, control: socket.socket) -> tuple[bytes, int, int]:
+        control.settimeout(_SECONDS_TO_START)
+        data = b""
+        with suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
+            control.sendall(_request(self._launch), socket.MSG_NOSIGNAL)
+            data = control.recv(REPORT.size, socket.MSG_WAITALL)
+        control.settimeout(0)
+        self.woken = control.fileno()
+        return REPORT.unpack(data) if len(data) == REPORT.size else (b"", 0, 0)
 
     def _send(self, word: bytes) -> None:
-        with suppress(OSError):  # its supervisor has ended
-            self._socket.send(word, socket.MSG_NOSIGNAL)
+        if self._socket is not None:
+            with suppress(OSError):  # its supervisor has ended
+                self._socket.send(word, socket.MSG_NOSIGNAL)
 
     def _is_over(self) -> bool:
         self._read_reports()
@@ -147,7 +190,7 @@ class SupervisedProgram:
     def _read_reports(self) -> None:
         while not self._is_lost:
             try:
-                data = self._socket.recv(_REPORTS)
+                data = os.read(self.woken, _REPORTS)
             except BlockingIOError:
                 break
             except ConnectionResetError:

@@ -205,6 +205,39 @@ def test_program_that_is_stopped_before_it_starts_does_not_start(start: ProgramS
     assert not (tmp_path / "ran").exists()
 
 
+class Slow(GroupProgram):
+    """A program that is not started before it is killed."""
+
+    def __init__(self, launch: Launch) -> None:
+        """Prepare it."""
+        super().__init__(launch)
+        self.is_starting, self.is_killed = threading.Event(), threading.Event()
+
+    def start(self) -> bool:
+        """Wait for the kill."""
+        self.is_starting.set()
+        self.is_killed.wait()
+        return super().start()
+
+    def kill(self) -> None:
+        """Kill it."""
+        super().kill()
+        self.is_killed.set()
+
+
+def test_stop_does_not_wait_for_a_start(tmp_path: Path) -> None:
+    """The event loop calls it, and what starts programs may take seconds to answer."""
+    slow = Slow(Launch(call="c", line=("/bin/true",), folder=tmp_path, environment={}, has_input=False))
+    ends = list[str]()
+    run = ProgramRun(SYSTEM_CLOCK, "c", start=lambda launch, clock: slow)
+    thread = threading.Thread(target=lambda: ends.append(run.carry_out(program("", tmp_path)).how))
+    thread.start()
+    slow.is_starting.wait()
+    run.stop()
+    thread.join()
+    assert ends == ["stopped"]
+
+
 def test_program_that_cannot_be_started_is_told_and_leaves_nothing(start: ProgramStart, tmp_path: Path) -> None:
     """No process, and no open pipe; what other tests have left behind may be closed meanwhile."""
     ended(start, "", tmp_path)  # what this process keeps is made by the first program
@@ -245,6 +278,7 @@ def test_group_is_not_killed_after_its_end(tmp_path: Path) -> None:
     """Its id may be that of another group by then."""
     launch = Launch(call="c", line=("/bin/true",), folder=tmp_path, environment={}, has_input=False)
     running = GroupProgram(launch)
+    assert running.start()
     assert running.identity.supervisor is None
     running.end()
     running.kill()

@@ -32,7 +32,7 @@ How = Literal["exited", "timeout", "stopped", "lost"]
 started it was killed, so that its exit code is not known."""
 
 ProgramStart = Callable[[Launch, Clock], RunningProgram]
-"""Starts a program."""
+"""Makes what starts a program."""
 
 _CHUNK = 1 << 16
 _MOST_CHUNKS_AFTER_END = 64
@@ -162,9 +162,7 @@ class ProgramRun:
         self._stopped = False
 
     def stop(self) -> None:
-        """Kill the program and what it has started, or prevent its start; does not wait for the end."""
-        # The lock makes stopping and starting exclude each other: a program is either started before, and killed here,
-        # or not started at all.
+        """Kill the program and what it has started, or prevent its start; waits for neither start nor end."""
         with self._lock:
             self._stopped = True
             if self._program is not None:
@@ -188,11 +186,13 @@ class ProgramRun:
             environment=program.environment,
             has_input=bool(program.input),
         )
+        running = self._start(launch, self._clock)
+        # From here on `stop` finds it. The start itself is not under the lock: a guardian may take seconds to answer.
         with self._lock:
-            # Under the lock of `stop`: a stop that comes now waits, and finds the program.
-            if self._stopped:
-                return ProgramExit("stopped", -signal.SIGKILL, "", 0)
-            self._program = running = self._start(launch, self._clock)
+            self._program = running
+            is_stopped = self._stopped
+        if is_stopped or not running.start():
+            return ProgramExit("stopped", -signal.SIGKILL, "", 0)
         timed_out = False
         try:
             if records is not None:
