@@ -22,6 +22,11 @@ from tests.programs.starts import ended, launch, supervised, wait_for_end
 HOLDS_THE_FIFO = "import time; held = open('fifo', 'wb', buffering=0); held.write(b'on'); time.sleep(600)"
 
 
+def state_of(pid: int) -> str:
+    """The state of a process, as `ps` shows it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_guardian_that_ends_at_once_is_tried_twice(
     tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +46,18 @@ def test_guardian_that_cannot_be_started(tmp_path: Path, guardians: Guardians, m
     assert "nowhere" not in str(caught.value)
 
 
-def test_supervisor_that_was_stopped_is_not_waited_for_for_ever(
+def test_supervisor_that_was_stopped_is_continued(tmp_path: Path, guardians: Guardians) -> None:
+    """The program may have stopped it: it ends what the program has left all the same."""
+    running = supervised("import os, time; os.kill(os.getppid(), 19); time.sleep(600)", tmp_path, guardians)
+    running.release()
+    supervisor = running.identity.supervisor
+    assert supervisor is not None
+    while state_of(supervisor.pid) != "T":
+        os.sched_yield()
+    assert ended(running) == ProgramEnd(-signal.SIGKILL)
+
+
+def test_supervisor_that_does_not_continue_is_not_waited_for_for_ever(
     tmp_path: Path, fifo: Fifo, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has the id of the call in its environment is killed without it."""
@@ -52,6 +68,7 @@ def test_supervisor_that_was_stopped_is_not_waited_for_for_ever(
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGSTOP)
     monkeypatch.setattr("handrail.programs.supervised._SECONDS_TO_END", 0.1)
+    monkeypatch.setattr("handrail.programs.supervised.send", lambda process, number: False)
     assert ended(running) == ProgramEnd(None)
     assert fifo.read() == b""
     os.kill(supervisor.pid, signal.SIGCONT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import signal
 import socket
 import threading
 from contextlib import ExitStack, suppress
@@ -18,7 +19,7 @@ from handrail.process_identity import process_name
 from handrail.programs.guardian import ENDED, FAILED, GONE, KILL, LENGTH, PLACED, RELEASE, REPORT
 from handrail.programs.guardian_client import GUARDIANS, Guardians
 from handrail.programs.launch import Launch, ProgramEnd, ProgramIdentity
-from handrail.programs.process_tree import CALL_VARIABLE
+from handrail.programs.process_tree import CALL_VARIABLE, Process, send
 
 _ATTEMPTS = 2
 _SECONDS_TO_START = 10.0
@@ -26,6 +27,9 @@ _SECONDS_TO_START = 10.0
 
 _SECONDS_TO_END = 10.0
 """How long to wait for a supervisor: it takes a few seconds for what cannot be killed."""
+
+_SECONDS_TO_ANSWER = 0.25
+"""After which time a supervisor that says nothing is told to continue, as often as that."""
 
 _REPORTS = 4096
 
@@ -110,7 +114,8 @@ class SupervisedProgram:
             self.kill()
         until = self._clock.monotonic() + _SECONDS_TO_END
         while not self._is_over() and (rest := until - self._clock.monotonic()) > 0:
-            select.select([self.woken], [], [], rest)
+            if not select.select([self.woken], [], [], min(rest, _SECONDS_TO_ANSWER))[0]:
+                self._continue()
         if self._left is None:
             # The supervisor was killed, or stopped. What it has left has been adopted by the guardian, if that lives.
             self._left = len(self.identity.kill())
@@ -177,6 +182,12 @@ class SupervisedProgram:
         control.settimeout(0)
         self.woken = control.fileno()
         return REPORT.unpack(data) if len(data) == REPORT.size else (b"", 0, 0)
+
+    def _continue(self) -> None:
+        """Let the supervisor run: the program may have stopped it."""
+        name = self.identity.supervisor
+        if name is not None and name.started.isdecimal():
+            send(Process(name.pid, int(name.started)), signal.SIGCONT)
 
     def _send(self, word: bytes) -> None:
         if self._socket is not None:
