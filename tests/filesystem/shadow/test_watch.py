@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from handrail.filesystem import ShadowRepository
+from handrail.filesystem.own_git.state import git_dir_state
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from tests.filesystem.shadow_trees import git
 from tests.wording import Wording
@@ -34,7 +35,7 @@ def root(tmp_path: Path) -> Path:
 def watched(root: Path, **options: Any) -> UnrestoredWatch:
     """What is not restored, watched from now on."""
     shadow = ShadowRepository(root, root.with_name("git"), max_tree_bytes=0, **options)
-    return UnrestoredWatch(root, shadow.take().entries)
+    return UnrestoredWatch(root, shadow.take().entries, git_dir_state(root))
 
 
 def change_all(root: Path) -> None:

@@ -21,6 +21,7 @@ from handrail.errors import (
     JournalError,
     ReadOnlyViolation,
     RollbackError,
+    RootMissingError,
     SnapshotError,
 )
 from handrail.filesystem import HostFilesystem
@@ -414,6 +415,7 @@ with Transaction("tool", ticket=draw_ticket((fs.turn,), exclusive=True), writes=
     fs.write_text(".venv/large.so", "small")
     (root / "kept.log").write_text("damage")
     (root / ".venv/program").touch()
+    (root / ".git/HEAD").write_text("ref: refs/heads/topic")
     os._exit(0)
 """
 
@@ -421,14 +423,77 @@ with Transaction("tool", ticket=draw_ticket((fs.turn,), exclusive=True), writes=
 def test_a_killed_process_is_undone_where_its_tree_reaches(
     clone: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
-    """And what the filesystem has written elsewhere; what is left out is named, since a program may have changed it."""
+    """And what the filesystem has written elsewhere; what a program has changed there is named as after a failure."""
     before = picture(clone)
     subprocess.run([sys.executable, "-c", _DYING, clone], check=True)
-    with caplog.at_level(logging.INFO):
-        opened(clone).close()
+    with caplog.at_level(logging.INFO), opened(clone) as fs:
+        assert "\n".join(fs.not_restored) == wording
     assert "\n".join(record.getMessage() for record in caplog.records) == wording
     (clone / ".venv/program").unlink()
+    (clone / ".git/HEAD").write_text("ref: refs/heads/main\n")
     assert picture(clone) == before
+    with opened(clone) as fs:
+        assert fs.not_restored == ()
+
+
+@pytest.mark.parametrize("name", ["watched-entries", "watched-git"])
+@pytest.mark.parametrize("content", [b"of another call", None])
+def test_what_may_not_be_restored_is_named_where_it_is_not_known_what_has_changed(
+    clone: Path, caplog: pytest.LogCaptureFixture, wording: Wording, name: str, content: bytes | None
+) -> None:
+    """What is recorded of the time before the program may be lost with the power."""
+    subprocess.run([sys.executable, "-c", _DYING, clone], check=True)
+    record = clone.with_name("journal") / name
+    record.unlink()
+    if content is not None:
+        record.write_bytes(content)
+    with opened(clone) as fs:
+        assert fs.not_restored == ()
+    assert "\n".join(record.getMessage() for record in caplog.records) == wording
+
+
+def test_what_is_watched_is_written_once_while_it_is_unchanged(clone: Path) -> None:
+    """It may be large."""
+    record = clone.with_name("journal")
+    seen = list[tuple[int, int]]()
+    with opened(clone, **LIMITS) as fs:
+        for change in ("one.txt", "two.txt", ".git/refs/heads/topic", ".venv/new"):
+            with call(fs):
+                fs.keep_tree()
+            seen.append(((record / "watched-entries").stat().st_ino, (record / "watched-git").stat().st_ino))
+            (clone / change).write_text("0" * 40)
+        with call(fs):
+            fs.keep_tree()
+        entries, states = (set(column) for column in zip(*seen, strict=True))
+        assert (len(entries), len(states), len(set(seen))) == (1, 2, 2)
+        assert (record / "watched-entries").stat().st_ino not in entries
+
+
+def test_tree_whose_root_was_removed_is_restored_into_an_empty_folder(root: Path, wording: Wording) -> None:
+    """A program may remove the folder that it runs in; what was saved before is not lost with it."""
+    before = picture(root)
+    with opened(root) as fs:
+
+        def fail() -> None:
+            with call(fs):
+                fs.keep_tree()
+                root.rename(
+                    root.with_name("elsewhere")
+                )  # a folder that is made later may have the inode of a removed one
+
+        with pytest.raises(RollbackError) as caught:
+            fail()
+        ((who, error),) = caught.value.failures
+        assert who is fs
+        assert isinstance(error, RootMissingError)
+        assert str(error) == wording
+    root.mkdir()
+    (root / "of another").touch()
+    with pytest.raises(JournalError):
+        opened(root)
+    (root / "of another").unlink()
+    opened(root).close()
+    assert picture(root) == before
 
 
 def test_a_closed_filesystem_leaves_an_index_to_the_next(clone: Path) -> None:

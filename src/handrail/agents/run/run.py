@@ -178,7 +178,7 @@ class AgentRun:
 
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""
-        return self.tree.filesystem(folder)
+        return self.tree.filesystem(folder, self.path)
 
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
         """A section as a toolset of this run."""

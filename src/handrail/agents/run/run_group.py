@@ -126,8 +126,8 @@ class RunGroup:
             # Agents may call each other in a circle, so each is visited once.
             reached += [other for other in called if other not in reached]
 
-    def filesystem(self, folder: Path) -> HostFilesystem:
-        """The one filesystem over a folder; see `CurrentRun.filesystem`."""
+    def filesystem(self, folder: Path, path: tuple[str, ...]) -> HostFilesystem:
+        """The one filesystem over a folder, for the agent at a path; see `CurrentRun.filesystem`."""
         # Two names of one folder are one filesystem: a second one would find the folder locked by the first.
         where = folder.resolve()
         found = self._files.get(where)
@@ -143,6 +143,11 @@ class RunGroup:
             store = self.session.store
             decides = store if isinstance(store, CommitRecordStore) else None
             found = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.opened(where, decides))
+            # The filesystem has logged it.
+            for change in found.not_restored:
+                self.notify(
+                    RunWarned(path, f"a run was killed, and not all that its program changed is restored: {change}")
+                )
         return found
 
     def notify(self, event: RunEvent) -> None:

@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from handrail.crash_points import reached
-from handrail.errors import FilesystemError, JournalError
+from handrail.errors import FilesystemError, JournalError, RootMissingError
 from handrail.filesystem.disk import translate_os_errors
 from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE, BeforeImage, BeforeImages, FileIdentity
 from handrail.filesystem.journal.folder import drop_commit_record
@@ -194,7 +194,7 @@ class HostChanges:
         journal = self._opened()
         if journal.written.tree is None:
             # Only the first: the journal restores the beginning of the transaction. Later trees serve newer snapshots.
-            journal.note_tree(tree, self._header())
+            journal.note_tree(tree, self._header(), self._whole.watches.write(unrestored))
             self._watch = unrestored
         self._spans.record_tree(tree)
         reached("journal-after-image")
@@ -289,6 +289,19 @@ class HostChanges:
             self._stuck = JournalError("the store was lost while a call was being committed", path=ROOT)
             self._abandon()
 
+    def _check_root(self, *, is_saved: bool) -> None:
+        try:
+            self.root.check()
+        except RootMissingError as error:
+            if not is_saved:
+                raise
+            msg = (
+                "the folder of this filesystem was removed, moved or replaced while a program ran. Its files were "
+                "saved before that. Move it back, or make an empty folder in its place; then open the filesystem "
+                "again, which restores them."
+            )
+            raise RootMissingError(msg, path=ROOT) from error
+
     def _check_process(self) -> None:
         if not self.is_ours:
             msg = "this filesystem was opened before the process was forked. Open one in the process that uses it."
@@ -313,7 +326,8 @@ class HostChanges:
         images, tree = self._spans.since(snapshot)
         if not images and tree is None:
             return
-        self.check_use()
+        self._check_process()
+        self._check_root(is_saved=tree is not None)
         journal = self._opened()
         if tree is not None:
             if journal.written.tree is None or (by_hand and self._spans.lacks_tree()):
@@ -329,8 +343,7 @@ class HostChanges:
         self._spans.has_come_back(snapshot)
         # Last: by now everything is restored that can be.
         if tree is not None and self._watch is not None:
-            for change in self._watch.changes():
-                _LOGGER.warning("a call that was rolled back has changed more than is restored: %s", change.sentence)
+            self._watch.log_changes()
 
     def _image(self, path: str, *, stays: bool) -> BeforeImage:
         try:

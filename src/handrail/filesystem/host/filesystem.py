@@ -85,6 +85,7 @@ class HostFilesystem:
         "_disk",
         "_finalizer",
         "_folder",
+        "_not_restored",
         "_origin",
         "_programs",
         "_root",
@@ -165,7 +166,7 @@ class HostFilesystem:
             with translate_os_errors("open the filesystem", ROOT):
                 self._folder.assign(self._root.path)
                 # Under both locks: programs of a process that is alive must not be ended, nor its journal rolled back.
-                recover(tree, self._folder, store)
+                self._not_restored = recover(tree, self._folder, store)
         except BaseException:
             self._finalizer()
             raise
@@ -190,6 +191,15 @@ class HostFilesystem:
     def turn(self) -> Turn:
         """The turn that calls acquire to use this filesystem."""
         return self._turn
+
+    @property
+    def not_restored(self) -> tuple[str, ...]:
+        """What programs of a killed process have changed and the opening has not restored, each as a sentence.
+
+        It is what `keep_tree` names after a failed program: ignored files that are not saved, and the root's own
+        `.git`, with the command that takes a change back.
+        """
+        return tuple(change.sentence for change in self._not_restored)
 
     @property
     def programs(self) -> ProgramRecords:

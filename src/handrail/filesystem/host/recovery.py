@@ -10,6 +10,7 @@ a prepared one, and the store has its id                the call is committed: i
 a prepared one, and the store does not have its id      its tree and images are restored, then it is discarded
 a prepared one, and its store was not given             nothing; `JournalError` names the store to give
 one of another root that was at the same path           nothing; `JournalError` explains how to discard it
+the same, with a tree, and the root is empty            its tree and images are restored there
 a damaged one, or one whose contents are damaged        nothing; `JournalError` explains how to discard it
 the file that records that a journal was discarded      the store deletes the id, if it was given
 ======================================================  ===========================================================
@@ -30,14 +31,18 @@ from handrail.filesystem.journal.recorded_programs import RecordedPrograms
 from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
+from handrail.filesystem.shadow.watch import Unrestored
+from handrail.filesystem.shadow.watch_record import WatchDigests
 from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.transaction.participants import CommitRecordStore
 
 _LOGGER = logging.getLogger("handrail.filesystem")
 
 
-def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
+def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> tuple[Unrestored, ...]:
     """End programs that are left over, and restore the tree to the state after the last committed transaction.
+
+    Returns what programs have changed and is not restored.
 
     Raises:
         JournalError: a journal cannot be read, belongs to something else, or needs its store; or a program cannot be
@@ -47,16 +52,21 @@ def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | N
     """
     # First: a program must not change what is being restored.
     RecordedPrograms(folder, tree.images.disk).end_left_over()
+    found: list[Unrestored] = []
     for journal_id in folder.ids("journal"):
-        _settle(journal_id, tree, folder, store)
+        found += _settle(journal_id, tree, folder, store)
     for journal_id in folder.ids("settled"):
         if store is not None:
             drop_commit_record(journal_id, store, tree.images)
     folder.clean()
+    return tuple(found)
 
 
-def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
-    """Roll back or discard one journal."""
+def _settle(
+    journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None
+) -> tuple[Unrestored, ...]:
+    """Roll back or discard one journal; returns what is not restored."""
+    unrestored: tuple[Unrestored, ...] = ()
     written = read_journal(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
     header = written.header
     # Opened to append to: a rollback marks what it restores, so that a second crash is recovered in the same way.
@@ -65,18 +75,21 @@ def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: Comm
         was_committed = False
         # Without a header nothing was recorded, and nothing is changed before it is recorded.
         if header is not None:
-            _refuse_other_root(journal_id, header, tree.root, folder)
+            # A tree can be restored into an empty folder: a program may have removed the root.
+            if written.tree is None or any(tree.root.path.iterdir()):
+                _refuse_other_root(journal_id, header, tree.root, folder)
             # Only a prepared journal can have been recorded by a store, so that others are settled without one.
             was_committed = written.prepared and _was_committed(journal_id, header, store)
             if not was_committed:
                 # Before anything is restored: a rollback that stops half way would leave a mixture of two states.
                 _refuse_damaged(journal, tree.images)
-                _undo(journal, tree)
+                unrestored = _undo(journal, tree)
         reached("journal-before-discard")
         journal.discard(settled=was_committed)
         reached("journal-after-discard")
     finally:
         journal.close()
+    return unrestored
 
 
 def _was_committed(journal_id: str, header: JournalHeader, store: CommitRecordStore | None) -> bool:
@@ -113,7 +126,7 @@ def _refuse_damaged(journal: JournalFile, images: BeforeImages) -> None:
             raise JournalError(msg, path=ROOT)
 
 
-def _undo(journal: JournalFile, tree: WholeTree) -> None:
+def _undo(journal: JournalFile, tree: WholeTree) -> tuple[Unrestored, ...]:
     root, images, written, beside = tree.root, tree.images, journal.written, beside_of(journal.journal_id)
     wanted = RestoreTarget(written.images, written.marks, beside, shared=True)
     try:
@@ -136,7 +149,13 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
             f"what is still to be restored stays in the journal {journal.journal_id}."
         )
         raise JournalError(msg, path=ROOT) from error
-    if left_out:
-        _LOGGER.warning("what a dead process may have changed below these paths is not restored: %s", sorted(left_out))
     what = "" if written.tree is None else "the whole tree and "
     _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(written.images))
+    watch = None if written.tree is None else tree.watches.read(root.path, WatchDigests(*written.watch))
+    if watch is None:
+        if left_out:
+            paths = sorted(left_out)
+            _LOGGER.warning("what a dead process may have changed below these paths is not restored: %s", paths)
+        return ()
+    watch.log_changes()
+    return watch.changes()

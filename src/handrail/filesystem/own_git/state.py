@@ -20,8 +20,10 @@ dir that it names.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +72,29 @@ class GitDirState:
     index: bytes
     config: bytes
     under_way: frozenset[str]
+
+    def to_json(self) -> bytes:
+        """The state as it is stored."""
+        parts = [b64encode(part).decode() for part in (self.head, self.packed, self.index, self.config)]
+        loose = {name: b64encode(content).decode() for name, content in self.loose.items()}
+        dirs = (os.fspath(self.git_dir), os.fspath(self.common_dir))
+        return json.dumps([*dirs, *parts, loose, sorted(self.under_way)]).encode()
+
+    @staticmethod
+    def from_json(data: bytes) -> GitDirState:
+        """The state that `to_json` has written."""
+        git_dir, common_dir, *parts, loose, under_way = json.loads(data)
+        head, packed, index, config = map(b64decode, parts)
+        return GitDirState(
+            Path(git_dir),
+            Path(common_dir),
+            head,
+            packed,
+            {name: b64decode(content) for name, content in loose.items()},
+            index,
+            config,
+            frozenset(under_way),
+        )
 
     def again(self) -> GitDirState | None:
         """The state of the same git dir now; `None` if it is gone."""

@@ -6,7 +6,9 @@
 - `ignored`: which files git ignores.
 - `scope`: what a snapshot leaves out.
 - `watch`: what is not restored, and how it has changed.
+- `watch_record`: the same on disk, for the opening after a kill.
 - `index_file`: the state of a tree on disk, for the next process.
+- `columns`: how folders are stored in both.
 - `checkout`: the changes on disk that restore a snapshot.
 - `git`: the git command as an object store, isolated from all configuration.
 """

@@ -9,6 +9,7 @@ is not compared: a further hard link to the file, which some installers make, ch
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Generator, Mapping
@@ -24,6 +25,8 @@ from handrail.filesystem.root import to_text
 from handrail.filesystem.shadow.tree import UNWATCHED, Folder, TreeFile, TreeScan, scan_tree, signature_of
 
 _MOST_NAMED = 5
+
+_LOGGER = logging.getLogger("handrail.filesystem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,13 @@ class UnrestoredWatch:
 
     __slots__ = ("_changes", "entries", "git", "root")
 
-    def __init__(self, root: Path, entries: Mapping[str, TreeFile | Folder]) -> None:
-        """Look at the root's own `.git`, and take what was found at the paths that are left out."""
+    def __init__(self, root: Path, entries: Mapping[str, TreeFile | Folder], git: GitDirState | None) -> None:
+        """Take what was found at the paths that are left out, and in the root's own `.git`."""
         self.root: Path = root
         self.entries: dict[str, TreeFile | Folder] = {
-            path: entry for path, entry in entries.items() if entry is not UNWATCHED
+            path: entry for path, entry in entries.items() if entry != UNWATCHED
         }
-        self.git: GitDirState | None = git_dir_state(root)
+        self.git: GitDirState | None = git
         self._changes: tuple[Unrestored, ...] | None = None
 
     def changes(self) -> tuple[Unrestored, ...]:
@@ -72,6 +75,11 @@ class UnrestoredWatch:
         if self._changes is None:
             self._changes = (*self._changes_left_out(), *self._changes_of_git())
         return self._changes
+
+    def log_changes(self) -> None:
+        """Write them to the log, after a rollback."""
+        for change in self.changes():
+            _LOGGER.warning("a call that was rolled back has changed more than is restored: %s", change.sentence)
 
     def _changes_left_out(self) -> list[Unrestored]:
         found: list[Unrestored] = []

@@ -9,6 +9,8 @@ step of `HostFilesystem.keep_tree`                     a crash after it
 =====================================================  ============================================================
 images that are files of the tree too become copies    nothing has been touched
 the tree is saved, and synced                          the same
+what it leaves out, and the root's `.git`, are         the same
+recorded (`handrail.filesystem.shadow.watch_record`)
 it is recorded in the journal on disk, and synced      the journal restores the tree, and then the images
 the program makes changes                              the same
 =====================================================  ============================================================
@@ -27,11 +29,13 @@ from __future__ import annotations
 from handrail.errors import JournalError, SnapshotError
 from handrail.filesystem.journal.before_images import BeforeImages, file_identity
 from handrail.filesystem.journal.journal_file import JournalFile
+from handrail.filesystem.own_git.state import git_dir_state
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.root import Root
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.scope import spelled
 from handrail.filesystem.shadow.watch import UnrestoredWatch
+from handrail.filesystem.shadow.watch_record import WatchRecord
 from handrail.filesystem.undo_journal import SavedTree
 
 GIT_DIR = "tree.git"
@@ -44,14 +48,16 @@ class WholeTree:
     Attributes:
         root: the tree.
         images: what was at its paths.
+        watches: what is recorded of what a rollback does not restore.
     """
 
-    __slots__ = ("_shadow", "_synced", "_taken", "images", "root")
+    __slots__ = ("_shadow", "_synced", "_taken", "images", "root", "watches")
 
     def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
         """Save what is below a root in a shadow repository of that root."""
         self.root: Root = root
         self.images: BeforeImages = images
+        self.watches: WatchRecord = WatchRecord(images.folder, images.disk)
         self._shadow = shadow
         self._synced = self._taken = ""
 
@@ -70,7 +76,8 @@ class WholeTree:
             self.sync()
             self._synced = taken.id
         self._shadow.save_index(synced=synced)
-        return SavedTree(taken.id, spelled(taken.left_out)), UnrestoredWatch(self.root.path, taken.entries)
+        root = self.root.path
+        return SavedTree(taken.id, spelled(taken.left_out)), UnrestoredWatch(root, taken.entries, git_dir_state(root))
 
     def save_index(self) -> None:
         """Write the index of the last tree for the next opening."""
