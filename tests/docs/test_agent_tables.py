@@ -21,6 +21,7 @@ from handrail.agents.approval.rules import DEFAULTS, RULE_KEYS, ApprovalRules, R
 from handrail.agents.approval.rules import RULES_FILE_KEYS as RULES_KEYS
 from handrail.agents.project_config import ProjectConfig
 from handrail.agents.run.events import RunEvent
+from handrail.agents.shell_config import KEYS as SHELL_KEYS
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.contrib.tools import VfsToolsSection
 from handrail.contrib.tools.planning import PlanningToolsSection
@@ -40,6 +41,7 @@ def names(page: str, first_column: str) -> list[str]:
     [
         ("reference/agent-file.md", "key", AGENT_FILE_KEYS),
         ("reference/configuration.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
+        ("reference/configuration.md", "`[tool.handrail.shell]`", SHELL_KEYS),
         ("reference/agent-file.md", "toolset", [entry.name for entry in built_ins()]),
         ("reference/agent-file.md", "metadata", ["effect", "concurrent", "idempotency", "approval"]),
         ("reference/running-agents.md", "option", [field.name for field in fields(RunOptions)]),

@@ -16,6 +16,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.agent_file import AgentFile
+from handrail.agents.shell_config import ShellConfig
 from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Section, Tool
@@ -43,6 +44,11 @@ class CurrentRun(Protocol):
     @property
     def project_folder(self) -> Path:
         """The folder of the project."""
+        ...
+
+    @property
+    def shell(self) -> ShellConfig:
+        """How the project has programs run."""
         ...
 
     @property

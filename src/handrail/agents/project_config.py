@@ -7,6 +7,7 @@
 | `model` | the model of agents whose files name none | none |
 | `approval` | the file of approval rules | none |
 | `store` | the URL of the store | none |
+| `shell` | the table `[tool.handrail.shell]`: see `handrail.agents.shell_config` | its defaults |
 
 Every path lies in the project folder. A pattern that is written there must match a file.
 """
@@ -19,11 +20,12 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import accumulate, takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
+from handrail.agents.shell_config import ShellConfig, read_shell_config
 from handrail.errors import DocumentError, ProjectError
 from handrail.serde.document import read_document
 from handrail.serde.formatting import nearest, shorten
@@ -63,6 +65,7 @@ class ProjectConfig:
         model: the model of agents that name none; `None` if the project leaves it open.
         approval: the file of its approval rules, from the project folder; `None` if there is none.
         store: the URL of its store; `None` if the project leaves it open.
+        shell: how its programs are run.
     """
 
     agents: tuple[str, ...] = ("*.agent",)
@@ -70,6 +73,7 @@ class ProjectConfig:
     model: str | None = None
     approval: Path | None = None
     store: str | None = None
+    shell: ShellConfig = field(default_factory=ShellConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +187,15 @@ def _table(document: Mapping[str, Any]) -> object:
 
 
 def _reading(folder: Path, table: Mapping[str, Any]) -> ConfigReading:
-    known = tuple(field.name for field in fields(ProjectConfig))
+    known = tuple(each.name for each in fields(ProjectConfig))
     faults = [_unknown(key, known) for key in table if key not in known]
     values: dict[str, Any] = {}
     for key in (key for key in known if key in table):
         given = table[key]
+        if key == "shell":
+            values[key], of_shell = read_shell_config(folder, given)
+            faults += [f"shell {fault}" for fault in of_shell]
+            continue
         found = list(_pattern_faults(folder, key, given) if key in {"agents", "python"} else _text_faults(key, given))
         if key == "approval" and not found:
             found = list(_file_faults(folder, given))

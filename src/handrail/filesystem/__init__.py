@@ -2,7 +2,8 @@
 
 `Filesystem` is the protocol that every store implements; `InMemoryFilesystem` stores its files in memory, and
 `HostFilesystem` works on a folder on disk. `CommitRecordStore` records whether a call's changes on disk are committed.
-`ShadowRepository` takes snapshots of a whole tree on disk. `PathFilter` says which paths exist for a call.
+`ShadowRepository` takes snapshots of a whole tree on disk, and `SnapshotLimits` says what they hold. `PathFilter` says
+which paths exist for a call.
 
 What works on disk is loaded when it is first asked for.
 """
@@ -22,6 +23,7 @@ from handrail.transaction.participants import CommitRecordStore
 if TYPE_CHECKING:
     from handrail.filesystem.host.filesystem import HostFilesystem
     from handrail.filesystem.shadow.repository import ShadowRepository
+    from handrail.filesystem.shadow.scope import SnapshotLimits
 
 __all__ = [
     "CommitRecordStore",
@@ -39,6 +41,7 @@ __all__ = [
     "Scan",
     "ShadowRepository",
     "SnapshotError",
+    "SnapshotLimits",
     "WalkRequest",
     "excluding",
 ]
@@ -50,5 +53,6 @@ if not TYPE_CHECKING:
         {
             "HostFilesystem": "handrail.filesystem.host.filesystem",
             "ShadowRepository": "handrail.filesystem.shadow.repository",
+            "SnapshotLimits": "handrail.filesystem.shadow.scope",
         },
     )

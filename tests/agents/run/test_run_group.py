@@ -9,8 +9,9 @@ import pytest
 
 from handrail.agents.run.run_group import OpenFolders
 from handrail.errors import AgentError, FilesystemBusyError
-from handrail.filesystem import HostFilesystem
+from handrail.filesystem import HostFilesystem, SnapshotLimits
 from handrail.store import open as open_store
+from tests.wording import Wording
 
 AT_ONCE = timedelta(0)
 
@@ -46,6 +47,17 @@ def test_two_stores_cannot_decide_about_one_folder(tmp_path: Path) -> None:
             pass
         with folders.opened(root, store) as first, folders.opened(root, store) as second:
             assert first is second
+
+
+def test_two_runs_cannot_save_one_folder_differently(tmp_path: Path, wording: Wording) -> None:
+    """Which files are restored would depend on which of them was first."""
+    folders = OpenFolders()
+    tracked = SnapshotLimits(snapshot_tree="tracked", max_tree_bytes=1000)
+    with folders.opened(tmp_path, None, tracked) as first, folders.opened(tmp_path, None, tracked) as second:
+        assert first is second
+        with pytest.raises(AgentError) as caught:
+            folders.opened(tmp_path, None).__enter__()
+    assert str(caught.value).replace(str(tmp_path), "FOLDER") == wording
 
 
 @pytest.mark.parametrize("above", ["home", "."])

@@ -14,6 +14,7 @@ from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.approval.decisions import ApprovalMode, Asker
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.run.events import Listener
+from handrail.filesystem import SnapshotLimits
 from handrail.limits import Deadline
 from handrail.resources import ResourceRegistry
 from handrail.session import Session
@@ -32,6 +33,7 @@ class RunOptions:
         rules: what is allowed, asked and denied; those of the project without.
         listener: hears what happens.
         root: the folder that the file tools and the shell work on; the current one without.
+        snapshots: what is saved of a folder before a program that may write; what the project says without.
         deps: what PydanticAI's tools find in their `ctx.deps`.
         resources: what Handrail's tools find in `context.resources`, beside what their sections bring.
         max_depth: how deep agents may call each other; the one that is started is at depth 1.
@@ -53,6 +55,7 @@ class RunOptions:
     rules: ApprovalRules | None = None
     listener: Listener | None = None
     root: Path | None = None
+    snapshots: SnapshotLimits | None = None
     deps: Any = None
     resources: ResourceRegistry | Mapping[type[Any], object] = field(default_factory=dict[type[Any], object])
     max_depth: int = 5
@@ -72,6 +75,8 @@ class RunOptions:
             raise ValueError(f"mode is {self.mode!r}; it is ask, approve-all or deny-all")
         if isinstance(self.model, str):
             check_model_name(self.model, source="RunOptions(model=...)")
+        if self.snapshots is not None:
+            self.snapshots.check("SnapshotLimits")
         if self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}; the agent that is started is at depth 1 already")
         if self.request_limit is not None and self.request_limit < 1:
@@ -83,6 +88,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "model": ((Model, str, NoneType), "a model of PydanticAI, the name of one, or None"),
     "rules": ((ApprovalRules, NoneType), "ApprovalRules, or None for those of the project"),
     "root": ((Path, NoneType), "a pathlib.Path, or None for the current folder"),
+    "snapshots": ((SnapshotLimits, NoneType), "SnapshotLimits, or None for those of the project"),
     "resources": ((ResourceRegistry, Mapping), "a ResourceRegistry, or a mapping from types to resources"),
     "max_depth": ((int,), "a whole number, 1 or more"),
     "request_limit": ((int, NoneType), "a whole number, 1 or more, or None for any number"),

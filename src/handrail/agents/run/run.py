@@ -51,6 +51,7 @@ from handrail.agents.run.child_sessions import open_child_session
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.executors import RunExecutors, ToolReport
 from handrail.agents.run.run_group import RunGroup
+from handrail.agents.shell_config import ShellConfig
 from handrail.agents.toolsets.build import build_toolsets
 from handrail.agents.toolsets.builtin import session_agents
 from handrail.agents.toolsets.labelled_toolset import (
@@ -165,6 +166,11 @@ class AgentRun:
     def toolset_names(self) -> tuple[str, ...]:
         """The names in the agent's `toolsets:`."""
         return self.agent.file.toolsets
+
+    @property
+    def shell(self) -> ShellConfig:
+        """How the project has programs run."""
+        return self.tree.project.config.shell
 
     @property
     def path_filter(self) -> PathFilter:

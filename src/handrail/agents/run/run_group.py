@@ -29,7 +29,7 @@ from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent,
 from handrail.agents.run.folder_paths import PrefixedToolsets
 from handrail.agents.run.options import RunOptions
 from handrail.errors import AgentError
-from handrail.filesystem import CommitRecordStore, HostFilesystem
+from handrail.filesystem import CommitRecordStore, HostFilesystem, SnapshotLimits
 from handrail.filesystem.journal.folder import default_journal_folder
 from handrail.runtime import EffectLedger
 from handrail.runtime.environment import session_ledger
@@ -38,6 +38,9 @@ from handrail.session import Session
 _log = logging.getLogger("handrail.agents")
 
 _MOST_WARNINGS = 20
+
+DEFAULT_LIMITS = SnapshotLimits()
+"""What is saved of a folder before a program, unless a run or its project says otherwise."""
 
 _AT_ONCE = timedelta(0)
 """Waiting for another process would hold up the event loop."""
@@ -81,6 +84,11 @@ class RunGroup:
     def root(self) -> Path:
         """The folder that the run works on."""
         return Path.cwd() if self.options.root is None else self.options.root
+
+    @property
+    def snapshots(self) -> SnapshotLimits:
+        """What is saved of a folder before a program."""
+        return self.options.snapshots or self.project.config.shell.snapshots
 
     def close(self) -> None:
         """Release the folders."""
@@ -142,7 +150,7 @@ class RunGroup:
                     )
             store = self.session.store
             decides = store if isinstance(store, CommitRecordStore) else None
-            found = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.opened(where, decides))
+            found = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.opened(where, decides, self.snapshots))
             # The filesystem has logged it.
             for change in found.not_restored:
                 self.notify(
@@ -188,6 +196,7 @@ class _Open:
 
     filesystem: HostFilesystem
     store: CommitRecordStore | None
+    snapshots: SnapshotLimits
     users: int = 0
 
 
@@ -200,16 +209,19 @@ class OpenFolders:
         self._open: dict[Path, _Open] = {}
 
     @contextmanager
-    def opened(self, folder: Path, store: CommitRecordStore | None) -> Generator[HostFilesystem]:
+    def opened(
+        self, folder: Path, store: CommitRecordStore | None, snapshots: SnapshotLimits = DEFAULT_LIMITS
+    ) -> Generator[HostFilesystem]:
         """The filesystem over a folder, for the time of the block.
 
         Args:
             folder: where it is, without links.
             store: decides whether calls were committed: that of the run's session, if it is stored.
+            snapshots: what is saved before a program.
 
         Raises:
-            AgentError: another run uses the folder with another store, or with another object for the same one; or its
-                journal would lie in it.
+            AgentError: another run uses the folder with another store, with another object for the same one, or with
+                other snapshots; or its journal would lie in it.
             FilesystemError: the folder cannot be opened, or another process works on it.
         """
         with self._lock:
@@ -218,14 +230,26 @@ class OpenFolders:
             found = self._open.get(folder)
             if found is None:
                 _check_journal(folder)
-                filesystem = HostFilesystem(folder, store=store, wait=_AT_ONCE)
-                found = self._open[folder] = _Open(filesystem, store)
+                filesystem = HostFilesystem(
+                    folder,
+                    store=store,
+                    wait=_AT_ONCE,
+                    max_untracked_bytes=snapshots.max_untracked_bytes,
+                    max_tree_bytes=snapshots.max_tree_bytes,
+                    snapshot_tree=snapshots.snapshot_tree,
+                )
+                found = self._open[folder] = _Open(filesystem, store, snapshots)
             # By identity: what was committed is read from the store object that the journal was opened with.
             elif found.store is not store:
                 raise AgentError(
                     f"{folder} is used by another run of this process, whose session is kept in "
                     f"{_name_of(found.store)}, and this one's in {_name_of(store)}: neither could decide for both what "
                     "was committed there. Open one store for both sessions, or run one after the other."
+                )
+            elif found.snapshots != snapshots:
+                raise AgentError(
+                    f"{folder} is used by another run of this process with {found.snapshots}, and this one's are "
+                    f"{snapshots}. Choose the same for both, or run one after the other."
                 )
             found.users += 1
         try:

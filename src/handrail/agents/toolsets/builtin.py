@@ -26,8 +26,9 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from handrail.agents.active_run import CurrentRun, current_run
 from handrail.agents.agent_file import NAME_PATTERN, AgentFile
 from handrail.agents.exports.entries import BUILT_IN, Entry, ToolDef, ToolsetFactory
-from handrail.contrib.tools import READING, PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.contrib.tools.shell.rules import rules_of
+from handrail.contrib.tools.shell.section import PROGRAM_PATH
 from handrail.errors import AgentError, PathEscapeError, ToolValidationError
 from handrail.filesystem import InMemoryFilesystem
 from handrail.filesystem.path_filters import exclude_patterns, excluding
@@ -185,7 +186,7 @@ def built_ins() -> tuple[Entry, ...]:
     `project_files`     as `files`, below the folder of the project
     `project_files_ro`  as `files_ro`, below the folder of the project
     `planning`          tools that keep a plan in the session of the run
-    `shell`             programs that only look, in the folder that the run works on
+    `shell`             programs in the folder that the run works on: those that the project allows, or that only look
     `dynamic_agents`    tools by which an agent makes agents, and calls them
     ==================  ==============================================================================================
     """
@@ -355,7 +356,11 @@ def _planning(_ctx: RunContext[Any]) -> Section[Any]:
 
 def _shell(_ctx: RunContext[Any]) -> Section[Any]:
     run = current_run()
-    return ShellToolsSection(run.filesystem(run.root), allow=READING)
+    shell = run.shell
+    path = os.pathsep.join((*shell.path, PROGRAM_PATH))
+    return ShellToolsSection(
+        run.filesystem(run.root), allow=shell.allow, timeout=shell.timeout, environment={"PATH": path}
+    )
 
 
 def _root(run: CurrentRun) -> Path:

@@ -24,8 +24,9 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.active_run import CurrentRun, as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import BUILT_IN, ToolsetFactory
+from handrail.agents.shell_config import ShellConfig
 from handrail.agents.toolsets.builtin import built_ins, files_toolset, shell_toolset
-from handrail.contrib.tools import Plan
+from handrail.contrib.tools import Plan, ShellRule
 from handrail.errors import AgentError, PromptValidationError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
@@ -51,6 +52,7 @@ class Run:
     agents: Mapping[str, AgentFile] = field(default_factory=dict[str, AgentFile])
     path_filter: PathFilter = field(default_factory=PathFilter)
     show_git: bool = False
+    shell: ShellConfig = field(default_factory=ShellConfig)
     stack: ExitStack = field(default_factory=ExitStack)
     opened: dict[Path, HostFilesystem] = field(default_factory=dict[Path, HostFilesystem])
 
@@ -189,6 +191,22 @@ async def test_shell_only_looks(run: Run) -> None:
     for command in (["touch", "x"], ["find", ".", "-delete"], ["git", "status"], ["sh", "-c", "ls"]):
         assert await refused(toolset, "shell_run", command=command)
     assert (run.root / "here.txt").exists()
+
+
+@pytest.mark.anyio
+async def test_shell_runs_what_the_project_allows(run: Run, tmp_path: Path) -> None:
+    """Programs are searched for in its folders first."""
+    own = tmp_path / "bin"
+    own.mkdir()
+    (own / "build").write_text('#!/bin/sh\necho built > here.txt\nexec sleep "$1"\n')
+    (own / "build").chmod(0o755)
+    run.shell = ShellConfig(allow=(ShellRule(("build",)),), path=(os.fspath(own),), timeout=timedelta(seconds=1.5))
+    shell = run.made(factory("shell"))
+    assert "1.5 s" in await instructions(shell)
+    assert await told(shell, "shell_run", command=["build", "0"]) == "build wrote nothing."
+    assert (run.root / "here.txt").read_text() == "built\n"
+    assert "1.5 s" in await refused(shell, "shell_run", command=["build", "60"])
+    await refused(shell, "shell_run", command=["ls"])
 
 
 @pytest.mark.anyio

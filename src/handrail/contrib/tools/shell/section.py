@@ -23,7 +23,8 @@ from handrail.prompt import External, Section, Tool, ToolExample
 from handrail.resources import ResourceRegistry
 
 # Not the `PATH` of this process: it may have relative folders, or ones that the user of the process can write to.
-_PATH = "/usr/local/bin:/usr/bin:/bin"
+PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Where programs are searched for, unless `environment` says otherwise."""
 
 _TEXT = """\
 Run programs with `shell_run`, one program a call. There is no shell: give the name of the program and each argument as
@@ -158,7 +159,7 @@ class ShellToolsSection(Section[None]):
 def _environment(root: Path) -> dict[str, str]:
     """The environment of every program, independent of this process's own environment."""
     return {
-        "PATH": _PATH,
+        "PATH": PROGRAM_PATH,
         "LANG": "C.UTF-8",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
