@@ -38,6 +38,16 @@ def watched(root: Path, **options: Any) -> UnrestoredWatch:
     return UnrestoredWatch(root, shadow.take().entries, git_dir_state(root))
 
 
+def test_what_is_not_looked_at_is_not_named_by_another_process(root: Path) -> None:
+    """It knows it from the index."""
+    for _ in range(2):
+        shadow = ShadowRepository(root, root.with_name("git"), snapshot_tree="tracked")
+        watch = UnrestoredWatch(root, shadow.take().entries, git_dir_state(root))
+        shadow.save_index(synced=True, always=True)
+        change_all(root)
+        assert watch.changes() == ()
+
+
 def change_all(root: Path) -> None:
     """Write to every file of the environment."""
     for path in root.glob(".venv/lib/*/*"):

@@ -7,6 +7,7 @@ import gc
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Generator
@@ -97,6 +98,28 @@ sys.exit(3)
 def test_program_without_input_finds_its_end(start: ProgramStart, tmp_path: Path) -> None:
     """It does not wait for a person."""
     assert ended(start, "import sys; print(repr(sys.stdin.read()))", tmp_path).output == "''\n"
+
+
+_ON_A_TERMINAL = """
+import sys
+from pathlib import Path
+from handrail.clock import SYSTEM_CLOCK
+from handrail.contrib.tools.shell.process import Program, ProgramRun, start_of
+open("/dev/tty").close()
+line = ("/bin/sh", "-c", "read answer < /dev/tty; echo $?")
+run = ProgramRun(SYSTEM_CLOCK, "call", start=start_of(sys.argv[1]))
+program = Program(line=line, folder=Path("/"), environment={}, input=b"", seconds=600, max_output_bytes=1000)
+print(repr(run.carry_out(program).output.splitlines()[-1]))
+"""
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_program_does_not_find_the_terminal_of_its_agent(platform: str) -> None:
+    """Neither as its input nor as its controlling terminal, where it would wait for a person."""
+    terminal = [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])"]
+    line = [*terminal, sys.executable, "-c", _ON_A_TERMINAL, platform]
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=True, encoding="utf-8")
+    assert done.stdout.strip() in {"'1'", "'2'"}
 
 
 def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(start: ProgramStart, tmp_path: Path) -> None:
