@@ -14,7 +14,6 @@ The last two hold for every folder that a run of the project works on, and so fo
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -122,10 +121,9 @@ def _path(folder: Path, given: object) -> tuple[str, ...]:
 
 
 def _timeout(_folder: Path, given: object) -> timedelta:
-    is_number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
-    if not is_number or not 0 < cast("float", given) <= _MOST_SECONDS:
-        raise ValueError(f"is {_shown(given)}; write a number of seconds, at most {_MOST_SECONDS}")
-    return timedelta(seconds=cast("float", given))
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= _MOST_SECONDS:
+        return timedelta(seconds=given)
+    raise ValueError(f"is {_shown(given)}; write a number of seconds, at most {_MOST_SECONDS}")
 
 
 def _snapshot_tree(_folder: Path, given: object) -> SnapshotTree:

@@ -151,7 +151,7 @@ def _undo(journal: JournalFile, tree: WholeTree) -> tuple[Unrestored, ...]:
         raise JournalError(msg, path=ROOT) from error
     what = "" if written.tree is None else "the whole tree and "
     _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(written.images))
-    watch = None if written.tree is None else tree.watches.read(root.path, WatchDigests(*written.watch))
+    watch = None if written.watch is None else tree.watches.read(root.path, WatchDigests(*written.watch))
     if watch is None:
         if left_out:
             paths = sorted(left_out)
