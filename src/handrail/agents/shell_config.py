@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
+from handrail.contrib.tools.shell.rules import Command
 from handrail.filesystem import SnapshotLimits
 from handrail.filesystem.shadow.scope import SnapshotTree
 from handrail.serde.formatting import nearest, shorten
@@ -93,9 +94,8 @@ def _allow(_folder: Path, given: object) -> tuple[ShellRule, ...]:
 def _rules(declared: object) -> tuple[ShellRule, ...]:
     if isinstance(declared, str):
         if declared not in READY_RULES:
-            known = ", ".join(READY_RULES)
             raise ValueError(
-                f"is {_shown(declared)}, and the ready rules are {known}. Write the tokens of a command as a list: "
+                f"is {_shown(declared)}, and the ready rules are {', '.join(READY_RULES)}. Write the tokens of a command as a list: "
                 f"{shorten(json.dumps(declared.split()), _LONGEST_SHOWN)}"
             )
         return READY_RULES[declared]
@@ -108,7 +108,8 @@ def _rules(declared: object) -> tuple[ShellRule, ...]:
             raise ValueError('lacks the key prefix; write {prefix = ["make", "test"], ...}')
         values: dict[str, Any] = {key: _as_tuple(value) for key, value in table.items()}
         return (ShellRule(**values),)
-    return (ShellRule(tuple(_list(declared, '["make", "test"]'))),)  # pyright: ignore[reportArgumentType] - it checks them
+    # `ShellRule` checks that they are strings.
+    return (ShellRule(cast("Command", tuple(_list(declared, '["make", "test"]')))),)
 
 
 def _path(folder: Path, given: object) -> tuple[str, ...]:
