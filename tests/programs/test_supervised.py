@@ -16,6 +16,7 @@ from chaos.programs import Fifo
 from handrail.clock import SYSTEM_CLOCK
 from handrail.programs.guardian_client import Guardians
 from handrail.programs.launch import ProgramEnd
+from handrail.programs.process_tree import Process
 from handrail.programs.supervised import SupervisedProgram
 from tests.programs.starts import ended, launch, supervised, wait_for_end
 
@@ -25,6 +26,11 @@ HOLDS_THE_FIFO = "import time; held = open('fifo', 'wb', buffering=0); held.writ
 def state_of(pid: int) -> str:
     """The state of a process, as `ps` shows it."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def refuse(process: Process, number: int) -> bool:
+    """A signal that may not be sent."""
+    return False
 
 
 def test_guardian_that_ends_at_once_is_tried_twice(
@@ -68,7 +74,7 @@ def test_supervisor_that_does_not_continue_is_not_waited_for_for_ever(
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGSTOP)
     monkeypatch.setattr("handrail.programs.supervised._SECONDS_TO_END", 0.1)
-    monkeypatch.setattr("handrail.programs.supervised.send", lambda process, number: False)
+    monkeypatch.setattr("handrail.programs.supervised.send", refuse)
     assert ended(running) == ProgramEnd(None)
     assert fifo.read() == b""
     os.kill(supervisor.pid, signal.SIGCONT)

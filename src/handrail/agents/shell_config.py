@@ -95,7 +95,8 @@ def _rules(declared: object) -> tuple[ShellRule, ...]:
     if isinstance(declared, str):
         if declared not in READY_RULES:
             raise ValueError(
-                f"is {_shown(declared)}, and the ready rules are {', '.join(READY_RULES)}. Write the tokens of a command as a list: "
+                f"is {_shown(declared)}, and the ready rules are {', '.join(READY_RULES)}. Write the tokens of a "
+                "command as a list: "
                 f"{shorten(json.dumps(declared.split()), _LONGEST_SHOWN)}"
             )
         return READY_RULES[declared]
