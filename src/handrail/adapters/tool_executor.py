@@ -18,7 +18,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
-from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt
+from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.environment import Environment, session_ledger
@@ -134,6 +134,14 @@ class ToolExecutor:
         for name, (kinds, expected) in _EXPECTED.items():
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
         check_approver("ToolExecutor", approver)
+
+    @property
+    def tools(self) -> tuple[Tool[Any, Any], ...]:
+        """The tools to offer with the next request: those of the prompt, and `read_result` once a result has been cut.
+
+        They may change with each call, so a loop asks before each request.
+        """
+        return self.environment.tools
 
     def __enter__(self) -> Self:
         """Enter the resources of the prompt.

@@ -169,6 +169,7 @@ class RenderedPrompt(Generic[Out]):
         tools: the tools of the enabled sections, in the order of their declaration.
         policies: the policies of each tool, by its name, outermost section first.
         output_type: the type of the answer: a dataclass, `str`, or `None`.
+        prompt_policies: the policies of the prompt itself, which judge the calls of tools that no section brings.
     """
 
     name: str
@@ -176,6 +177,7 @@ class RenderedPrompt(Generic[Out]):
     tools: tuple[Tool[Any, Any], ...]
     policies: Mapping[str, tuple[ToolPolicy, ...]]
     output_type: type[Out] | None
+    prompt_policies: tuple[ToolPolicy, ...] = ()
     _by_name: dict[str, Tool[Any, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -228,6 +230,7 @@ def render_template(template: PromptTemplate[Out], params: BoundParams) -> Rende
         tools=tuple(tools),
         policies=MappingProxyType(policies),
         output_type=template.output_type,
+        prompt_policies=tuple(template.policies),
     )
 
 

@@ -61,6 +61,13 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 LONGEST_DESCRIPTION = 8_000
 """Characters of the description of a tool or of an example."""
 
+MAX_RESULT_CHARS = 30_000
+"""The default limit on the characters of a message: about 8,000 tokens, so that a conversation has room for many. It is
+above what the file tools and the shell show at once."""
+
+MIN_RESULT_CHARS = 1_000
+"""The least that `max_result_chars` may be: what is said about a cut takes up to 800 characters."""
+
 
 class ToolHandler(Protocol[P_contra, R_co]):
     """The handler of a tool: a plain function, an `async` one, or any callable object."""
@@ -100,6 +107,7 @@ class ToolOptions(TypedDict, total=False):
     timeout: timedelta | None
     reconcile: Reconcile[Any, Any] | None
     concurrent: bool
+    max_result_chars: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,6 +133,8 @@ class Tool(Generic[P, R]):
         reconcile: determines whether an unknown effect happened; for external tools, and those with `idempotency`.
         concurrent: for slow, independent work: the handler runs concurrently with reads and touches no resource that
             can be rolled back, and only the value that it returns is applied.
+        max_result_chars: how many characters the message of a call has at most, at least 1,000. A longer text is cut;
+            the rest is read by `read_result`, and the result is recorded whole.
         external: the declaration of the external effect, combined from `effect`, `reconcile` and `idempotency`; `None`
             for a tool without one.
         declares_effect: whether `effect` was given.
@@ -155,6 +165,7 @@ class Tool(Generic[P, R]):
     timeout: timedelta | None = None
     reconcile: Reconcile[P, R] | None = None
     concurrent: bool = False
+    max_result_chars: int = MAX_RESULT_CHARS
     external: External | None = field(init=False, repr=False)
     declares_effect: bool = field(init=False, repr=False)
     on_orphan: OnOrphan = field(init=False, repr=False)
@@ -183,6 +194,7 @@ class Tool(Generic[P, R]):
             timeout: timedelta | None = None,
             reconcile: Reconcile[P, R] | None = None,
             concurrent: bool = False,
+            max_result_chars: int = MAX_RESULT_CHARS,
         ) -> None: ...
 
     else:  # pragma: no branch - checkers know the brackets from `Generic`
@@ -215,7 +227,7 @@ class Tool(Generic[P, R]):
         set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(schema))
         declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
-        declaration.check_timeout(self.timeout)
+        declaration.check_limits(self.timeout, self.max_result_chars)
         declaration.check_flags(concurrent=self.concurrent, accepts_overrides=self.accepts_overrides)
         declaration.check_examples(self.examples, ToolExample)
         set_field(self, "description", self.description.strip())
@@ -484,8 +496,12 @@ class Declaration:
                 "effect='external' or idempotency=IdempotencyConfig(...)."
             )
 
-    def check_timeout(self, timeout: object) -> None:
-        """Check that the timeout is a positive span of time."""
+    def check_limits(self, timeout: object, max_result_chars: object) -> None:
+        """Check that the timeout is a positive span of time, and that messages have room for what a cut says."""
+        if type(max_result_chars) is not int or max_result_chars < MIN_RESULT_CHARS:
+            self.refuse(
+                f"max_result_chars is {max_result_chars!r}; write a number of characters, {MIN_RESULT_CHARS} or more."
+            )
         if timeout is None:
             return
         if not isinstance(timeout, timedelta):

@@ -104,6 +104,21 @@ def check_value(expected: object, value: object) -> str | None:
     return f"returned {text}, but the tool declares {'none' if expected is None else annotation_name(expected)}"
 
 
+def shown_schema(expected: object) -> dict[str, Any] | None:
+    """The JSON Schema of what the model reads of a success; `None` if nothing can be said.
+
+    A value with a method `render` is read as text, and any other as its JSON.
+
+    Args:
+        expected: the result type of the tool.
+    """
+    members = [get_origin(kind) or kind for kind in _members(expected) if kind not in {None, NoneType}]
+    rendered = [callable(getattr(kind, "render", None)) for kind in members]
+    if all(rendered):
+        return {"type": "string"} if rendered else None
+    return None if any(rendered) else result_codec(expected).schema or None
+
+
 def _members(expected: object) -> tuple[object, ...]:
     inner = strip_annotated(expected)
     return tuple(member for kind in get_args(inner) for member in _members(kind)) if is_union(inner) else (inner,)

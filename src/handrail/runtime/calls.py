@@ -58,11 +58,12 @@ class ToolMessage(NamedTuple):
 
     Attributes:
         call_id: the id of the call that it answers.
-        content: the text that the model reads.
+        content: the text that the model reads; of a long result the beginning and the end, see `Tool.max_result_chars`.
         success: whether the call succeeded; when it is false, everything the call did to state has been undone.
         result: what the handler returned, or the failed result that describes the failure.
         replayed: whether the result comes from the record of the call, or from the ledger. The handler was not run, or
             its result was dropped because the same call had been recorded meanwhile.
+        is_cut: whether `content` is only a part of the text of the result.
     """
 
     call_id: str
@@ -70,6 +71,7 @@ class ToolMessage(NamedTuple):
     success: bool
     result: ToolResult[Any]
     replayed: bool = False
+    is_cut: bool = False
 
 
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
-from handrail.prompt import Approver, Prompt, RenderedPrompt
+from handrail.prompt import Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
 from handrail.resources import ResourceContext
 from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
 from handrail.store.protocol import LedgerStore
 
@@ -45,7 +48,7 @@ class Environment:
 
     Attributes:
         prompt: the bound prompt; its resources are `context.resources` of handlers.
-        rendered_prompt: the prompt as the model received it; tools are looked up in it.
+        rendered_prompt: the prompt as the model received it.
         session: the session of the run: results are stored in it, and it is rolled back.
         adapter: what drives the run; `context.adapter` of handlers.
         effect_ledger: records effects. Share one among all runs whose calls may repeat each other.
@@ -56,6 +59,8 @@ class Environment:
         approver: asked where a policy requires approval; without one, such calls are refused.
         clock: the source of the time.
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
+        reader_name: the name of the tool that reads long results; empty for `read_result`, or that name with a number
+            if a tool of the prompt has it.
     """
 
     prompt: Prompt[Any]
@@ -70,8 +75,34 @@ class Environment:
     approver: Approver | None = None
     clock: Clock = SYSTEM_CLOCK
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
+    reader_name: str = ""
     resources: ResourceContext = field(init=False, repr=False)
     """The resources of the prompt."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resources", self.prompt.resources)
+        if not self.reader_name:
+            object.__setattr__(self, "reader_name", _free_name({tool.name for tool in self.rendered_prompt.tools}))
+
+    @property
+    def tools(self) -> tuple[Tool[Any, Any], ...]:
+        """The tools that the model is offered now: those of the prompt, and those that the session adds."""
+        return (*self.rendered_prompt.tools, *self.added_tools)
+
+    @property
+    def added_tools(self) -> tuple[Tool[Any, Any], ...]:
+        """The tools that the state of the session adds: `read_result`, once the result of a call has been cut."""
+        return (result_reader(self.reader_name),) if has_cut_results(self.session) else ()
+
+    def tool(self, name: str) -> Tool[Any, Any] | None:
+        """The tool of that name, or `None`."""
+        return self.rendered_prompt.tool(name) or next((tool for tool in self.added_tools if tool.name == name), None)
+
+    def policies_for(self, name: str) -> tuple[ToolPolicy, ...]:
+        """The policies of a tool; of one that the session adds, those of the prompt itself."""
+        return self.rendered_prompt.policies.get(name, self.rendered_prompt.prompt_policies)
+
+
+def _free_name(taken: Collection[str]) -> str:
+    names = chain((READER,), (f"{READER}_{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)

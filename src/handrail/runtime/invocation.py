@@ -22,6 +22,7 @@ from handrail.errors import (
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import HeldInterrupts
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
@@ -38,6 +39,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
+from handrail.runtime.long_results import cut_text, note_cut
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.transaction import Transaction
@@ -101,11 +103,10 @@ class Invocation:
         self.call = call
         self.environment = environment
         self.mode = mode
-        prompt = environment.rendered_prompt
         # An adapter may hand over any value as the name, and one that is not hashable would raise here.
-        tool = prompt.tool(call.name) if type(call.name) is str else None
+        tool = environment.tool(call.name) if type(call.name) is str else None
         self.tool: Tool[Any, Any] | None = tool
-        self.policies: tuple[ToolPolicy, ...] = () if tool is None else prompt.policies[call.name]
+        self.policies: tuple[ToolPolicy, ...] = () if tool is None else environment.policies_for(call.name)
         stored = environment.session.store is not None
         self.is_stored: bool = stored
         self.has_identity: bool = reply is not None or (stored and bool(call.id))
@@ -157,8 +158,7 @@ class Invocation:
             raise reused_id(event, self.call)
         if not event.final:
             return None
-        result = declared_result(self.tool, event)
-        return ToolMessage(ref.call_id, result.render(), result.success, result, replayed=True)
+        return self._rendered(declared_result(self.tool, event), replayed=True)
 
     async def take_turn(self) -> ToolMessage | None:
         """Step 3: wait for the turn; see `CallTurn.acquire`. Then returns `recorded()`."""
@@ -386,7 +386,16 @@ class Invocation:
         """
         if self.raises is not None:
             raise self.raises
-        return ToolMessage(self.call.id, result.render(), result.success, result, self.replayed)
+        return self._rendered(result, replayed=self.replayed)
+
+    def _rendered(self, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
+        text = result.render()
+        most = MAX_RESULT_CHARS if self.tool is None else self.tool.max_result_chars
+        is_cut = len(text) > most
+        if is_cut:
+            note_cut(self.environment.session, self.ref, self.call.name, len(text))
+            text = cut_text(text, most, self.ref, self.environment.reader_name)
+        return ToolMessage(self.call.id, text, result.success, result, replayed, is_cut)
 
 
 def _is_final(error: BaseException, step: Step) -> bool:

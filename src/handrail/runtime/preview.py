@@ -46,8 +46,7 @@ def preview_call(
         without: the name of a policy that is not asked.
         reach: returns what the parameters lead to, if that is wanted.
     """
-    prompt = environment.rendered_prompt
-    tool = prompt.tool(call.name)
+    tool = environment.tool(call.name)
     if tool is None:
         return None
     try:
@@ -57,7 +56,7 @@ def preview_call(
     resources = environment.resources.call_scope()
     try:
         context = ToolContext(environment, resources, CallRef(reply, call.id))
-        policies = [policy for policy in prompt.policies_for(tool.name) if policy.name != without]
+        policies = [policy for policy in environment.policies_for(tool.name) if policy.name != without]
         asked = [question for policy in policies for question in _asked_by(policy, tool, params, context)]
         link_targets = None if reach is None else _link_targets(reach, tool, params, context)
     finally:

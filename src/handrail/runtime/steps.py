@@ -97,7 +97,7 @@ def unknown_tool(run: Invocation) -> Never:
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
     wanted = asked.strip("'")
-    known = [tool.name for tool in run.environment.rendered_prompt.tools]
+    known = [tool.name for tool in run.environment.tools]
     if not known:
         raise FinalRefusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
     near = nearest(wanted, known)

@@ -210,17 +210,17 @@ class Session:
             with self._lock:
                 self._records.add(ref.stored, event)
 
-    def recorded_call(self, ref: CallRef) -> CallRecord | None:
+    def recorded_call(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
         """The event that recorded a call of this session last; `None` if there is none.
 
-        A session in memory finds only calls that have a reply, and a fork only calls of its own.
+        A session in memory finds only calls that have a reply, and a fork with `own` only calls of its own.
 
         Raises:
             StoreError: the store cannot be read.
         """
         with self._lock:
             record = self._records.find(ref.stored)
-        return record if record is not None and record.session_id == self.session_id else None
+        return None if record is None or (own and record.session_id != self.session_id) else record
 
     def adopt_record(self, ref: CallRef, record: CallRecord) -> None:
         """Have `recorded_call` find a record under an identity that it does not state itself, as long as this is open.

@@ -151,10 +151,10 @@ class _Playing:
     """The calls of a script for an executor, one reply after the other."""
 
     def __init__(self, script: Script, executor: ToolExecutor) -> None:
-        rendered = executor.environment.rendered_prompt
+        self._executor = executor
         self.messages: list[ToolMessage] = []
         self._playback = Playback(script)
-        self._sent = SentMessages(rendered.text, tuple(tool.name for tool in rendered.tools))
+        self._sent = self._sent_with(())
 
     def __iter__(self) -> Iterator[list[ToolCall]]:
         # The expectations of a reply are checked when it is requested, so after the messages of the one before.
@@ -165,7 +165,11 @@ class _Playing:
     def answer(self, messages: tuple[ToolMessage, ...]) -> None:
         self.messages.extend(messages)
         sent = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages)
-        self._sent = SentMessages(self._sent.instructions, self._sent.tools, sent)
+        self._sent = self._sent_with(sent)
+
+    def _sent_with(self, messages: tuple[SentMessage, ...]) -> SentMessages:
+        text = self._executor.environment.rendered_prompt.text
+        return SentMessages(text, tuple(tool.name for tool in self._executor.tools), messages)
 
 
 def _by_ids_of_script(sent: SentMessages, ids: list[str]) -> SentMessages:

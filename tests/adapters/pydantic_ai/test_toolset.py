@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,7 +27,7 @@ from handrail import tool
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.toolset import AnyArguments, RawArguments
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate
+from handrail.prompt import Prompt, PromptTemplate, ToolContext
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.notes import ADD_NOTE, READ_NOTES, Note, noted, notes_prompt
@@ -50,9 +52,49 @@ async def test_tools_are_offered_in_the_order_of_their_declaration(wording: Word
         description=wording,
         parameters_json_schema=ADD_NOTE.parameters_schema,
         metadata={"effect": "state", "handrail": "add_note"},
+        sequential=True,
+        return_schema={"type": "string"},
         toolset_id="tests/notes",
     )
     assert tools["read_notes"].tool_def.description == wording
+
+
+@pytest.mark.anyio
+async def test_a_definition_says_what_is_returned_and_how_it_runs() -> None:
+    """A read runs beside others, the time is that of the tool, and the schema is that of what the model reads."""
+
+    @tool(effect="read", timeout=timedelta(seconds=90))
+    def count() -> dict[str, int]:
+        return {}
+
+    @tool
+    def reset() -> None: ...
+
+    prompt = notes_prompt(tools=(count, reset))
+    tools = await HandrailToolset(ToolExecutor(prompt=prompt, session=Session())).get_tools(CONTEXT)
+    reads, writes = (tools[name].tool_def for name in ("count", "reset"))
+    assert (reads.sequential, reads.timeout) == (False, 90.0)
+    assert reads.return_schema == {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert (writes.sequential, writes.timeout, writes.return_schema) == (True, None, None)
+
+
+@pytest.mark.anyio
+async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None:
+    """What PydanticAI makes of `sequential` is the order of turns."""
+    session, met = Session(), asyncio.Barrier(2)
+
+    @tool(effect="read")
+    async def look(context: ToolContext) -> int:
+        await met.wait()  # the other one is there, too
+        return len(context.session[Note])
+
+    prompt = notes_prompt(tools=(look, ADD_NOTE))
+    toolset = HandrailToolset(ToolExecutor(prompt=prompt, session=session))
+    looks = [Call("look"), Call("look")]
+    calls = [*looks, Call("add_note", {"text": "milk"}), *looks]
+    with ScriptedModel([Reply(calls=calls), Reply(text="Done.")]) as model:
+        await Agent(model, toolsets=[toolset]).run("Look.")
+    assert [event.result.value for event in session[ToolInvoked]] == [0, 0, Note("milk"), 1, 1]
 
 
 def test_a_toolset_is_named_after_its_prompt_unless_it_is_given_a_name() -> None:

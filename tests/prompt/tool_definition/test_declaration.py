@@ -271,6 +271,12 @@ def test_reconcile_is_for_effects_in_the_ledger() -> None:
     )
 
 
+@pytest.mark.parametrize("limit", [999, True, 5000.0, None])
+def test_a_limit_of_characters_is_a_number(limit: object) -> None:
+    """A cut text needs room to say what is left out."""
+    assert refused(max_result_chars=limit).tool == "lookup"
+
+
 def test_a_timeout_is_a_span_of_time() -> None:
     """A bare number has no unit, and zero leaves no time."""
     assert str(refused(timeout=5)) == snapshot(

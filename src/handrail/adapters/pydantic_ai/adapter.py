@@ -305,7 +305,7 @@ def _stored_response(conversation: StoredHistory, executor: ToolExecutor) -> Pro
     replies = [message for message in conversation.history if isinstance(message, ModelResponse)]
     text = replies[-1].text or ""
     try:
-        output = stored_output(replies[-1], rendered.output_type, {tool.name for tool in rendered.tools})
+        output = stored_output(replies[-1], rendered.output_type, {tool.name for tool in executor.tools})
     except ParseError as error:
         raise PromptEvaluationError(
             f"the stored answer of {rendered.name} in session {executor.environment.session.session_id!r} does not fit "

@@ -13,7 +13,7 @@ A PydanticAI capability wraps each step of a run. This one does eight things:
 - It refuses arguments with a duplicate key, also those of tools that PydanticAI validates: decoded arguments do not
   show it.
 - It stores each reply before any of its calls runs, if it has a conversation.
-- It provides the toolset.
+- It provides the toolset, and adds the tools that the session adds (`handrail.adapters.pydantic_ai.added_tools`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
     WrapToolValidateHandler,
 )
+from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
+from handrail.adapters.pydantic_ai.added_tools import WithAddedTools
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
@@ -98,7 +100,7 @@ class HandrailCapability(AbstractCapability[Any]):
     def __post_init__(self) -> None:
         expected = "a ToolExecutor: ToolExecutor(prompt=..., session=...)"
         check_argument(type(self).__name__, "executor", self.executor, ToolExecutor, expected)
-        self.toolset = HandrailToolset(self.executor, id=self.id)
+        self.toolset = HandrailToolset(self.executor, id=self.id, adds_tools=False)
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
@@ -111,6 +113,11 @@ class HandrailCapability(AbstractCapability[Any]):
         """The tools and the text of the prompt; `None` if it has neither, to save the time of requesting them."""
         rendered = self.executor.environment.rendered_prompt
         return self.toolset if rendered.tools or rendered.text else None
+
+    @override
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        """All toolsets of the agent, with the tools that the session adds."""
+        return WithAddedTools(toolset, self.toolset)
 
     @override
     def get_ordering(self) -> CapabilityOrdering:

@@ -70,7 +70,7 @@ class PipelineCapability(HandrailCapability):
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """All toolsets of the agent, their calls sent through the pipeline."""
-        return ThroughPipeline(toolset, self)
+        return ThroughPipeline(super().get_wrapper_toolset(toolset), self)
 
     @override
     async def wrap_tool_execute(

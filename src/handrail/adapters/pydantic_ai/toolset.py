@@ -2,6 +2,10 @@
 
 Arguments are not validated here: they reach the pipeline as the model wrote them, so that the pipeline reports their
 faults, as a failed tool return. A failed return spends none of PydanticAI's retries.
+
+The tools that the session adds (`Environment.added_tools`) are asked for at each step. A bare toolset offers them
+itself, the first one of a run that has any for all. With a capability they are added to all tools of the agent
+(`handrail.adapters.pydantic_ai.added_tools`), where a tool of the same name is seen.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
+from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed
 from handrail.prompt import Tool
+from handrail.prompt.tool_result import shown_schema
 from handrail.serde import canonical_json
 
 PIPELINE_METADATA_KEY = "handrail"
@@ -109,17 +115,19 @@ class HandrailToolset(AbstractToolset[Any]):
         validator: the validator of the arguments of its tools.
     """
 
-    def __init__(self, executor: ToolExecutor, *, id: str | None = None) -> None:
+    def __init__(self, executor: ToolExecutor, *, id: str | None = None, adds_tools: bool = True) -> None:
         """Offer the tools of the executor's prompt.
 
         Args:
             executor: runs the calls.
             id: the id of the toolset within an agent; by default the name of the prompt.
+            adds_tools: whether it offers the tools that the session adds; not if a capability does.
         """
         rendered = executor.environment.rendered_prompt
         self.executor = executor
         self.validator: AnyArguments = AnyArguments(max_length=executor.environment.max_argument_bytes)
         self._id = id or rendered.name
+        self._adds_tools = adds_tools
         self._definitions = {tool.name: _definition(tool, self._id) for tool in rendered.tools}
 
     @property
@@ -130,8 +138,19 @@ class HandrailToolset(AbstractToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools of the prompt, in the order of their declaration."""
-        return {name: self.tool(definition) for name, definition in self._definitions.items()}
+        """The tools of the prompt, in the order of their declaration, and those that the session adds."""
+        tools = {name: self.tool(definition) for name, definition in self._definitions.items()}
+        if self._adds_tools and (added := self.added_tools()) and ADDING_TOOLSETS.is_first(ctx.run_id, self):
+            tools |= added
+        return tools
+
+    def added_tools(self) -> dict[str, AddedTool]:
+        """The tools that the session adds now, by name."""
+        definitions = [_definition(tool, self._id) for tool in self.executor.environment.added_tools]
+        return {
+            each.name: AddedTool(toolset=self, tool_def=each, max_retries=0, args_validator=self.validator)
+            for each in definitions
+        }
 
     def tool(self, definition: ToolDefinition) -> ToolsetTool[Any]:
         """A tool of this toolset, for PydanticAI. It has no retries, because nothing is retried."""
@@ -192,6 +211,11 @@ def _definition(tool: Tool[Any, Any], toolset_id: str) -> ToolDefinition:
         description=_description(tool),
         parameters_json_schema=tool.parameters_schema,
         metadata={"effect": tool.effect, PIPELINE_METADATA_KEY: tool.name},
+        # The order of turns: a call that writes waits for those before it, and those after it wait for it.
+        sequential=tool.writes,
+        # Stated for the reader of the definition: `HandrailToolset` leaves it to the pipeline, which enforces it.
+        timeout=None if tool.timeout is None else tool.timeout.total_seconds(),
+        return_schema=shown_schema(tool.result_type),
         toolset_id=toolset_id,
     )
 

@@ -47,6 +47,7 @@ from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
+from handrail.runtime.long_results import READER
 from handrail.runtime.preview import preview_call
 from handrail.serde import digest, dump
 from handrail.session import Session
@@ -124,6 +125,9 @@ class RunExecutors:
         self._origins: Mapping[str, str] = {}
         self.policy: GatePolicy = GatePolicy(tree.gate, self.describe)
         self.foreign: ToolExecutor = self._executor((), without_text=True)
+        # The tools that the session adds are those of the executor of all other tools, whose toolset has its name.
+        added = _Own(self.foreign, {READER: "allow"}, shows_section=False)
+        self._own[self.foreign.environment.rendered_prompt.name] = added
 
     def note_origins(self, origins: Mapping[str, str]) -> None:
         """Take note of where the tools of this step come from, in words, by their names."""
@@ -326,7 +330,7 @@ class RunExecutors:
         while unique in self._own:
             unique += "'"
         self._own[unique] = own
-        return HandrailToolset(own.executor, id=unique)
+        return HandrailToolset(own.executor, id=unique, adds_tools=False)
 
     def _executor(
         self, sections: tuple[Section[Any], ...], *, without_text: bool = False, prefix: str = ""
@@ -349,11 +353,12 @@ class RunExecutors:
         prompt = Prompt(template).bind(resources=given.merge(own))
         rendered = prompt.render()
         policies = {name: (self.policy, *others) for name, others in rendered.policies.items()}
+        rendered = replace(rendered, policies=policies, prompt_policies=(self.policy, *rendered.prompt_policies))
         self._stack.enter_context(prompt.resources)
         return ToolExecutor(
             prompt=prompt,
             session=self._session,
-            rendered_prompt=replace(rendered, text="" if without_text else rendered.text, policies=policies),
+            rendered_prompt=replace(rendered, text="") if without_text else rendered,
             adapter=self,
             effect_ledger=tree.ledger,
             deadline=options.deadline,

@@ -66,6 +66,7 @@ from handrail.adapters.pydantic_ai.foreign.values import (
     secrets_put_back,
     to_plain_json,
     to_plain_text,
+    with_cut_text,
     with_secrets_marked,
 )
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
@@ -211,12 +212,13 @@ class ForeignCall:
             ToolFailed: as the tool raised it, or because the call was refused or failed.
         """
         if self._failure is not None:
-            raise self._failure
+            raise _like(self._failure, message.content) if message.is_cut else self._failure
         if not message.success:
             raise ToolFailed(message.content)
         if self._returned is _NOTHING:  # the call was answered from a record
-            return ToolReturn(message.result.value, metadata={"replayed": message.replayed})
-        return self._returned
+            value = message.content if message.is_cut else message.result.value
+            return ToolReturn(value, metadata={"replayed": message.replayed})
+        return with_cut_text(self._returned, message.content) if message.is_cut else self._returned
 
     def postponed(self, error: CallPostponed) -> Never:
         """Postpone the call in PydanticAI.
@@ -276,8 +278,11 @@ def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
     That is a lone surrogate, which is escaped, and the text of a developer's mistake that it was raised from.
     """
     text = escape_surrogates(without_mistakes(error.message, error))
-    if text == error.message:
-        return error
+    return error if text == error.message else _like(error, text)
+
+
+def _like(error: Exception, text: str) -> ModelRetry | ToolFailed:
+    """An exception of the same kind, with another text."""
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
 
 
@@ -295,6 +300,7 @@ def foreign_tool(name: str, description: str, said: ToolMetadata, schema: Mappin
         effect=cast("Effect", said.external or (said.effect if said.declares_effect else _not_said(said.effect))),
         concurrent=said.concurrent,
         idempotency=said.idempotency,
+        max_result_chars=said.max_result_chars,
         masking=schema_masking(schema),
     )
 

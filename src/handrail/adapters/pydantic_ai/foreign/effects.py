@@ -42,6 +42,7 @@ from pydantic_ai.tools import ToolDefinition
 from handrail.errors import PromptValidationError
 from handrail.prompt import External, IdempotencyConfig
 from handrail.prompt.effect import Effect
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS, MIN_RESULT_CHARS
 
 ApprovalDefault = Literal["allow", "ask", "deny"]
 """The approval that a tool declares for calls without a matching rule."""
@@ -65,6 +66,7 @@ class ToolMetadata:
         idempotency: when two calls are one effect; their parameters are the arguments as JSON.
         approval: how a call without a matching rule is treated; `None` depends on the effect. `"ask"` for a tool that
             requires approval in PydanticAI, and for one that only the hints of a server declare as reading.
+        max_result_chars: how many characters of a result the model reads at most, as for `handrail.prompt.Tool`.
     """
 
     effect: Effect = "state"
@@ -73,6 +75,7 @@ class ToolMetadata:
     concurrent: bool = False
     idempotency: IdempotencyConfig | None = None
     approval: ApprovalDefault | None = None
+    max_result_chars: int = MAX_RESULT_CHARS
 
 
 def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
@@ -111,6 +114,7 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
         concurrent=metadata.get("concurrent", False),
         idempotency=config,
         approval=approval,
+        max_result_chars=metadata.get("max_result_chars", MAX_RESULT_CHARS),
     )
 
 
@@ -164,11 +168,18 @@ def _idempotency_fault(key: str, value: object) -> str | None:
     return f"metadata {key!r} is {_shown(value)}; write IdempotencyConfig(...), or leave the key out"
 
 
+def _length_fault(key: str, value: object) -> str | None:
+    if type(value) is int and value >= MIN_RESULT_CHARS:
+        return None
+    return f"metadata {key!r} is {_shown(value)}; it must be a number of characters, {MIN_RESULT_CHARS} or more"
+
+
 _FAULTS: Mapping[str, Callable[[str, object], str | None]] = {
     "effect": _effect_fault,
     "concurrent": _concurrent_fault,
     "idempotency": _idempotency_fault,
     "approval": _approval_fault,
+    "max_result_chars": _length_fault,
 }
 """Handrail's keys of metadata, with the functions that check their values; other keys are ignored."""
 

@@ -1,0 +1,85 @@
+"""The tools that a session adds while it runs, in a PydanticAI agent: offered once, and never in the place of others.
+
+`Environment.added_tools` decides which these are, and asks the session; here they are put beside the tools of an agent.
+PydanticAI refuses two tools of one name in an agent, so that a tool that appears in the middle of a run could end it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic_ai import RunContext, ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
+from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
+
+MOST_RUNS = 1_000
+"""The most runs of which it is remembered which bare toolset adds tools: more than run at the same time."""
+
+
+class AddingToolsets:
+    """Which bare toolset offers the added tools in each run: the first one that has any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_run: OrderedDict[str, int] = OrderedDict()
+
+    def is_first(self, run_id: str | None, toolset: AbstractToolset[Any]) -> bool:
+        """Whether a toolset is the one that offers them in a run."""
+        with self._lock:
+            first = self._by_run.setdefault(run_id or "", id(toolset))
+            if len(self._by_run) > MOST_RUNS:
+                self._by_run.popitem(last=False)
+            return first == id(toolset)
+
+
+ADDING_TOOLSETS = AddingToolsets()
+"""Those of all runs of this process."""
+
+
+class AddedTool(ToolsetTool[Any]):
+    """A tool that the session adds."""
+
+
+class AddingToolset(Protocol):
+    """What makes the calls of the tools that it adds. `HandrailToolset` is one."""
+
+    def added_tools(self) -> Mapping[str, AddedTool]:
+        """The tools that the session adds now, by name."""
+        ...
+
+    async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> Any:  # noqa: ANN401 - PydanticAI's
+        """Make a call."""
+        ...
+
+
+@dataclass
+class WithAddedTools(WrapperToolset[Any]):
+    """All toolsets of an agent, with the tools that the session adds. A tool of the agent with such a name stays.
+
+    Attributes:
+        wrapped: the toolsets.
+        adding: adds tools, and makes their calls.
+    """
+
+    adding: AddingToolset
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """The tools of all toolsets, and those that are added."""
+        tools = await super().get_tools(ctx)
+        return tools | {name: tool for name, tool in self.adding.added_tools().items() if name not in tools}
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Make a call."""
+        # The tool of another capability of the agent is left to that one.
+        maker: object = tool.toolset
+        if isinstance(tool, AddedTool) and maker is self.adding:
+            return await self.adding.call(name, tool_args, ctx)
+        return await self.wrapped.call_tool(name, tool_args, ctx, tool)

@@ -1,0 +1,225 @@
+"""Results that are too long for the model: how their text is cut, and the tool that reads the rest.
+
+Theory of operation
+    The message of a call has at most `Tool.max_result_chars` characters. Of a longer text the beginning and the end are
+    shown, with one sentence at the end: which characters are left out, and how they are read. The result itself, and so
+    the record of the call, stays whole, and a message that is made again from the record is cut in the same way.
+
+    A session that has cut a result holds a `CutResult` for it. From the first one on, the model is offered one more
+    tool, `read_result`: `Environment.tools` is the only place that decides this, and all entry points ask it. The slice
+    is stored, so another process that resumes the session offers the tool too. A session without a cut result pays for
+    nothing: the definition of the tool is in no request.
+
+    The item is written with the next unit of the session, and no message that was cut is stored before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, cast
+
+from handrail.errors import SessionError, ToolValidationError
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.runtime.calls import ToolInvoked, declared_result
+from handrail.serde.formatting import shorten
+from handrail.session import Session, SlicePolicy, stored_as
+from handrail.session.call_ref import CallRef
+
+MAX_READ_CHARS = 20_000
+"""The most characters that one call of `read_result` shows; with its first line less than any tool may show."""
+
+READER = "read_result"
+"""The name of the tool that reads what was left out, unless a tool of the prompt has it."""
+
+_GAP = "\n[...]\n"
+_LONGEST_ADJUSTED = 500
+"""So many characters are left out at most, so that what is shown ends with a line and begins with one."""
+
+_BEFORE_FOUND = 200
+_MOST_PLACES = 20
+_MOST_LISTED = 5
+_LONGEST_SHOWN = 100
+
+_log = logging.getLogger("handrail.runtime")
+
+
+@stored_as("handrail.cut_result")
+@dataclass(frozen=True, slots=True)
+class CutResult:
+    """The result of a call was too long, and its message was cut.
+
+    Attributes:
+        reply: the reply of the model that asked for the call; `None` if it was not given.
+        call_id: the id of the call.
+        tool: its tool.
+        characters: how many characters the whole text has.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    reply: str | None
+    call_id: str
+    tool: str
+    characters: int
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
+
+
+@stored_as("handrail.read_result")
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """A request for a part of a result whose message was cut.
+
+    Attributes:
+        call: names the call, as its message does.
+        start: the first character to show, from 1.
+        limit: how many characters to show at most; `None` for as many as one call shows.
+        find: text to look for: what is shown begins shortly before its first occurrence from `start` on.
+    """
+
+    call: str = field(metadata={"description": "The call, as its cut result names it."})
+    start: int = field(default=1, metadata={"ge": 1, "description": "The first character to show, from 1."})
+    limit: int | None = field(
+        default=None,
+        metadata={
+            "ge": 1,
+            "le": MAX_READ_CHARS,
+            "description": f"How many characters at most; leave it out for {MAX_READ_CHARS:,}.",
+        },
+    )
+    find: str | None = field(
+        default=None,
+        metadata={
+            "min_length": 1,
+            "description": "Text to look for from `start` on: begin shortly before its first occurrence.",
+        },
+    )
+
+
+def cut_text(text: str, most: int, ref: CallRef, reader: str) -> str:
+    """The beginning and the end of a text, and the sentence that says how the rest is read.
+
+    Args:
+        text: the whole text, of more than `most` characters.
+        most: how many characters the cut text may have, at least 1,000.
+        ref: the call; without a name, the rest cannot be read, and the sentence does not say how.
+        reader: the name of the tool that reads the rest.
+    """
+    total = len(text)
+    # No number in the sentence has more digits than the length of the text.
+    room = most - len(_GAP) - 1 - len(_left_out(total, total, total, ref, reader))
+    head = room * 2 // 3
+    head = text.rfind("\n", max(head - _LONGEST_ADJUSTED, 0), head) + 1 or head
+    tail = total - (room - room * 2 // 3)
+    tail = text.find("\n", tail, tail + min(_LONGEST_ADJUSTED, total - tail)) + 1 or tail
+    shown = text[:head].removesuffix("\n") + _GAP + text[tail:].removesuffix("\n")
+    return f"{shown}\n{_left_out(head + 1, tail, total, ref, reader)}"
+
+
+def _left_out(first: int, last: int, total: int, ref: CallRef, reader: str) -> str:
+    how = f"; read them with {reader}, call='{ref.key}', start={first}" if ref.is_named else ""
+    return f"[Characters {first:,} to {last:,} of {total:,} are left out{how}.]"
+
+
+def has_cut_results(session: Session) -> bool:
+    """Whether the message of a call of this session was cut, so that the model is offered the tool for the rest."""
+    return len(session[CutResult]) > 0
+
+
+def note_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None:
+    """Take note that the message of a call was cut. Idempotent; a session that is closed is left as it is."""
+    if not ref.is_named or any(each.ref == ref for each in _newest_first(session)):
+        return
+    try:
+        session.log_item(CutResult, CutResult(*ref, tool, characters), written="deferred")
+    except SessionError as error:  # it offers no tools any more
+        _log.warning("it is not stored that the result of %s was cut: %s", tool, error)
+
+
+@lru_cache(maxsize=16)
+def result_reader(name: str) -> Tool[ReadResult, str]:
+    """The tool that reads what was left out, under a name."""
+    return Tool[ReadResult, str](
+        name=name,
+        description="Read a part of a long result that was cut: its message names the call, and what is left out.",
+        handler=_read,
+        effect="read",
+        accepts_overrides=False,
+    )
+
+
+def _read(params: ReadResult, /, *, context: ToolContext) -> ToolResult[str]:
+    cut = _cut_result(context.session, params.call)
+    text = _whole_text(context, cut)
+    if params.start > len(text):
+        raise ToolValidationError(f"$.start is {params.start}, but the result has {len(text):,} characters")
+    first, found = params.start - 1, ""
+    if params.find is not None:
+        place = text.find(params.find, first)
+        if place < 0:
+            return ToolResult.ok(f"{_quoted(params.find)} does not occur from character {params.start:,} on.")
+        found = _described_places(text, params.find, place)
+        first = max(first, place - _BEFORE_FOUND)
+    last = min(first + min(params.limit or MAX_READ_CHARS, MAX_READ_CHARS), len(text))
+    onward = f" Continue with start={last + 1}." if last < len(text) else ""
+    head = f"Characters {first + 1:,} to {last:,} of {len(text):,} of the result of {cut.tool}.{onward}{found}"
+    return ToolResult.ok(f"{head}\n{text[first:last]}")
+
+
+def _cut_result(session: Session, call: str) -> CutResult:
+    """The cut result that a model names; an id alone names the newest call of that id.
+
+    Raises:
+        ToolValidationError: there is none.
+    """
+    cuts = list(_newest_first(session))
+    named = [cut for cut in cuts if cut.ref.key == call] or [cut for cut in cuts if cut.call_id == call]
+    if named:
+        return named[0]
+    there = ", ".join(f"'{each.ref.key}' (of {each.tool})" for each in cuts[:_MOST_LISTED])
+    raise ToolValidationError(f"$.call: no result of {_quoted(call)} was cut. The newest that were cut are {there}.")
+
+
+def _newest_first(session: Session) -> Iterator[CutResult]:
+    return reversed(session[CutResult])
+
+
+def _whole_text(context: ToolContext, cut: CutResult) -> str:
+    """The text of a result as the model would have read it, if it had not been cut.
+
+    Raises:
+        ToolValidationError: the call has no record in this session.
+    """
+    session, ref = context.session, cut.ref
+    # A session in memory does not find a call without a reply by its identity, and no session a nested one.
+    event: object = session.recorded_call(ref, own=False)
+    if event is None:
+        event = next((each for each in reversed(session[ToolInvoked]) if each.ref == ref), None)
+    if not isinstance(event, ToolInvoked):
+        raise ToolValidationError(f"$.call: the result of '{ref.key}' is not in this session")
+    tools = () if context.rendered_prompt is None else context.rendered_prompt.tools
+    tool = next((each for each in tools if each.name == event.name), None)
+    # A stand-in for a tool, in a test of a handler, has no types.
+    declared = cast("Tool[Any, Any]", tool) if isinstance(tool, Tool) else None
+    return declared_result(declared, event).render()
+
+
+def _described_places(text: str, wanted: str, place: int) -> str:
+    """Where a text occurs, its first occurrence at a place; occurrences that overlap count once."""
+    places: list[int] = []
+    more = text.count(wanted, place) - _MOST_PLACES
+    while place >= 0 and len(places) < _MOST_PLACES:
+        places.append(place + 1)
+        place = text.find(wanted, place + len(wanted))
+    others = f", and {more:,} times after that" if more > 0 else ""
+    return f" {_quoted(wanted)} occurs at {', '.join(map(str, places))}{others}."
+
+
+def _quoted(text: str) -> str:
+    return repr(shorten(text, _LONGEST_SHOWN))

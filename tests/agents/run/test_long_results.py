@@ -1,0 +1,63 @@
+"""A long result in the run of an agent: one tool reads the rest for all toolsets of the agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic_ai import Tool as Allowed
+
+from handrail import tool
+from handrail.prompt import ToolsSection
+from handrail.session import Session
+from handrail.testing import Call, Expect, Outcome, Reply
+from tests.agents.desks import desk, outcomes, play
+
+pytestmark = pytest.mark.anyio
+
+LOG = "".join(f"line {number}\n" for number in range(20_000))
+
+
+@tool(effect="read")
+def fetch() -> str:
+    """Fetch a log."""
+    return LOG
+
+
+@tool(effect="read")
+def copy() -> str:
+    """Fetch it again."""
+    return LOG
+
+
+def dump() -> str:
+    """Dump a log."""
+    return LOG
+
+
+async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path) -> None:
+    """It runs unasked, as all that reads; the calls of functions are cut, too."""
+    toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch]), "copies": ToolsSection(title="More", tools=[copy])}
+    loaded, session = (
+        desk(tmp_path, tools=[Allowed(dump, metadata={"approval": "allow"})], toolsets=toolsets),
+        Session(),
+    )
+    calls = [Call("fetch", id="a"), Call("copy", id="b"), Call("dump", id="c")]
+    cut = {each: Outcome.ok("line 0\n", "read them with read_result") for each in "abc"}
+    reads = [Call("read_result", {"call": each, "start": 8, "limit": 6}, id=f"read-{each}") for each in "abc"]
+    read = {f"read-{each}": Outcome.ok("\nline 1") for each in "abc"}
+    replies = [
+        Reply(calls=calls),
+        Reply(calls=reads, expect=Expect(tools=["read_result"], messages=cut)),
+        Reply(text="Done.", expect=Expect(messages=read)),
+    ]
+    assert (await play(loaded, replies, session=session, mode="ask")).output == "Done."
+    assert all(success for _, success in outcomes(session))
+
+
+async def test_a_resumed_run_offers_it(tmp_path: Path) -> None:
+    """What was cut is state of the session."""
+    loaded, session = desk(tmp_path, toolsets={"logs": ToolsSection(title="Logs", tools=[fetch])}), Session()
+    await play(loaded, [Reply(calls=[Call("fetch", id="a")]), Reply(text="Done.")], session=session)
+    again = Reply(text="Done.", expect=Expect(tools=["read_result"]))
+    await play(loaded, [again], session=session)

@@ -1,0 +1,239 @@
+"""`handrail.runtime.long_results`: what the model reads of a result that is too long, and how it reads the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import handrail.store
+from handrail import tool
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import ToolValidationError
+from handrail.prompt import PolicyDecision, Prompt, PromptTemplate, ToolContext, ToolResult, ToolsSection
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS, MIN_RESULT_CHARS
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text
+from handrail.session.call_ref import CallRef
+from handrail.testing import run_to_crash
+from tests.runtime.bench import Decides, Note, executor
+from tests.runtime.bench import tool as noting_tool
+from tests.wording import Wording
+
+LOG = "".join(f"line {number}\n" for number in range(20_000))
+"""A text of 208,890 characters."""
+
+IDS = (f"read-{number}" for number in count())
+
+
+@tool(effect="read")
+def fetch() -> str:
+    """Fetch a log."""
+    return LOG
+
+
+@tool(max_result_chars=MIN_RESULT_CHARS)
+def fail() -> str:
+    """Fail with all that there is to say."""
+    raise ToolValidationError(LOG)
+
+
+def desk(session: Session, **options: Any) -> ToolExecutor:
+    """An executor of both tools."""
+    section = ToolsSection(title="Logs", tools=[fetch, fail])
+    return ToolExecutor(
+        prompt=Prompt(PromptTemplate(ns="t", key="logs", sections=[section], **options)), session=session
+    )
+
+
+def fetched(door: ToolExecutor, name: str = "fetch") -> ToolMessage:
+    """The answer of a call with a long result."""
+    return door.execute(ToolCall("call-1", name), reply="reply-1")
+
+
+def read(door: ToolExecutor, **arguments: Any) -> ToolMessage:
+    """The answer of a call that reads it; each is another call."""
+    return door.execute(ToolCall(next(IDS), "read_result", json.dumps(arguments)), reply="reply-2")
+
+
+def names(door: ToolExecutor) -> list[str]:
+    """The tools that the model is offered."""
+    return [each.name for each in door.tools]
+
+
+def kill_after_commit(folder: str) -> None:
+    """Carry the call out, to be killed before the message is made."""
+    with handrail.store.open(f"sqlite:///{folder}/s.db") as store, Session.open(store, "s") as session:
+        fetched(desk(session))
+
+
+def test_the_message_is_cut_and_the_record_is_whole(wording: Wording) -> None:
+    """The beginning and the end are shown in whole lines, with one sentence that says how the rest is read."""
+    session = Session()
+    message = fetched(desk(session))
+    head, _, end = message.content.partition("\n[...]\n")
+    tail, _, sentence = end.rpartition("\n")
+    assert sentence == wording
+    assert message.is_cut
+    assert len(message.content) <= MAX_RESULT_CHARS
+    assert LOG.startswith(f"{head}\n")
+    assert LOG.endswith(f"\n{tail}\n")
+    assert message.result.value == LOG
+    assert session[ToolInvoked].all()[0].result.value == LOG
+
+
+def test_all_of_it_can_be_read(wording: Wording) -> None:
+    """Each part says where the next one begins; the parts are the text, and none of them is cut."""
+    door = desk(Session())
+    fetched(door)
+    parts: list[str] = []
+    start: int | None = 1
+    while start is not None:
+        message = read(door, call="reply-1/call-1", start=start)
+        head, _, text = message.content.partition("\n")
+        assert not message.is_cut
+        parts.append(text)
+        found = re.search(r"start=(\d+)", head)
+        start = None if found is None else int(found[1])
+    assert "".join(parts) == LOG
+    assert {len(part) for part in parts[:-1]} == {MAX_READ_CHARS}
+    assert read(door, call="reply-1/call-1", start=11, limit=20).content == wording
+
+
+def test_a_text_is_looked_for(wording: Wording) -> None:
+    """What is shown begins shortly before it, and the places of the next ones are named."""
+    door = desk(Session())
+    fetched(door)
+    assert read(door, call="call-1", find="line 1234", limit=230).content == wording
+    assert read(door, call="call-1", find="line 7\n", start=1000, limit=230).content == wording
+    assert read(door, call="call-1", find="7" * 200).content == wording
+
+
+def test_a_wrong_request_says_what_there_is(wording: Wording) -> None:
+    """An unknown call, and a place behind the end."""
+    door = desk(Session())
+    fetched(door)
+    assert read(door, call="call-2").content == wording
+    assert read(door, call="call-1", start=1_000_000).content == wording
+    assert read(door, call="call-1", limit=0).content == wording
+
+
+def test_the_tool_is_offered_from_the_first_cut_result_on(wording: Wording) -> None:
+    """Before that its name is unknown, and no request has its definition."""
+    door = desk(Session())
+    assert names(door) == ["fetch", "fail"]
+    assert read(door, call="call-1").content == wording
+    fetched(door)
+    assert names(door) == ["fetch", "fail", "read_result"]
+
+
+def test_another_process_offers_it_and_repeats_the_message() -> None:
+    """What was cut is state of the session; the message from the record is the same, byte for byte."""
+    with handrail.store.open("memory:") as store:
+        with Session.open(store, "s") as session:
+            message = fetched(desk(session))
+        with Session.open(store, "s") as session:
+            door = desk(session)
+            assert names(door)[-1] == "read_result"
+            again = fetched(door)
+            assert (again.content, again.is_cut, again.replayed) == (message.content, True, True)
+            assert len(session[CutResult]) == 1
+            assert read(door, call="reply-1/call-1", start=1, limit=6).content.endswith("\nline 0")
+            fork = desk(session.fork(session_id="fork"))
+        assert read(fork, call="reply-1/call-1", start=1, limit=6).content.endswith("\nline 0")
+
+
+def test_a_process_that_was_killed_before_the_message_leaves_nothing_out(tmp_path: Path) -> None:
+    """The call is answered from its record, and its message is cut then."""
+    run_to_crash(kill_after_commit, str(tmp_path), at="after-commit")
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
+        door = desk(session)
+        assert names(door) == ["fetch", "fail"]
+        message = fetched(door)
+        assert message.replayed
+        assert message.is_cut
+        assert names(door)[-1] == "read_result"
+
+
+def test_a_failure_is_cut_and_read_too() -> None:
+    """Its limit is that of its tool."""
+    door = desk(Session())
+    message = fetched(door, "fail")
+    assert not message.success
+    assert len(message.content) <= MIN_RESULT_CHARS
+    assert read(door, call="call-1", start=12, limit=6).content.endswith("\n" + LOG[11:17])
+
+
+def test_a_call_without_a_reply_is_read_by_its_id_and_one_without_a_name_is_not(wording: Wording) -> None:
+    """The sentence offers only what works."""
+    door = desk(Session())
+    door.execute(ToolCall("", "fetch"))
+    assert names(door) == ["fetch", "fail"]
+    assert door.execute(ToolCall("", "fetch")).content[-100:] == wording
+    door.execute(ToolCall("call-9", "fetch"))
+    assert read(door, call="call-9", limit=6).content.endswith("\nline 0")
+
+
+def test_a_session_that_is_closed_still_answers() -> None:
+    """Its calls are refused, and a refusal may be long."""
+    with handrail.store.open("memory:") as store:
+        with Session.open(store, "s") as session:
+            fetched(desk(session), "fail")
+        message = desk(session).execute(ToolCall("call-1", "fail"), reply="reply-1")
+        assert message.is_cut
+        assert message.replayed
+
+
+def test_a_value_that_is_hidden_from_the_model_stays_hidden() -> None:
+    """What is read is the text of the result, and not its value."""
+
+    def hide(params: Note, *, context: ToolContext) -> Any:
+        return ToolResult.ok(Note("secret"), LOG, exclude_value_from_context=True)
+
+    door = executor(noting_tool("hide", hide))
+    door.execute(ToolCall("call-1", "hide", '{"text": "x"}'))
+    assert "does not occur" in read(door, call="call-1", find="secret").content
+
+
+def test_the_policies_of_the_prompt_judge_it() -> None:
+    """Those of sections are for their own tools."""
+    never = Decides(lambda each, _: PolicyDecision.deny("no") if each.name == "read_result" else PolicyDecision.allow())
+    door = desk(Session(), policies=[never])
+    fetched(door)
+    assert not read(door, call="call-1").success
+
+
+def test_a_tool_of_the_program_keeps_its_name() -> None:
+    """Ours gets another one, and the sentence has it."""
+
+    @tool(effect="read")
+    def read_result() -> str:
+        return LOG
+
+    section = ToolsSection(title="Logs", tools=[read_result])
+    door = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="logs", sections=[section])), session=Session())
+    message = fetched(door, "read_result")
+    assert names(door) == ["read_result", "read_result_2"]
+    assert "read them with read_result_2," in message.content
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 1_001, "\n" * 5_000, "ab\n" * 400, "\U0001f600" * 3_000], ids=["x", "n", "l", "e"]
+)
+@pytest.mark.parametrize("call_id", ["1", "i" * 500, "\u00e9" * 500], ids=["short", "long", "quoted"])
+def test_what_is_shown_never_exceeds_the_limit(text: str, call_id: str) -> None:
+    """Whatever the text and the name of the call; what is left out is what the sentence says."""
+    ref = CallRef("r" * 500, call_id)
+    cut = cut_text(text, MIN_RESULT_CHARS, ref, "read_result")
+    assert len(cut) <= MIN_RESULT_CHARS
+    head, _, end = cut.partition("\n[...]\n")
+    tail, _, sentence = end.rpartition("\n")
+    found = re.match(r"\[Characters ([\d,]+) to ([\d,]+) of ", sentence)
+    assert found is not None
+    first, last = (int(number.replace(",", "")) for number in found.groups())
+    assert text[: first - 1].removesuffix("\n") == head
+    assert text[last:].removesuffix("\n") == tail
