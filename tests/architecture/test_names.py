@@ -13,6 +13,7 @@ from tests.architecture.sources import Source, listed, python_sources
 STORED = {
     "handrail.add_step",
     "handrail.approval",
+    "handrail.cut_result",
     "handrail.edit_file",
     "handrail.effect_applied",
     "handrail.file_edited",
@@ -37,6 +38,7 @@ STORED = {
     "handrail.program_ended",
     "handrail.read_file",
     "handrail.read_kept",
+    "handrail.read_result",
     "handrail.read_plan",
     "handrail.remove_file",
     "handrail.requested_call",

@@ -43,7 +43,11 @@ def names(page: str, first_column: str) -> list[str]:
         ("reference/configuration.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
         ("reference/configuration.md", "`[tool.handrail.shell]`", SHELL_KEYS),
         ("reference/agent-file.md", "toolset", [entry.name for entry in built_ins()]),
-        ("reference/agent-file.md", "metadata", ["effect", "concurrent", "idempotency", "approval"]),
+        (
+            "reference/agent-file.md",
+            "metadata",
+            ["effect", "concurrent", "idempotency", "approval", "max_result_chars"],
+        ),
         ("reference/running-agents.md", "option", [field.name for field in fields(RunOptions)]),
         ("reference/running-agents.md", "`RunResult`", [field.name for field in fields(RunResult)]),
         ("reference/scripts.md", "key of a reply", [field.name for field in fields(Reply)]),

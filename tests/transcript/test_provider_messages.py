@@ -229,3 +229,22 @@ def test_no_message_is_refused(message: Any) -> None:
 def test_arguments_are_decoded_if_they_can_be(written: object, decoded: object) -> None:
     """A model writes what it likes."""
     assert decoded_arguments(written) == decoded
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {"kind": "binary", "media_type": "image/png", "data": "QUJD", "vendor_metadata": None},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}},
+        {"type": "input_image", "image_url": "data:image/png;base64,QUJD"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}},
+        {"type": "input_file", "filename": "a.png", "file_data": "data:image/png;base64,QUJD"},
+    ],
+    ids=["PydanticAI", "Anthropic", "Responses", "Chat Completions", "a file of Responses"],
+)
+def test_a_file_is_shown_by_its_type_and_size(file: dict[str, Any]) -> None:
+    """In the answer to a call, and in a message; nobody reads base64."""
+    answer = {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "a chart"}, file]}
+    assert list(message_pieces(answer)) == [AnswerPiece("a", "a chart\n[image/png, 3 bytes]")]
+    said = {"role": "user", "content": [file]}
+    assert list(message_pieces(said)) == [SaidPiece("user", "data", "[image/png, 3 bytes]")]

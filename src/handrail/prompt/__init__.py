@@ -7,6 +7,7 @@ and the resources that the handlers need. `handrail.runtime` runs the handlers.
 from __future__ import annotations
 
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
+from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import External
 from handrail.prompt.function_tools import FunctionTool, tool
@@ -33,6 +34,7 @@ __all__ = [
     "Approval",
     "ApprovalRequest",
     "Approver",
+    "BinaryPart",
     "External",
     "FileShown",
     "FunctionTool",
@@ -49,6 +51,7 @@ __all__ = [
     "RenderedPrompt",
     "Section",
     "SequentialDependencyPolicy",
+    "TextPart",
     "TextReplaced",
     "Tool",
     "ToolContext",

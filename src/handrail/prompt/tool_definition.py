@@ -33,7 +33,7 @@ from handrail.prompt.function_handler import handler_of
 from handrail.prompt.function_signature import read_signature
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.prompt.signature import HandlerContract, handler_fault, handler_types, is_async, reconcile_fault
-from handrail.prompt.tool_result import ToolResult, check_value
+from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
 from handrail.serde import Codec, Masking, codec, masking_of, result_codec, schema_masking, stored_codec
 from handrail.serde.record_types import is_record
@@ -332,6 +332,8 @@ class Tool(Generic[P, R]):
             stored: whether the value will be stored, and so must be restored exactly.
         """
         value = result.value
+        if result.parts and (fault := parts_fault(result.parts)):
+            return f"its handler {fault}"
         # A failure may lack a value, whatever the type; most other values have exactly the declared class, so
         # `check_value` is rarely called.
         if type(value) is not self.result_type and (value is not None or result.success):

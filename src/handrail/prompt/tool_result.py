@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import Any, Generic, Literal, Never, TypeVar, get_args, get_origin, overload
+from typing import Any, Generic, Literal, Never, TypeVar, cast, get_args, get_origin, overload
 
 from typing_extensions import is_typeddict
 
+from handrail.prompt.content_parts import BinaryPart, ContentPart, TextPart
 from handrail.prompt.known_files import FileShown
 from handrail.prompt.type_parameters import annotation_name
 from handrail.serde import dump, result_codec
@@ -35,6 +36,8 @@ class ToolResult(Generic[T_co]):
             saves context; it does not protect secrets, because sessions and stores record the value.
         files_shown: which files it shows to the model, and how much of each, for `ReadBeforeWritePolicy`; `None` if the
             tool does not report it. It is not stored.
+        parts: images, other files and more text for the model, in this order after the text of message and value. They
+            are recorded and replayed as the value is.
     """
 
     message: str
@@ -43,6 +46,7 @@ class ToolResult(Generic[T_co]):
     exclude_value_from_context: bool = False
     # Not compared: it is not stored, and a result that was restored equals the one that was stored.
     files_shown: Sequence[FileShown] | None = field(default=None, compare=False, repr=False)
+    parts: tuple[ContentPart, ...] = ()
 
     @staticmethod
     def ok(
@@ -51,9 +55,10 @@ class ToolResult(Generic[T_co]):
         *,
         exclude_value_from_context: bool = False,
         files_shown: Sequence[FileShown] | None = None,
+        parts: Iterable[ContentPart] = (),
     ) -> ToolResult[V]:
         """The result of a successful call."""
-        return ToolResult(message, value, True, exclude_value_from_context, files_shown)  # noqa: FBT003 - the fields, in order
+        return ToolResult(message, value, True, exclude_value_from_context, files_shown, tuple(parts))  # noqa: FBT003 - the fields, in order
 
     @overload
     @staticmethod
@@ -67,7 +72,7 @@ class ToolResult(Generic[T_co]):
         return ToolResult(message, value, False)  # noqa: FBT003 - the fields, in order
 
     def render(self) -> str:
-        """The text that the model reads.
+        """The text that the model reads, with a line for each of the parts: `[image/png, 12 kB]` for a file.
 
         If the value has a method `render() -> str`, a success is exactly that text. Any other value is shown as JSON
         below the message, a string as it is. A failure starts with its message in either case. Without a value to show,
@@ -76,6 +81,15 @@ class ToolResult(Generic[T_co]):
 
         Never raises: a value that cannot be shown is logged, and the model reads the name of its type.
         """
+        if not self.parts:
+            return self._text()
+        return escape_surrogates("\n".join((self._text(), *map(str, self.parts))))
+
+    def all_parts(self) -> tuple[ContentPart, ...]:
+        """The text of message and value as the first part, and the others; empty if there are no others."""
+        return (TextPart(self._text()), *self.parts) if self.parts else ()
+
+    def _text(self) -> str:
         value = self.value
         if value is None or self.exclude_value_from_context:
             return escape_surrogates(self.message or ("OK" if self.success else "Failed"))
@@ -87,6 +101,15 @@ class ToolResult(Generic[T_co]):
             return escape_surrogates(text)
         shown = "\n".join(part for part in (self.message, text) if part)
         return escape_surrogates(shown or ("OK" if self.success else "Failed"))
+
+
+def parts_fault(parts: object) -> str | None:
+    """The fault of the parts of a result, as text that follows "its handler"; `None` if they are valid."""
+    if not isinstance(parts, tuple):
+        return f"returned parts as a {type(parts).__name__}, but they are a tuple of TextPart and BinaryPart"
+    given = cast("tuple[object, ...]", parts)
+    wrong = next((each for each in given if not isinstance(each, TextPart | BinaryPart)), None)
+    return None if wrong is None else f"returned a part of type {type(wrong).__name__}; use TextPart or BinaryPart"
 
 
 def check_value(expected: object, value: object) -> str | None:

@@ -34,6 +34,7 @@ from handrail.errors import CallIdReusedError, DumpError, ParseError, SchemaErro
 from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.arguments import Arguments
+from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.serde import codec, digest, dump, parse
 from handrail.serde.json_values import escaped_json
 from handrail.session import SlicePolicy, stored_as
@@ -64,6 +65,8 @@ class ToolMessage(NamedTuple):
         replayed: whether the result comes from the record of the call, or from the ledger. The handler was not run, or
             its result was dropped because the same call had been recorded meanwhile.
         is_cut: whether `content` is only a part of the text of the result.
+        parts: the same as text and files, for a result that has files; otherwise empty. `content` has a line for each
+            file instead: `[image/png, 12 kB]`.
     """
 
     call_id: str
@@ -72,6 +75,7 @@ class ToolMessage(NamedTuple):
     result: ToolResult[Any]
     replayed: bool = False
     is_cut: bool = False
+    parts: tuple[ContentPart, ...] = ()
 
 
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one
@@ -99,6 +103,8 @@ def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, w
         plain["written"] = as_recorded(call.written)
     if event.reply is not None:
         plain["reply"] = event.reply
+    if result.parts:
+        plain["parts"] = dump_parts(result.parts)
     try:
         head = to_json(plain)
     except Exception:  # noqa: BLE001 - a model may send text that is not Unicode; every call is recorded
@@ -118,7 +124,13 @@ def load_tool_invoked(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         context = data["run_context"]
-        result = ToolResult(data["message"], _untagged(data["value"]), data["success"], data["exclude_value"])
+        result = ToolResult(
+            data["message"],
+            _untagged(data["value"]),
+            success=data["success"],
+            exclude_value_from_context=data["exclude_value"],
+            parts=load_parts(data.get("parts", ())),
+        )
         fields: dict[str, Any] = {
             "call": ToolCall(data["id"], data["name"], data["arguments"], data.get("written")),
             "params": _untagged(_with_arguments(data["params"], data["arguments"])),

@@ -39,7 +39,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
-from handrail.runtime.long_results import cut_text, note_cut
+from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.transaction import Transaction
@@ -391,11 +391,13 @@ class Invocation:
     def _rendered(self, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
         text = result.render()
         most = MAX_RESULT_CHARS if self.tool is None else self.tool.max_result_chars
+        parts = result.all_parts() if result.parts else ()
         is_cut = len(text) > most
         if is_cut:
             note_cut(self.environment.session, self.ref, self.call.name, len(text))
             text = cut_text(text, most, self.ref, self.environment.reader_name)
-        return ToolMessage(self.call.id, text, result.success, result, replayed, is_cut)
+            parts = with_cut_text(parts, text)
+        return ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts)
 
 
 def _is_final(error: BaseException, step: Step) -> bool:

@@ -292,7 +292,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     if not is_result(returned):
         raise _no_result(tool, returned)
     fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
-    fault = None if fits else tool.fault_of(returned, stored=run.is_stored)
+    fault = None if fits and not returned.parts else tool.fault_of(returned, stored=run.is_stored)
     if fault:
         raise CallRefusedError(
             f"{tool.name} returned an invalid result: {fault}. Its changes were undone; do without it."

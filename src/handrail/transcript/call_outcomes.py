@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, cast
 
 from handrail.prompt import ToolResult
+from handrail.prompt.content_parts import load_parts
 from handrail.runtime.calls import Step
 from handrail.serde import MASK
 from handrail.serde.json_schema import is_array, is_object
@@ -69,8 +70,13 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
         TypeError: a field is of another type.
         ValueError: it has no time.
     """
-    value = item["value"]
-    result = ToolResult(item["message"], _value(value), bool(item["success"]), bool(item["exclude_value"]))
+    result = ToolResult(
+        item["message"],
+        _value(item["value"]),
+        success=bool(item["success"]),
+        exclude_value_from_context=bool(item["exclude_value"]),
+        parts=load_parts(item.get("parts", ())),
+    )
     written: object = item.get("written")
     return CallReport(
         ref=CallRef(item.get("reply"), item["id"]),

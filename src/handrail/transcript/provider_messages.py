@@ -8,15 +8,18 @@
 | PydanticAI | the parts of a request or response | a part `tool-call` | a part `tool-return`, or `retry-prompt` |
 
 Sources: the types of the SDKs of OpenAI and Anthropic, and `pydantic_ai.messages`. Reading never fails: a program may
-append what it likes, and providers add forms. What is not known here is a block of JSON.
+append what it likes, and providers add forms. What is not known here is a block of JSON. A file in base64 is shown by
+its media type and size: `[image/png, 12 kB]`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from handrail.prompt.content_parts import describe_file
 from handrail.session.conversation_parts import REPLY_KEY
 from handrail.transcript.items import BlockKind
 
@@ -27,6 +30,7 @@ _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "summary_text", "r
 _CALL_TYPES = frozenset({"function_call", "custom_tool_call"})
 _OUTPUT_TYPES = frozenset({"function_call_output", "custom_tool_call_output"})
 _PART_ROLES = {"system-prompt": "system", "instruction": "system", "user-prompt": "user"}
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,")
 _FEEDBACK = "feedback"
 """The role of PydanticAI where it says why it could not use a reply."""
 
@@ -233,17 +237,31 @@ def _listed(value: object) -> Sequence[object]:
 
 def _text_of(content: object) -> str:
     """The text of an answer: its texts on lines of their own, and what else is in it as JSON."""
-    if _is_list(content):
-        texts = [_plain(block) for block in _listed(content)]
-        if texts and None not in texts:
-            return "\n".join(text for text in texts if text)
     if isinstance(content, str):
         return content
+    texts = [_plain(block) if (file := _file(block)) is None else file for block in _listed(content)]
+    if texts and None not in texts:
+        return "\n".join(text for text in texts if text)
     return "" if content is None else json_line(content)
 
 
+def _file(block: object) -> str | None:
+    """What stands for a file: of Anthropic, Responses, Chat Completions or PydanticAI; `None` for any other block."""
+    fields = _fields(block) or {}
+    source = _fields(fields.get("source")) or fields
+    data, media_type = source.get("data"), source.get("media_type")
+    if not isinstance(data, str):
+        url: object = fields.get("image_url", fields.get("file_data"))
+        data = (_fields(url) or {}).get("url", url)
+        if not isinstance(data, str) or (found := _DATA_URL.match(data)) is None:
+            return None
+        media_type, data = found[1], data[found.end() :]
+    padding = data[-2:].count("=")
+    return describe_file(media_type, len(data) * 3 // 4 - padding) if isinstance(media_type, str) else None
+
+
 def _data(role: str, value: object) -> SaidPiece:
-    return SaidPiece(role, "data", value if isinstance(value, str) else json_line(value))
+    return SaidPiece(role, "data", value if isinstance(value, str) else _file(value) or json_line(value))
 
 
 def json_line(value: object) -> str:

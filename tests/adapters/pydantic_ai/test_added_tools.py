@@ -15,7 +15,7 @@ from handrail import tool
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
 from handrail.adapters.pydantic_ai.added_tools import MOST_RUNS, AddingToolsets
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, ToolsSection
+from handrail.prompt import BinaryPart, Prompt, PromptTemplate, ToolResult, ToolsSection
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolInvoked
 
@@ -146,6 +146,7 @@ async def test_results_of_other_tools_in_the_pipeline_are_cut_too() -> None:
     assert len(said) <= MAX_RESULT_CHARS
     assert part.endswith('\n{"log"')
     assert session[ToolInvoked].all()[0].result.value == {"log": LOG}
+    assert session[ToolInvoked].all()[1].result == ToolResult.ok(None, parts=[BinaryPart(image.data, "image/png")])
     parts = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
     assert parts[2].metadata == {"kept": True}
 

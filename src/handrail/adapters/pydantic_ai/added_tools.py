@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from pydantic_ai import RunContext, ToolsetTool
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
@@ -79,7 +79,6 @@ class WithAddedTools(WrapperToolset[Any]):
     ) -> Any:
         """Make a call."""
         # The tool of another capability of the agent is left to that one.
-        maker: object = tool.toolset
-        if isinstance(tool, AddedTool) and maker is self.adding:
+        if isinstance(tool, AddedTool) and cast("object", tool.toolset) is self.adding:
             return await self.adding.call(name, tool_args, ctx)
         return await self.wrapped.call_tool(name, tool_args, ctx, tool)

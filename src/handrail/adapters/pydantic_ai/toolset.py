@@ -30,6 +30,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
+from handrail.adapters.pydantic_ai.message_content import message_content
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed
@@ -165,15 +166,16 @@ class HandrailToolset(AbstractToolset[Any]):
     @override
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
-    ) -> ToolReturn[str]:
+    ) -> ToolReturn[Any]:
         """Run a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's."""
         return await self.call(name, tool_args, ctx)
 
-    async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> ToolReturn[str]:
+    async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> ToolReturn[Any]:
         """Run a call of any name; one that has a final record is answered from it.
 
         Returns:
-            The text that the model reads. The metadata, which no model sees, has the flag `replayed`.
+            The text that the model reads, or text and files in a list. The metadata, which no model sees, has the flag
+            `replayed`.
 
         Raises:
             DeveloperMistake: the program is at fault, or the reply has another call with the same id. A
@@ -202,7 +204,7 @@ class HandrailToolset(AbstractToolset[Any]):
             _RUN_CONTEXT.reset(token)
         if not message.success:
             raise ToolFailed(message.content)
-        return ToolReturn(message.content, metadata={"replayed": message.replayed})
+        return ToolReturn(message_content(message), metadata={"replayed": message.replayed})
 
 
 def _definition(tool: Tool[Any, Any], toolset_id: str) -> ToolDefinition:

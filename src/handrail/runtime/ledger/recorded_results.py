@@ -3,7 +3,7 @@
 The value is recorded as the JSON that the tool's result type writes. If its class has been given a later version with
 `stored_as`, the name and the version of the class are recorded with it: `{"$type": ..., "version": 2, "value": ...}`.
 A value without them is of a first version, of a version of Handrail that did not record them, or was given by a person
-who has settled the effect.
+who has settled the effect. The parts of a result are recorded around its value: `{"$parts": [...], "value": ...}`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from handrail.errors import ParseError, UnknownTypeError
 from handrail.prompt import Tool, ToolResult
+from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.runtime.ledger.effects import EffectResult, Hit
 from handrail.serde.annotations import is_union, strip_annotated
 from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
@@ -27,6 +28,8 @@ def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
     if value is not None and is_versioned(kind):
         stored = stored_type(kind)
         value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(stored.name), stored.version, value)
+    if result.parts and value is not None:
+        value = b'{"$parts":%s,"value":%s}' % (to_json(dump_parts(result.parts)), value)
     return EffectResult(result.message, value, result.exclude_value_from_context)
 
 
@@ -38,11 +41,20 @@ def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
     """
     found = hit.result
     message, value = found.message, None
-    if found.value is None:
+    recorded, parts = _without_parts(found.value)
+    if recorded is None:
         message = f"{message} {hit.caveat}".strip()
     elif tool.value_codec is not None:
-        value = _load_value(tool, found.value)
-    return ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context)
+        value = _load_value(tool, recorded)
+    return ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context, parts=parts)
+
+
+def _without_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ...]]:
+    """The value that is recorded, and the parts around it."""
+    if data is None or not data.startswith(b'{"$parts":'):
+        return data, ()
+    read: Any = from_json(data)
+    return to_json(read["value"]), load_parts(read["$parts"])
 
 
 def _load_value(tool: Tool[Any, Any], data: bytes) -> object:

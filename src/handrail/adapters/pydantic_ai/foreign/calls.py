@@ -15,6 +15,8 @@ a `ForeignTool`, whose handler runs the current call.
 | is not called, because a step refuses the call | a failed call | `ToolFailed` with the refusal |
 | is not called, because the call has a record, or the ledger the result | answers from it | the record |
 
+Files that a tool returns are recorded as parts of the result. Text and JSON that are too long for the model are cut.
+
 An MCP server may have received a call, and its answer may be lost. PydanticAI's `MCPToolset` raises the same exception
 for a server that refused a call, was too slow, or exited before it answered, and for a gateway that answered instead.
 The model would repeat the call. For a tool that changes the world only the refusal proves that nothing was done.
@@ -66,9 +68,10 @@ from handrail.adapters.pydantic_ai.foreign.values import (
     secrets_put_back,
     to_plain_json,
     to_plain_text,
-    with_cut_text,
     with_secrets_marked,
+    with_value,
 )
+from handrail.adapters.pydantic_ai.message_content import message_content, replayed_value, split_files
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
@@ -216,9 +219,9 @@ class ForeignCall:
         if not message.success:
             raise ToolFailed(message.content)
         if self._returned is _NOTHING:  # the call was answered from a record
-            value = message.content if message.is_cut else message.result.value
+            value = message_content(message) if message.is_cut else replayed_value(message)
             return ToolReturn(value, metadata={"replayed": message.replayed})
-        return with_cut_text(self._returned, message.content) if message.is_cut else self._returned
+        return with_value(self._returned, message_content(message)) if message.is_cut else self._returned
 
     def postponed(self, error: CallPostponed) -> Never:
         """Postpone the call in PydanticAI.
@@ -244,6 +247,9 @@ class ForeignCall:
             returned = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
             # An iterator can be read once, and its side effects belong to the call.
             self._returned, recorded = freeze_value(self.name, returned)
+            value, files = split_files(self._returned)
+            if files:
+                recorded = to_plain_json(value)
         except (ApprovalRequired, CallDeferred) as error:
             self._failure = error
             raise CallPostponed(f"{self.name} is postponed: {str(error) or type(error).__name__}") from error
@@ -266,7 +272,7 @@ class ForeignCall:
             # `ThroughPipeline.__aexit__`.
             self.answer_lost = True
             raise
-        return ToolResult.ok(recorded)
+        return ToolResult.ok(recorded, parts=files)
 
     def _uncertain(self, error: Exception) -> EffectUncertain:
         return EffectUncertain(f"{self.name} was stopped: {error}")

@@ -7,7 +7,6 @@
 | a value that PydanticAI can send to the model | unchanged; the record has it as JSON |
 | any other: a lone surrogate, a list in itself, an object of some class | the same as in the record: JSON, or text |
 | lone surrogates in the content or metadata of a `ToolReturn` | their escapes |
-| text or JSON that is too long for the model, without files | the text of a cut result |
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, Final, TypeGuard, cast
 
 from pydantic import BaseModel
 from pydantic_ai import ToolReturn
-from pydantic_ai.messages import TextContent, ToolReturnPart, tool_return_ta
+from pydantic_ai.messages import TextContent, tool_return_ta
 from pydantic_core import from_json, to_json
 
 from handrail.errors import ToolValidationError
@@ -60,12 +59,9 @@ def freeze_value(name: str, returned: object) -> tuple[Any, Any]:
     return recorded, recorded
 
 
-def with_cut_text(returned: object, text: str) -> Any:  # noqa: ANN401 - whatever the tool returns
-    """The return value of a tool with the text of a cut result in its place; files are not text, and stay."""
-    value = returned.return_value if _is_return(returned) else returned
-    if ToolReturnPart("", value).files:
-        return returned
-    return replace(returned, return_value=text) if _is_return(returned) else text
+def with_value(returned: object, value: Any) -> Any:  # noqa: ANN401 - whatever the tool returns
+    """What a tool returned with another value in the place of its own."""
+    return replace(returned, return_value=value) if _is_return(returned) else value
 
 
 def to_plain_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON

@@ -1,0 +1,113 @@
+"""Parts of the content of a result: text and files, as the model receives them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from handrail.errors import InvalidArgumentError
+
+_KB = 1_000
+_MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Text.
+
+    Attributes:
+        text: the text.
+    """
+
+    text: str
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryPart:
+    """An image, or another file.
+
+    Attributes:
+        data: its bytes.
+        media_type: what it is, as `image/png` or `application/pdf`.
+
+    Raises:
+        InvalidArgumentError: the data are not bytes, or the media type is not one.
+    """
+
+    data: bytes
+    media_type: str
+
+    def __post_init__(self) -> None:
+        data, media_type = cast("object", self.data), cast("object", self.media_type)
+        if not isinstance(data, bytes):
+            raise InvalidArgumentError(function="BinaryPart", argument="data", given=data, expected="bytes")
+        if not isinstance(media_type, str) or not all(media_type.partition("/")):
+            expected = "a media type: image/png"
+            raise InvalidArgumentError(
+                function="BinaryPart", argument="media_type", given=media_type, expected=expected
+            )
+
+    def __str__(self) -> str:
+        """What stands for it in a text: `[image/png, 12 kB]`."""
+        return describe_file(self.media_type, len(self.data))
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is an image."""
+        return self.media_type.startswith("image/")
+
+    @property
+    def base64(self) -> str:
+        """The bytes in base64, as the APIs of providers take them."""
+        return base64.b64encode(self.data).decode()
+
+    @property
+    def data_url(self) -> str:
+        """A URL that holds the bytes: `data:image/png;base64,...`."""
+        return f"data:{self.media_type};base64,{self.base64}"
+
+
+ContentPart: TypeAlias = TextPart | BinaryPart
+"""A part of the content of a result."""
+
+
+def describe_file(media_type: str, size: int) -> str:
+    """What stands for a file of so many bytes in a text: `[image/png, 12 kB]`."""
+    for unit, name in ((_MB, "MB"), (_KB, "kB")):
+        if size >= unit:
+            return f"[{media_type}, {size / unit:.0f} {name}]"
+    return f"[{media_type}, {size} bytes]"
+
+
+def dump_parts(parts: Sequence[ContentPart]) -> list[dict[str, str]]:
+    """Parts as JSON. Bytes are in base64 with `-` and `_`, as in messages of PydanticAI: a session stores them once."""
+    return [
+        {"text": part.text}
+        if isinstance(part, TextPart)
+        else {"media_type": part.media_type, "data": base64.urlsafe_b64encode(part.data).decode()}
+        for part in parts
+    ]
+
+
+def load_parts(data: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
+    """What `dump_parts` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        return tuple(
+            TextPart(str(each["text"]))
+            if "text" in each
+            else BinaryPart(base64.urlsafe_b64decode(each["data"]), each["media_type"])
+            for each in data
+        )
+    except (KeyError, TypeError, binascii.Error) as error:
+        raise ValueError(f"they are not parts of a result: {error!r}") from error
