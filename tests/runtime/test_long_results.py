@@ -237,3 +237,5 @@ def test_what_is_shown_never_exceeds_the_limit(text: str, call_id: str) -> None:
     first, last = (int(number.replace(",", "")) for number in found.groups())
     assert text[: first - 1].removesuffix("\n") == head
     assert text[last:].removesuffix("\n") == tail
+    # A third of what there is room for, or half of that where lines are kept whole.
+    assert min(len(head), 2 * len(tail)) >= (MIN_RESULT_CHARS - len(sentence)) // 4

@@ -37,7 +37,7 @@ READER = "read_result"
 
 _GAP = "\n[...]\n"
 _LONGEST_ADJUSTED = 500
-"""So many characters are left out at most, so that what is shown ends with a line and begins with one."""
+"""So many characters more are left out at most, and no more than half, so that lines are whole."""
 
 _BEFORE_FOUND = 200
 _MOST_PLACES = 20
@@ -116,9 +116,9 @@ def cut_text(text: str, most: int, ref: CallRef, reader: str) -> str:
     # No number in the sentence has more digits than the length of the text.
     room = most - len(_GAP) - 1 - len(_left_out(total, total, total, ref, reader))
     head = room * 2 // 3
-    head = text.rfind("\n", max(head - _LONGEST_ADJUSTED, 0), head) + 1 or head
+    head = text.rfind("\n", max(head - _LONGEST_ADJUSTED, head // 2), head) + 1 or head
     tail = total - (room - room * 2 // 3)
-    tail = text.find("\n", tail, tail + min(_LONGEST_ADJUSTED, total - tail)) + 1 or tail
+    tail = text.find("\n", tail, tail + min(_LONGEST_ADJUSTED, (total - tail) // 2)) + 1 or tail
     shown = text[:head].removesuffix("\n") + _GAP + text[tail:].removesuffix("\n")
     return f"{shown}\n{_left_out(head + 1, tail, total, ref, reader)}"
 

@@ -67,7 +67,7 @@ class ProgramEnded:
         command: its bare name, and its arguments.
         folder: where it was started.
         code: its exit code; negative for the signal that killed it.
-        output: its output and error output.
+        output: its output and error output, of which the model is shown the beginning and the end.
         left_out: how many bytes in the middle of it are left out.
         changes: whether its changes in the folder are kept.
         not_restored: what it has changed there and the rollback does not restore, each as a sentence.
@@ -95,13 +95,13 @@ class ShellSettings:
 
     Attributes:
         seconds: how long one may take.
-        max_output_bytes: how much of its output is returned.
+        max_kept_bytes: how much of its output the result holds.
         environment: its environment.
         new_id: makes the random id by which the processes of a program are found.
     """
 
     seconds: float
-    max_output_bytes: int
+    max_kept_bytes: int
     environment: Mapping[str, str]
     new_id: Callable[[], str]
 
@@ -170,7 +170,7 @@ class ShellHandler:
                     environment=terms.environment,
                     input=params.input.encode(),
                     seconds=terms.seconds,
-                    max_output_bytes=terms.max_output_bytes,
+                    max_output_bytes=terms.max_kept_bytes,
                 ),
                 None if self.filesystem is None else self.filesystem.programs,
             )

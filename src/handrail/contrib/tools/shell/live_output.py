@@ -1,7 +1,7 @@
 """What a program writes while it runs, passed on to subscribers of the session, and how long it has written nothing.
 
 A program may write faster than a person reads, so its output is passed on in pieces: one every fifth of a second at
-most, and of what was written meanwhile only the end. The result of the call has all that `max_output_bytes` allows.
+most, and of what was written meanwhile only the end. The result of the call has all that `max_kept_bytes` allows.
 """
 
 from __future__ import annotations

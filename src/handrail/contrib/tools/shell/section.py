@@ -20,11 +20,15 @@ from handrail.contrib.tools.shell.rules import ShellRule, describe_rules, rules_
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, Section, Tool, ToolExample
+from handrail.prompt.tool_definition import MIN_RESULT_CHARS
 from handrail.resources import ResourceRegistry
 
 # Not the `PATH` of this process: it may have relative folders, or ones that the user of the process can write to.
 PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
 """Where programs are searched for, unless `environment` says otherwise."""
+
+MAX_KEPT_BYTES = 1_000_000
+"""How much of the output of a program its result holds by default: a build log, and not a stream without end."""
 
 _TEXT = """\
 Run programs with `shell_run`, one program a call. There is no shell: give the name of the program and each argument as
@@ -40,7 +44,8 @@ a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the pro
 - Give the value of an option as the next string: `"-n", "5"`. Options of one letter may be joined: `-la`.
 - A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
 - No person answers a program, and there is no terminal. It reads `input`, and then the end of its input.
-- A program may take {seconds:g} s. Whatever it leaves running is killed. Of a long output the middle is left out.
+- A program may take {seconds:g} s. Whatever it leaves running is killed. Of a long output the middle is left
+  out, and the message says how it is read.
 {undoing}"""
 
 _CONFINED = " Absolute paths, `..` and links that lead out are refused."
@@ -71,7 +76,9 @@ class ShellToolsSection(Section[None]):
         allow: what may be run: rules, or the tokens that a command must begin with. Programs are searched for only
             when the section is made.
         timeout: how long a program may take; then it is killed, and the call fails.
-        max_output_bytes: how much of its output is returned: the beginning and the end.
+        max_output_bytes: how much of its output the model is shown: the beginning and the end. Less than 1,000 is as
+            1,000.
+        max_kept_bytes: how much of a longer output the result holds, so that `read_result` reads it.
         environment: added to the environment of every program, which is `PATH`, `LANG` and settings that confine git to
             the folder. `PATH` is also where programs are searched for.
         accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
@@ -86,6 +93,7 @@ class ShellToolsSection(Section[None]):
     allow: Sequence[ShellRule | Sequence[str]] = ()
     timeout: timedelta = timedelta(seconds=60)
     max_output_bytes: int = 20_000
+    max_kept_bytes: int = MAX_KEPT_BYTES
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     accepts_overrides: bool = False
     title: str = "Programs"
@@ -101,7 +109,8 @@ class ShellToolsSection(Section[None]):
         missing = (name for name, path in shell.programs.items() if path is None)
         set_field(self, "missing", frozenset(missing))
         set_field(self, "environment", dict(self.environment))
-        set_field(self, "tools", (_tool(shell, accepts_overrides=self.accepts_overrides),))
+        shown = max(self.max_output_bytes, MIN_RESULT_CHARS)
+        set_field(self, "tools", (_tool(shell, accepts_overrides=self.accepts_overrides, max_result_chars=shown),))
         if shell.filesystem is not None:
             given = self.resources
             declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
@@ -139,10 +148,11 @@ class ShellToolsSection(Section[None]):
         timeout = cast("object", self.timeout)  # whatever was given
         if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
             faults.append(f"timeout is {timeout!r}; give a positive timedelta: timedelta(seconds=60)")
-        # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
-        most = cast("object", self.max_output_bytes)
-        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            faults.append(f"max_output_bytes is {most!r}; give a number of bytes, at least 1")
+        for name in ("max_output_bytes", "max_kept_bytes"):
+            most: object = getattr(self, name)
+            # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
+            if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+                faults.append(f"{name} is {most!r}; give a number of bytes, at least 1")
         faults += _faults_of_environment(self.environment)
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
@@ -151,7 +161,10 @@ class ShellToolsSection(Section[None]):
         # Searched for once: a file that is put on the `PATH` later is not run in place of the one that was found now.
         programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
         terms = ShellSettings(
-            self.timeout.total_seconds(), self.max_output_bytes, environment, new_id=lambda: uuid4().hex
+            self.timeout.total_seconds(),
+            max(self.max_output_bytes, self.max_kept_bytes),
+            environment,
+            new_id=lambda: uuid4().hex,
         )
         return ShellHandler(root, filesystem, rules, programs, terms)
 
@@ -189,7 +202,7 @@ def _faults_of_environment(given: object) -> list[str]:
     return faults
 
 
-def _tool(shell: ShellHandler, *, accepts_overrides: bool) -> Tool[Any, Any]:
+def _tool(shell: ShellHandler, *, accepts_overrides: bool, max_result_chars: int) -> Tool[Any, Any]:
     # The example must be a command that is allowed; a prefix with globs is not a command.
     plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
     command = next(plain, ("ls",))
@@ -205,6 +218,7 @@ def _tool(shell: ShellHandler, *, accepts_overrides: bool) -> Tool[Any, Any]:
             ),
         ),
         accepts_overrides=accepts_overrides,
+        max_result_chars=max_result_chars,
         effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
     )
 

@@ -99,7 +99,8 @@ a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the pro
 - Give the value of an option as the next string: `"-n", "5"`. Options of one letter may be joined: `-la`.
 - A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
 - No person answers a program, and there is no terminal. It reads `input`, and then the end of its input.
-- A program may take 60 s. Whatever it leaves running is killed. Of a long output the middle is left out.
+- A program may take 60 s. Whatever it leaves running is killed. Of a long output the middle is left
+  out, and the message says how it is read.
 - What a program that fails has changed in the folder is undone. What it has done in `.git`, and in large folders that
   git ignores, is not undone, but the message names it. What it does outside is neither undone nor named.\
 """)
@@ -318,9 +319,22 @@ def test_message_to_a_program_that_asks_for_input(root: Path, wording: Wording) 
     assert SuiteRun(python_section(root)).refused("shell_run", command=script(asks)) == wording
 
 
-def test_long_output_is_cut_in_the_middle(root: Path, wording: Wording) -> None:
+def test_of_a_long_output_a_part_is_shown_and_the_rest_is_read(root: Path, wording: Wording) -> None:
+    """The result holds all of it, also if the program fails."""
+    run = SuiteRun(python_section(root, max_output_bytes=1_000))
+    for code in (0, 1):
+        message = run.call("shell_run", command=script(f"print('a' * 5000 + 'b' * 5000); raise SystemExit({code})"))
+        assert message.is_cut
+        assert len(message.content) <= 1_000
+        assert message.content.partition("\n[...]\n")[2] == wording
+        assert message.result.value.output == "a" * 5_000 + "b" * 5_000 + "\n"
+        found = run.told("read_result", call=message.call_id, find="ab", limit=202)
+        assert found.endswith("\n" + "a" * 201 + "b")
+
+
+def test_the_middle_of_an_output_that_is_too_long_is_dropped(root: Path, wording: Wording) -> None:
     """What is left out is counted."""
-    run = SuiteRun(python_section(root, max_output_bytes=10))
+    run = SuiteRun(python_section(root, max_output_bytes=10, max_kept_bytes=10))
     message = run.call("shell_run", command=script("print('a' * 50 + 'b' * 49)"))
     assert message.content == wording
     assert message.result.value is not None
