@@ -74,8 +74,7 @@ def _fetch(params: Fetch, *, context: ToolContext) -> ToolResult[str]:
 
 
 def _executor(session: Session) -> ToolExecutor:
-    # Whole in the message: what is measured is that the record and the message share the text.
-    tool = Tool[Fetch, str](name="fetch", description="Returns a text.", handler=_fetch, max_result_chars=2 * SIZE)
+    tool = Tool[Fetch, str](name="fetch", description="Returns a text.", handler=_fetch)
     section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=[tool])
     template = PromptTemplate(ns="benchmarks", key="texts", sections=[section, VfsToolsSection(InMemoryFilesystem())])
     return ToolExecutor(prompt=Prompt(template), session=session)

@@ -23,6 +23,7 @@ from handrail.session import Session, SlicePolicy
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import (
     MOST_HEADS,
+    MOST_LARGE,
     SMALLEST_TEXT,
     SharedTexts,
     UnitTexts,
@@ -115,7 +116,9 @@ def texts(draw: st.DrawFn) -> str:
     """Texts, most of them large, of few kinds, so that they come again."""
     before = draw(st.sampled_from(["", "", "head\n", "one\ntwo\n", "\\", '"']))
     after = draw(st.sampled_from(["", "", "tail", "\\", '"']))
-    return before + draw(st.sampled_from(_PARTS)) * draw(st.sampled_from([200, 600, 1100, 2500])) + after
+    text = draw(st.sampled_from(_PARTS)) * draw(st.sampled_from([200, 600, 1100, 2500, 9000]))
+    shown = text if draw(st.booleans()) else f"{text[: len(text) // 2]}\n[...]\n{text[-2000:]}"
+    return before + shown + after
 
 
 def values() -> st.SearchStrategy[Any]:
@@ -162,6 +165,34 @@ def test_a_text_that_comes_again_is_a_reference(again: str, more: int) -> None:
     assert second[:1] == b"\x01"
     assert len(second) < more
     assert json.loads(read([first, second])[1]) == [{"said": again}]
+
+
+LONG = "".join(f"line {number} of 'text' with \"quotes\", a \\ and an \u00e9\n" for number in range(2000))
+"""A text that is too long for a model."""
+
+SHOWN = f"{LONG[:19_800]}\n[...]\n{LONG[-9_900:]}\n[Characters 19,801 to 80,000 are left out.]"
+
+
+@pytest.mark.parametrize(
+    "shown", [SHOWN, f"it failed\n{SHOWN}", LONG[:29_000], f"{LONG[:9_000]}..."], ids=["cut", "below", "start", "short"]
+)
+@pytest.mark.parametrize("text", [LONG, "x" * 100_000, "\u00e9\n" * 40_000], ids=["lines", "one line", "repeated"])
+def test_what_a_message_shows_of_a_large_text_is_a_reference(text: str, shown: str) -> None:
+    """Its beginning and its end: the middle is left out for the model."""
+    shown = shown if text is LONG else f"{text[:19_800]}\n[...]\n{text[-9_900:]}\n[Characters are left out.]"
+    units = [[json.dumps([text]).encode()], [json.dumps([{"said": shown}]).encode()]]
+    first, second = stored(units)
+    assert first == units[0][0]
+    assert len(second) < 250
+    assert read([first, second])[1] == units[1][0]
+
+
+def test_only_the_newest_large_texts_are_remembered_by_their_sides() -> None:
+    """They take more memory than a digest."""
+    long = [f"{number} {LONG}" for number in range(MOST_LARGE + 1)]
+    cut = [json.dumps([text[:9_000]]).encode() for text in long]
+    data = stored([*([json.dumps([text]).encode()] for text in long), cut])[len(long) :]
+    assert [len(each) < 250 for each in data] == [False, *[True] * MOST_LARGE]
 
 
 @pytest.mark.parametrize(

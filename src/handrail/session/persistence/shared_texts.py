@@ -6,7 +6,9 @@ Theory of operation
     `SMALLEST_TEXT` bytes that equals a string of an earlier entry, or an earlier one of the same entry, is therefore
     replaced by a *reference* to it. What is shown to a model often has some words before and after the text: a string
     that consists of earlier ones and less than `SMALLEST_TEXT` bytes around them is stored as those bytes and
-    references. Another one begins where the string does, or after a line end.
+    references. Another one begins where the string does, or after a line end. Of a text that is too long for a model
+    the beginning and the end are shown: of the newest large texts both are remembered, and a string may consist of
+    these, too.
 
     Everything is done on bytes. Strings are found in the JSON as it is, and compared as they are escaped there, so no
     value is decoded or encoded again, and reading gives exactly the bytes that were written.
@@ -50,6 +52,14 @@ a conversation. With `_MOST_OF_HEAD`, all of them take at most 0.6 MB, and mostl
 _MOST_OF_HEAD = 8
 """The most texts of one beginning: as many are compared with a text that begins so, too."""
 
+MOST_LARGE = 16
+"""The most large texts of a session of which the beginning and the end are remembered, in 2 MB: they are shown in part
+in the next messages."""
+
+_LARGE = 1 << 14
+_SIDE = 1 << 16
+"""Bytes of the beginning, and of the end: more than any message of a cut result has by default."""
+
 _HEAD = 64
 _BLOCK = SMALLEST_TEXT // 2
 _ENTRIES_AT_ONCE = 100
@@ -81,20 +91,67 @@ class StoredText(NamedTuple):
         return b"\x02%d:%d:%d:%s\x03" % (self.number, self.offset, self.length, self.digest.hex()[:_DIGITS].encode())
 
 
+class LargeText(NamedTuple):
+    """The beginning and the end of a large text.
+
+    Attributes:
+        number: the entry.
+        offset: where the text begins in the data of the entry, as in `StoredText`.
+        length: how many bytes it has.
+        start: its first bytes.
+        end: its last bytes.
+    """
+
+    number: int
+    offset: int
+    length: int
+    start: bytes
+    end: bytes
+
+    def shown_in(self, text: memoryview) -> list[tuple[int, StoredText]]:
+        """What a text that begins as this one has of its beginning and of its end, and where."""
+        shown = text[:_SIDE].tobytes()
+        size = _common(shown, self.start)
+        found = self._piece(0, size, 0, text)
+        rest = text[size : size + SMALLEST_TEXT].tobytes() if found else b""
+        for at in _beginnings(rest):
+            place = self.end.find(rest[at : at + _HEAD]) if len(rest) - at >= _HEAD else -1
+            if place >= 0:
+                ending = _common(text[size + at : size + at + _SIDE].tobytes(), self.end[place:])
+                return found + self._piece(size + at, ending, self.length - len(self.end) + place, text)
+        return found
+
+    def _piece(self, at: int, size: int, place: int, text: memoryview) -> list[tuple[int, StoredText]]:
+        """The piece of a text that equals this one from a place on; none if it is small."""
+        if size < SMALLEST_TEXT:
+            return []
+        return [(at, StoredText(self.number, self.offset + place, size, _digest(text[at : at + size])))]
+
+
 class SharedTexts:
     """The newest large texts of a session, by how they begin. The lock of the session guards it."""
 
-    __slots__ = ("_heads",)
+    __slots__ = ("_heads", "_large")
 
     def __init__(self) -> None:
         self._heads: dict[bytes, tuple[StoredText, ...]] = {}
+        self._large: dict[bytes, LargeText] = {}
 
     def beginning_with(self, head: bytes) -> tuple[StoredText, ...]:
         """The texts that begin so, the newest first."""
         return self._heads.get(head, ())
 
+    def large(self, head: bytes) -> LargeText | None:
+        """The newest large text that begins so."""
+        return self._large.get(head)
+
     def add(self, unit: UnitTexts) -> None:
         """Remember what a unit of work has stored, once it is committed."""
+        for head, text in unit.large.items():
+            self._large.pop(head, None)  # as for the heads
+            self._large[head] = text
+        for head in list(islice(self._large, max(len(self._large) - MOST_LARGE, 0))):
+            del self._large[head]
         heads = self._heads
         for head, texts in unit.heads.items():
             # Removed and put in again, so that the heads are in the order of their newest texts.
@@ -111,13 +168,15 @@ class UnitTexts:
 
     Attributes:
         heads: what the entries of this unit store, by how it begins, the newest first.
+        large: the large ones of these, the newest of each beginning.
     """
 
-    __slots__ = ("_known", "heads")
+    __slots__ = ("_known", "heads", "large")
 
     def __init__(self, known: SharedTexts) -> None:
         self._known = known
         self.heads: dict[bytes, tuple[StoredText, ...]] = {}
+        self.large: dict[bytes, LargeText] = {}
 
     def share(self, number: int, data: bytes) -> bytes:
         """The data of an entry as it is stored: with references to what is stored already.
@@ -147,12 +206,14 @@ class UnitTexts:
         place = around = 0
         while len(text) - place >= SMALLEST_TEXT:
             next_one = self._find_first(text[place:])
-            if next_one is None:
+            pieces = self._find_shown(text[place:]) if next_one is None else [next_one]
+            if not pieces:
                 break
-            at, earlier = next_one
-            found.append((place + at, earlier))
-            around += at
-            place += at + earlier.length
+            begin = place
+            for at, earlier in pieces:
+                found.append((begin + at, earlier))
+                around += begin + at - place
+                place = begin + at + earlier.length
         return found if around + len(text) - place < SMALLEST_TEXT else []
 
     def _find_first(self, text: memoryview) -> tuple[int, StoredText] | None:
@@ -167,8 +228,22 @@ class UnitTexts:
                     return at, earlier
         return None
 
+    def _find_shown(self, text: memoryview) -> list[tuple[int, StoredText]]:
+        """The pieces of the first large text of which the beginning is within this one, and where they begin."""
+        for at in _beginnings(text[:SMALLEST_TEXT].tobytes()):
+            head = text[at : at + _HEAD].tobytes()
+            large = self.large.get(head) or self._known.large(head)
+            pieces = [] if large is None else large.shown_in(text[at:])
+            if pieces:
+                return [(at + place, piece) for place, piece in pieces]
+        return []
+
     def _note(self, number: int, offset: int, text: memoryview) -> None:
         head = text[:_HEAD].tobytes()
+        if len(text) >= _LARGE:
+            self.large.pop(head, None)  # so that the newest is the last
+            sides = text[:_SIDE].tobytes(), text[-_SIDE:].tobytes()
+            self.large[head] = LargeText(number, offset, len(text), *sides)
         stored = StoredText(number, offset, len(text), _digest(text))
         self.heads[head] = (stored, *self.heads.get(head, ()))[:_MOST_OF_HEAD]
 
@@ -184,6 +259,15 @@ def _beginnings(start: bytes) -> Iterator[int]:
         at = start.find(rb"\n", at) + 2
         if at == 1:
             return
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes two texts have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 def _digest(text: memoryview) -> bytes:
