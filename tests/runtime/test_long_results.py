@@ -6,7 +6,7 @@ import json
 import re
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text
 from handrail.session.call_ref import CallRef
 from handrail.testing import run_to_crash
+from handrail.transcript import TranscriptCall, TranscriptReader
 from tests.runtime.bench import Decides, Note, executor
 from tests.runtime.bench import tool as noting_tool
 from tests.wording import Wording
@@ -145,6 +146,21 @@ def test_another_process_offers_it_and_repeats_the_message() -> None:
             assert read(door, call="reply-1/call-1", start=1, limit=6).content.endswith("\nline 0")
             fork = desk(session.fork(session_id="fork"))
         assert read(fork, call="reply-1/call-1", start=1, limit=6).content.endswith("\nline 0")
+
+
+def test_a_transcript_shows_what_the_model_saw() -> None:
+    """The message of the conversation, and not the record."""
+    with handrail.store.open("memory:") as store, Session.open(store, "s") as session:
+        reply = [ToolCall("call-1", "fetch")]
+        session.conversation.append({"role": "assistant"}, calls=reply, reply="reply-1")
+        (message,) = cast("tuple[ToolMessage]", desk(session).answer())
+        session.conversation.append({"role": "tool", "tool_call_id": "call-1", "content": message.content})
+        session.conversation.append({"role": "user", "content": "Thanks."})
+        row = store.find("s")
+        assert row is not None
+        calls = [item for item in TranscriptReader(store, row).read(row.head) if isinstance(item, TranscriptCall)]
+        assert [call.content for call in calls] == [message.content]
+        assert message.is_cut
 
 
 def test_a_process_that_was_killed_before_the_message_leaves_nothing_out(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from handrail.agents.project import Project
 from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import Listing, listing_of_entry
 from handrail.errors import ApprovalRulesError, DiscoveryError
+from handrail.runtime.long_results import READER, result_reader
 from handrail.serde.document import join_names
 
 Listings = Mapping[str, Listing]
@@ -73,6 +74,9 @@ def known_names(project: Project, agent: AgentFile, made: Listings) -> KnownName
     known = {tool.name for tool in tools}
     # The arguments of an offered tool are not known: importing its package only for this check would be wrong.
     tools += map(KnownTool, sorted(set(offered) - known))
+    # Every run may be offered it, when a result has been cut.
+    reader = result_reader(READER)
+    tools.append(KnownTool(READER, lambda: reader.parameters_schema, frozenset))
     toolsets = project.registry.toolsets
     calls = {name: tuple(_called(file, toolsets)) for name, file in files.items()}
     return KnownNames(

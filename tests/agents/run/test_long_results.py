@@ -8,6 +8,7 @@ import pytest
 from pydantic_ai import Tool as Allowed
 
 from handrail import tool
+from handrail.agents.approval.rules import parse_rules
 from handrail.prompt import ToolsSection
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
@@ -61,3 +62,16 @@ async def test_a_resumed_run_offers_it(tmp_path: Path) -> None:
     await play(loaded, [Reply(calls=[Call("fetch", id="a")]), Reply(text="Done.")], session=session)
     again = Reply(text="Done.", expect=Expect(tools=["read_result"]))
     await play(loaded, [again], session=session)
+
+
+async def test_a_rule_may_be_about_it(tmp_path: Path) -> None:
+    """Although no toolset brings it."""
+    rules = parse_rules("deny: [read_result]", file="approval.yaml")
+    toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch])}
+    loaded, session = desk(tmp_path, toolsets=toolsets), Session()
+    replies = [
+        Reply(calls=[Call("fetch", id="a")]),
+        Reply(calls=[Call("read_result", {"call": "a"}, id="b")]),
+        Reply(text="Done.", expect=Expect(messages={"b": Outcome.failed("approval")})),
+    ]
+    await play(loaded, replies, session=session, mode="ask", rules=rules)

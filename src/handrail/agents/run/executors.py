@@ -47,7 +47,6 @@ from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.long_results import READER
 from handrail.runtime.preview import preview_call
 from handrail.serde import digest, dump
 from handrail.session import Session
@@ -125,9 +124,8 @@ class RunExecutors:
         self._origins: Mapping[str, str] = {}
         self.policy: GatePolicy = GatePolicy(tree.gate, self.describe)
         self.foreign: ToolExecutor = self._executor((), without_text=True)
-        # The tools that the session adds are those of the executor of all other tools, whose toolset has its name.
-        added = _Own(self.foreign, {READER: "allow"}, shows_section=False)
-        self._own[self.foreign.environment.rendered_prompt.name] = added
+        # The tool that the session adds is called by the executor of all other tools.
+        self._adding: _Own = _Own(self.foreign, {self.foreign.environment.reader_name: "allow"}, shows_section=False)
 
     def note_origins(self, origins: Mapping[str, str]) -> None:
         """Take note of where the tools of this step come from, in words, by their names."""
@@ -278,6 +276,13 @@ class RunExecutors:
         )
 
     def _own_of(self, definition: ToolDefinition) -> _Own | None:
+        environment = self.foreign.environment
+        # The toolset of the capability is called as the prompt, which another toolset may be, too.
+        if (definition.toolset_id, _own_name(definition)) == (
+            environment.rendered_prompt.name,
+            environment.reader_name,
+        ):
+            return self._adding
         return self._own.get(definition.toolset_id or "")
 
     def _of_foreign(
