@@ -33,6 +33,7 @@ from handrail.errors import PromptValidationError
 from handrail.filesystem import FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.prompt import ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources import ResourceRegistry
 
 _LIST_EXAMPLE = ToolExample(
@@ -255,6 +256,8 @@ def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[An
 
 def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
     """The file tools that only read; the arguments are those of `file_tools`."""
+    # What they show is limited by them, and a policy is told of it: nothing of it must be left out of the message.
+    longest = max(MAX_RESULT_CHARS, files.limits.characters * 3 // 2)
     return (
         Tool[ListFiles, FileList](
             name="list_files",
@@ -268,6 +271,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             name="glob_files",
             description="Find files and folders by a pattern of their path, at any depth.",
             handler=files.glob_files,
+            max_result_chars=longest,
             examples=(_GLOB_EXAMPLE,),
             accepts_overrides=accepts_overrides,
             effect="read",
@@ -276,6 +280,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             name="grep_files",
             description="Find the lines of files that match a regular expression, with their files and numbers.",
             handler=files.grep_files,
+            max_result_chars=longest,
             examples=(_GREP_EXAMPLE,),
             accepts_overrides=accepts_overrides,
             effect="read",
@@ -284,6 +289,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             name="read_file",
             description="Show the text of a file, or a part of it. The first line of the result names the part.",
             handler=files.read_file,
+            max_result_chars=longest,
             examples=(_READ_EXAMPLE,),
             accepts_overrides=accepts_overrides,
             effect="read",
@@ -292,6 +298,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             name="read_kept",
             description="Continue a result that was too long to be shown whole, with the key that it shows.",
             handler=files.read_kept,
+            max_result_chars=longest,
             examples=(_KEPT_EXAMPLE,),
             accepts_overrides=accepts_overrides,
             effect="read",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from handrail.contrib.tools import VfsToolsSection
+from handrail.contrib.tools import VfsLimits, VfsToolsSection
 from handrail.errors import DuplicateBindingError, PromptValidationError, ProviderError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate
@@ -183,3 +183,12 @@ src/a.py:1: TODO = 1\
         assert not run.call("remove_file", path="src/secret.key").success
     assert (root / "a.py").read_text() == "DONE = 1\n"
     assert (root / "secret.key").exists()
+
+
+def test_what_the_limits_of_the_section_allow_is_not_cut_in_the_message() -> None:
+    """A policy is told that the file was shown, so all of it must be."""
+    text = "some words in a line\n" * 2_000
+    run = SuiteRun(VfsToolsSection(files(long_txt=text), limits=VfsLimits(characters=50_000, lines=10_000)))
+    message = run.call("read_file", path="long.txt")
+    assert not message.is_cut
+    assert message.content.endswith(text.rstrip())
