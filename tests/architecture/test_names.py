@@ -99,10 +99,10 @@ FACES = {
         excluding
     """,
     "handrail.prompt": """
-        Approval ApprovalRequest Approver External FileShown FunctionTool IdempotencyConfig MarkdownSection MayBlock
-        PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError
+        Approval ApprovalRequest Approver BinaryPart External FileShown FunctionTool IdempotencyConfig MarkdownSection
+        MayBlock PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError
         ReadBeforeWritePolicy
-        RenderedPrompt Section SequentialDependencyPolicy TextReplaced Tool ToolContext ToolExample ToolHandler
+        RenderedPrompt Section SequentialDependencyPolicy TextPart TextReplaced Tool ToolContext ToolExample ToolHandler
         ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired tool
     """,
     "handrail.resources": """

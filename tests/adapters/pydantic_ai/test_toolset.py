@@ -24,7 +24,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from handrail import tool
-from handrail.adapters.pydantic_ai import HandrailToolset
+from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset
 from handrail.adapters.pydantic_ai.toolset import AnyArguments, RawArguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, ToolContext
@@ -76,6 +76,9 @@ async def test_a_definition_says_what_is_returned_and_how_it_runs() -> None:
     assert (reads.sequential, reads.timeout) == (False, 90.0)
     assert reads.return_schema == {"type": "object", "additionalProperties": {"type": "integer"}}
     assert (writes.sequential, writes.timeout, writes.return_schema) == (True, None, None)
+    # A capability keeps the order itself, and lets a call wait for no slow tool of others.
+    capability = HandrailCapability(ToolExecutor(prompt=prompt, session=Session()))
+    assert not any(each.tool_def.sequential for each in (await capability.toolset.get_tools(CONTEXT)).values())
 
 
 @pytest.mark.anyio

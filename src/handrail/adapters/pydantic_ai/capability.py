@@ -100,7 +100,7 @@ class HandrailCapability(AbstractCapability[Any]):
     def __post_init__(self) -> None:
         expected = "a ToolExecutor: ToolExecutor(prompt=..., session=...)"
         check_argument(type(self).__name__, "executor", self.executor, ToolExecutor, expected)
-        self.toolset = HandrailToolset(self.executor, id=self.id, adds_tools=False)
+        self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:

@@ -3,9 +3,15 @@
 Arguments are not validated here: they reach the pipeline as the model wrote them, so that the pipeline reports their
 faults, as a failed tool return. A failed return spends none of PydanticAI's retries.
 
-The tools that the session adds (`Environment.added_tools`) are asked for at each step. A bare toolset offers them
-itself, the first one of a run that has any for all. With a capability they are added to all tools of the agent
-(`handrail.adapters.pydantic_ai.added_tools`), where a tool of the same name is seen.
+A bare toolset and one in a capability differ in two points:
+
+| | bare | in a capability |
+|---|---|---|
+| the order of calls | `ToolDefinition.sequential`: PydanticAI runs a call that writes alone | the capability keeps it |
+| the tools of `Environment.added_tools` | the first toolset of a run offers them | the capability offers them |
+
+Turns decide in either case which calls run together. In a capability nothing is declared to be sequential, because
+PydanticAI would hold back calls of other tools, too, for as long as a slow one before them takes.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from typing import Any, cast
 
 from pydantic_ai import (
     ApprovalRequired,
+    BinaryContent,
     CallDeferred,
     RunContext,
     ToolDefinition,
@@ -30,12 +37,13 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
-from handrail.adapters.pydantic_ai.message_content import message_content
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed
-from handrail.prompt import Tool
+from handrail.prompt import BinaryPart, Tool
+from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
+from handrail.runtime import ToolMessage
 from handrail.serde import canonical_json
 
 PIPELINE_METADATA_KEY = "handrail"
@@ -116,20 +124,20 @@ class HandrailToolset(AbstractToolset[Any]):
         validator: the validator of the arguments of its tools.
     """
 
-    def __init__(self, executor: ToolExecutor, *, id: str | None = None, adds_tools: bool = True) -> None:
+    def __init__(self, executor: ToolExecutor, *, id: str | None = None, in_capability: bool = False) -> None:
         """Offer the tools of the executor's prompt.
 
         Args:
             executor: runs the calls.
             id: the id of the toolset within an agent; by default the name of the prompt.
-            adds_tools: whether it offers the tools that the session adds; not if a capability does.
+            in_capability: whether a capability keeps the order of its calls, and offers what the session adds.
         """
         rendered = executor.environment.rendered_prompt
         self.executor = executor
         self.validator: AnyArguments = AnyArguments(max_length=executor.environment.max_argument_bytes)
         self._id = id or rendered.name
-        self._adds_tools = adds_tools
-        self._definitions = {tool.name: _definition(tool, self._id) for tool in rendered.tools}
+        self._is_bare = not in_capability
+        self._definitions = {tool.name: self._definition(tool) for tool in rendered.tools}
 
     @property
     @override
@@ -141,13 +149,13 @@ class HandrailToolset(AbstractToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of the prompt, in the order of their declaration, and those that the session adds."""
         tools = {name: self.tool(definition) for name, definition in self._definitions.items()}
-        if self._adds_tools and (added := self.added_tools()) and ADDING_TOOLSETS.is_first(ctx.run_id, self):
+        if self._is_bare and (added := self.added_tools()) and ADDING_TOOLSETS.is_first(ctx.run_id, self):
             tools |= added
         return tools
 
     def added_tools(self) -> dict[str, AddedTool]:
         """The tools that the session adds now, by name."""
-        definitions = [_definition(tool, self._id) for tool in self.executor.environment.added_tools]
+        definitions = [self._definition(tool) for tool in self.executor.environment.added_tools]
         return {
             each.name: AddedTool(toolset=self, tool_def=each, max_retries=0, args_validator=self.validator)
             for each in definitions
@@ -206,20 +214,30 @@ class HandrailToolset(AbstractToolset[Any]):
             raise ToolFailed(message.content)
         return ToolReturn(message_content(message), metadata={"replayed": message.replayed})
 
+    def _definition(self, tool: Tool[Any, Any]) -> ToolDefinition:
+        return ToolDefinition(
+            name=tool.name,
+            description=_description(tool),
+            parameters_json_schema=tool.parameters_schema,
+            metadata={"effect": tool.effect, PIPELINE_METADATA_KEY: tool.name},
+            sequential=tool.writes and self._is_bare,
+            # Stated for the reader of the definition: `HandrailToolset` leaves it to the pipeline, which enforces it.
+            timeout=None if tool.timeout is None else tool.timeout.total_seconds(),
+            return_schema=shown_schema(tool.result_type),
+            toolset_id=self._id,
+        )
 
-def _definition(tool: Tool[Any, Any], toolset_id: str) -> ToolDefinition:
-    return ToolDefinition(
-        name=tool.name,
-        description=_description(tool),
-        parameters_json_schema=tool.parameters_schema,
-        metadata={"effect": tool.effect, PIPELINE_METADATA_KEY: tool.name},
-        # The order of turns: a call that writes waits for those before it, and those after it wait for it.
-        sequential=tool.writes,
-        # Stated for the reader of the definition: `HandrailToolset` leaves it to the pipeline, which enforces it.
-        timeout=None if tool.timeout is None else tool.timeout.total_seconds(),
-        return_schema=shown_schema(tool.result_type),
-        toolset_id=toolset_id,
-    )
+
+def message_content(message: ToolMessage) -> Any:  # noqa: ANN401 - PydanticAI's
+    """What the model gets of a message: its text, or a list of text and files."""
+    return [*map(part_content, message.parts)] if message.parts else message.content
+
+
+def part_content(part: ContentPart) -> str | BinaryContent:
+    """A part of a message as PydanticAI has it, also after it was stored."""
+    if isinstance(part, BinaryPart):
+        return BinaryContent.narrow_type(BinaryContent(part.data, media_type=part.media_type))
+    return part.text
 
 
 def _description(tool: Tool[Any, Any]) -> str:

@@ -335,7 +335,7 @@ class RunExecutors:
         while unique in self._own:
             unique += "'"
         self._own[unique] = own
-        return HandrailToolset(own.executor, id=unique, adds_tools=False)
+        return HandrailToolset(own.executor, id=unique, in_capability=True)
 
     def _executor(
         self, sections: tuple[Section[Any], ...], *, without_text: bool = False, prefix: str = ""

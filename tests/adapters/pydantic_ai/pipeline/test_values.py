@@ -13,7 +13,8 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_core import from_json, to_json
 
-from handrail.runtime import Session
+from handrail.adapters.pydantic_ai.foreign.values import replayed_value
+from handrail.runtime import Session, ToolMessage
 from handrail.testing import Call, Outcome
 from tests.adapters.foreign_desk import call_by_hand, called, events, pipeline, play, returns, write
 from tests.adapters.notes import noted
@@ -212,3 +213,31 @@ async def test_a_generator_is_read_inside_the_call() -> None:
     given = await call_by_hand(pipeline(session), FunctionToolset[Any]([lines]), "lines")
     assert given == events(session)[0].result.value == ["one", "two"]
     assert noted(session) == ["one"]
+
+
+IMAGE, OTHER = (BinaryContent.narrow_type(BinaryContent(data, media_type="image/png")) for data in (b"1", b"2"))
+
+
+@pytest.mark.parametrize(
+    "returned, kept, given",
+    [
+        (IMAGE, None, [IMAGE]),
+        (["one", IMAGE, {"two": 2}, OTHER], ["one", {"two": 2}], ["one", {"two": 2}, IMAGE, OTHER]),
+        (ToolReturn([IMAGE], content="aside"), [], [IMAGE]),
+        ("text", "text", "text"),
+    ],
+    ids=["a file", "among others", "in a return", "none"],
+)
+@pytest.mark.anyio
+async def test_files_are_recorded_as_parts_and_replayed_as_files(returned: Any, kept: Any, given: Any) -> None:
+    """The model gets the files again, and not their JSON."""
+
+    async def give() -> Any:
+        return returned
+
+    session = Session()
+    assert await call_by_hand(pipeline(session), FunctionToolset[Any]([give]), "give") == returned
+    event = through_a_store(events(session)[0])
+    assert event.result.value == kept
+    again = ToolMessage("c1", "", success=True, result=event.result)
+    assert replayed_value(again) == given

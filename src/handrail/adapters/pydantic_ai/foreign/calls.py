@@ -65,13 +65,15 @@ from handrail.adapters.pydantic_ai.foreign.values import (
     as_json,
     freeze_value,
     holds_secret,
+    replayed_value,
     secrets_put_back,
+    split_files,
     to_plain_json,
     to_plain_text,
     with_secrets_marked,
     with_value,
 )
-from handrail.adapters.pydantic_ai.message_content import message_content, replayed_value, split_files
+from handrail.adapters.pydantic_ai.toolset import message_content
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect

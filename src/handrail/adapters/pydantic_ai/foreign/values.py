@@ -17,11 +17,15 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeGuard, cast
 
 from pydantic import BaseModel
-from pydantic_ai import ToolReturn
-from pydantic_ai.messages import TextContent, tool_return_ta
+from pydantic_ai import BinaryContent, ToolReturn
+from pydantic_ai.messages import TextContent, ToolReturnPart, tool_return_ta
 from pydantic_core import from_json, to_json
 
+from handrail.adapters.pydantic_ai.toolset import part_content
 from handrail.errors import ToolValidationError
+from handrail.prompt import BinaryPart
+from handrail.prompt.content_parts import ContentPart
+from handrail.runtime import ToolMessage
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.serde.secrets import SecretValue, is_secret_value, schema_masking
@@ -62,6 +66,28 @@ def freeze_value(name: str, returned: object) -> tuple[Any, Any]:
 def with_value(returned: object, value: Any) -> Any:  # noqa: ANN401 - whatever the tool returns
     """What a tool returned with another value in the place of its own."""
     return replace(returned, return_value=value) if _is_return(returned) else value
+
+
+def split_files(returned: object) -> tuple[Any, tuple[ContentPart, ...]]:
+    """The return value of a tool without its files, and the files; a value that has none is the same object.
+
+    PydanticAI sends the files to the model that are the value itself, or items of a list.
+    """
+    value = returned.return_value if _is_return(returned) else returned
+    files = [each for each in ToolReturnPart("", value).files if isinstance(each, BinaryContent)]
+    if not files:
+        return value, ()
+    others = [each for each in value if not isinstance(each, BinaryContent)] if is_array(value) else None
+    return others, tuple(BinaryPart(each.data, each.media_type) for each in files)
+
+
+def replayed_value(message: ToolMessage) -> Any:  # noqa: ANN401 - decoded JSON, with PydanticAI's files
+    """The recorded value of a tool, with its files behind the rest, as `split_files` has taken it apart."""
+    value, parts = message.result.value, message.result.parts
+    if not parts:
+        return value
+    others = value if is_array(value) else ()
+    return [*others, *map(part_content, parts)]
 
 
 def to_plain_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON

@@ -256,7 +256,7 @@ def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[An
 
 def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
     """The file tools that only read; the arguments are those of `file_tools`."""
-    # What they show is limited by them, and a policy is told of it: nothing of it must be left out of the message.
+    # What they show has a limit of its own, and a policy relies on it: nothing must be left out of the message.
     longest = max(MAX_RESULT_CHARS, files.limits.characters * 3 // 2)
     return (
         Tool[ListFiles, FileList](
