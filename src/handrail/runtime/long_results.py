@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from handrail.errors import SessionError, ToolValidationError
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolContext, ToolResult
@@ -212,7 +212,7 @@ def _whole_text(context: ToolContext, cut: CutResult) -> str:
     tools = () if context.rendered_prompt is None else context.rendered_prompt.tools
     tool = next((each for each in tools if each.name == event.name), None)
     # A stand-in for a tool, in a test of a handler, has no types.
-    declared = cast("Tool[Any, Any]", tool) if isinstance(tool, Tool) else None
+    declared: Tool[Any, Any] | None = tool if isinstance(tool, Tool) else None  # pyright: ignore[reportUnknownVariableType] - of any types
     return declared_result(declared, event).render()
 
 
