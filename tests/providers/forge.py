@@ -145,34 +145,21 @@ def _run(
         if kill is not None and kill.place == place and kill.nth == reached[place]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    main = ModuleType("__main__")
-    names = vars(main)
+    names = vars(ModuleType("__main__"))
     output = io.StringIO()
     file = str(Path(folder) / "program.py")
     code = compile(program.source, file, "exec")
-    with _imported_as_main(main):
-        arm(reach)
-        with redirect_stdout(output), nullcontext() if warm else _traced(file, program.library, reach):
-            exec(code, names)  # noqa: S102 - the program
-        arm(None)
-        found = _found(program, names, output.getvalue())
+    arm(reach)
+    with redirect_stdout(output), nullcontext() if warm else _traced(file, program.library, reach):
+        exec(code, names)  # noqa: S102 - the program
+    arm(None)
+    found = _found(program, names, output.getvalue())
     lines = {str(place): times for place, times in reached.items() if isinstance(place, int)}
     points = {place: times for place, times in reached.items() if isinstance(place, str)}
     library = {place: points.pop(place) for place in list(points) if ":" in place}
     found = replace(found, lines=lines, library=library, points=points)
     names.clear()  # the types that are stored live on, and their methods refer to the store, whose thread ends with it
     return asdict(found)
-
-
-@contextmanager
-def _imported_as_main(main: ModuleType) -> Generator[None]:
-    """Have a module be `__main__`, as that of a program is: the records of calls name the arguments of its tools so."""
-    own = sys.modules["__main__"]
-    sys.modules["__main__"] = main
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = own
 
 
 def _found(program: Program, names: dict[str, Any], output: str) -> Run:
@@ -182,7 +169,7 @@ def _found(program: Program, names: dict[str, Any], output: str) -> Run:
         return Run(
             output=output,
             messages=[_comparable(message) for part in parts[start:] for message in part.messages],
-            payments=[[event.params.number, event.success] for event in session[ToolInvoked] if event.name == "pay"],
+            payments=[[event.params["number"], event.success] for event in session[ToolInvoked] if event.name == "pay"],
             notes=[each.text for each in session[names["Note"]].all()],
             still_open=[each.state for each in session.open_calls],
             lines={},
