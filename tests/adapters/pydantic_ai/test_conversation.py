@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart
+from pydantic_ai import (
+    Agent,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import HandrailCapability, StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import AgentError, SessionError
 from handrail.runtime import Session
+from handrail.session.conversation_parts import ConversationPart
 from handrail.store import SqliteStore
+from tests.adapters.notes import Note
 from tests.adapters.replying import GoneError, Outbox, asks, model
 from tests.wording import Wording
 
@@ -91,6 +103,103 @@ async def test_a_run_that_does_not_continue_an_unfinished_one_is_refused(session
         await agent_of(StoredHistory(session, "mails"), session, box, model("Sent.")).run("Another.")
     assert str(raised.value) == wording
     assert StoredHistory(session, "mails").unfinished
+
+
+async def test_a_new_prompt_with_the_history_of_an_unfinished_run_is_refused(
+    session: Session, wording: Wording
+) -> None:
+    """The message says how to resume, as it does without the history; the calls stay open."""
+    box = Outbox()
+    await broken_off(session, box)
+    stored = StoredHistory(session, "mails")
+    with pytest.raises(AgentError) as raised:
+        await agent_of(stored, session, box, model("Sent.")).run("Another.", message_history=stored.history)
+    assert str(raised.value) == wording
+    assert (len(session.open_calls), StoredHistory(session, "mails").unfinished) == (2, True)
+
+
+def edited(history: Sequence[ModelMessage], how: str) -> list[ModelMessage]:
+    """A history of a question, a reply with a call, its answer and a reply, edited by the program."""
+    messages = list(history)
+    if how == "replaced":
+        messages[0] = ModelRequest([UserPromptPart("[redacted]")])
+    elif how == "changed in its place":
+        (part,) = messages[0].parts
+        assert isinstance(part, UserPromptPart)
+        part.content = "[redacted]"
+    elif how == "inserted":
+        messages[:0] = [ModelRequest([UserPromptPart("Be brief.")]), ModelResponse([TextPart("Yes.")])]
+    elif how == "an answer":
+        (part,) = messages[2].parts
+        messages[2] = replace(messages[2], parts=[replace(part, content="[redacted]")])
+    elif how == "dropped":
+        del messages[1:3]
+    return messages
+
+
+@pytest.mark.parametrize("how", ["replaced", "changed in its place", "inserted", "an answer", "dropped"])
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_history_that_the_program_has_edited_is_stored_as_the_model_was_sent_it(
+    session: Session, how: str, *, is_stored: bool
+) -> None:
+    """Otherwise a restart would bring back what was removed, and lose what was added."""
+    used = session if is_stored else Session()
+    sent = list[list[Any]]()
+
+    def reply(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        sent.append([message.parts for message in messages])
+        return asks("one") if len(sent) == 1 else ModelResponse([TextPart("Done.")])
+
+    stored = StoredHistory(used, "mails")
+    agent = agent_of(stored, used, Outbox(), FunctionModel(reply))
+    await agent.run("The secret.")
+    given = edited(stored.history, how)
+    await agent.run("More.", message_history=given)
+    assert sent[-1][:-1] == [message.parts for message in given]
+    loaded = StoredHistory(used, "mails").history
+    assert [message.parts for message in loaded] == [*sent[-1], [TextPart("Done.")]]
+
+
+async def test_an_edited_history_of_an_unfinished_run_resumes_it(session: Session) -> None:
+    """What it ends with is the open reply; the messages before may have been edited."""
+    box = Outbox()
+    await broken_off(session, box)
+    stored = StoredHistory(session, "mails")
+    given = edited(stored.history, "replaced")
+    await agent_of(stored, session, box, model("Sent.")).run(message_history=given)
+    assert box.sent == ["one", "fail", "two"]
+    loaded = StoredHistory(session, "mails")
+    assert (loaded.user_prompt, loaded.answer) == ("[redacted]", "Sent.")
+
+
+async def test_a_history_that_the_program_has_loaded_elsewhere_is_not_stored_again(session: Session) -> None:
+    """Its messages are other objects, say the same, and may lack the times; only the new ones are added."""
+    stored = StoredHistory(session, "mails")
+    agent = agent_of(stored, session, Outbox(), model(asks("one"), "First.", "Second."))
+    await agent.run("One.")
+    given = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(stored.history))
+    given[0] = replace(given[0], parts=[UserPromptPart("One.")])
+    await agent.run("Two.", message_history=given)
+    parts = session[ConversationPart].all()
+    assert not any(part.restarts for part in parts)
+    assert sum(len(part.messages) for part in parts) == 6
+
+
+async def test_a_tool_that_returns_a_dataclass_does_not_have_its_history_stored_again(session: Session) -> None:
+    """It is loaded as decoded JSON, which is another value and the same message."""
+    stored = StoredHistory(session, "mails")
+    agent = agent_of(
+        stored, session, Outbox(), model(ModelResponse([ToolCallPart("look", {}, "1")]), "First.", "Second.")
+    )
+
+    @agent.tool_plain
+    def look() -> Note:
+        return Note("a value")
+
+    await agent.run("One.", message_history=stored.history)
+    await agent.run("Two.", message_history=stored.history)
+    assert not any(part.restarts for part in session[ConversationPart].all())
+    assert len(StoredHistory(session, "mails").history) == 6
 
 
 async def test_two_runs_of_a_conversation_exclude_each_other(session: Session) -> None:

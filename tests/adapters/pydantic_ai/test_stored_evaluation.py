@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from pydantic_ai import ModelRequest, ModelResponse, TextPart, ToolCallPart, UnexpectedModelBehavior
+from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UnexpectedModelBehavior
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -85,6 +85,21 @@ async def test_an_evaluation_that_was_cut_off_in_mid_reply_is_resumed(room: Room
     finals = [event.ref for event in room.values(ToolInvoked) if event.final]
     assert len(finals) == len(set(finals)) == 5
     assert {call.call for call in open_calls} <= set(finals)
+
+
+async def test_an_evaluation_is_resumed_with_what_a_capability_has_made_of_its_messages(room: Room) -> None:
+    """What it removed from an earlier message does not come back."""
+
+    def redact(messages: list[ModelMessage]) -> list[ModelMessage]:
+        if len(messages) == 1:
+            return messages
+        return [ModelRequest([UserPromptPart("[redacted]")]), *messages[1:]]
+
+    await broken_off(room, capabilities=[ProcessHistory[Any](redact)], user_prompt="The secret.")
+    first, *_, last = (part.messages for part in room.values(ConversationPart) if part.restarts)
+    assert ["The secret." in to_json(messages).decode() for messages in (first, last)] == [True, False]
+    assert await room.evaluate("All sent.") == "All sent."
+    assert room.box.sent == ["before", "one", "fail", "two"]
 
 
 async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:

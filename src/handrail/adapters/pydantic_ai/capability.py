@@ -33,6 +33,7 @@ from pydantic_ai import (
     ToolDefinition,
     ToolFailed,
     ToolsetTool,
+    UserError,
 )
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import (
@@ -140,6 +141,19 @@ class HandrailCapability(AbstractCapability[Any]):
             waits = isinstance(result.output, DeferredToolRequests)
             self.conversation.save(result.all_messages(), ended=not waits)
             return result
+
+    @override
+    async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
+        """Say how an unfinished run is resumed, if PydanticAI refuses a new prompt because of its calls.
+
+        Raises:
+            AgentError: that is so.
+            BaseException: any other error of the run.
+        """
+        conversation, is_prompted = self.conversation, ctx.prompt is not None
+        if conversation is not None and is_prompted and conversation.has_left_calls and isinstance(error, UserError):
+            raise conversation.unfinished_error() from error
+        raise error
 
     @override
     async def wrap_node_run(

@@ -33,6 +33,7 @@ from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
 from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.calls import is_same_call, written_arguments
+from handrail.serde.json_values import escaped_within
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation import Conversation
@@ -230,11 +231,20 @@ class StoredHistory:
                 raise
 
     def _check_continued(self, given: Sequence[ModelMessage]) -> None:
-        if self.unfinished and not _follows(self.history, given):
-            raise AgentError(
-                f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it with "
-                "its history and without a user prompt: run(message_history=stored.history)"
-            )
+        if self.unfinished and not _resumes(self.history, given):
+            raise self.unfinished_error()
+
+    @property
+    def has_left_calls(self) -> bool:
+        """Whether the last reply of an earlier run has calls without an answer, and this run has added nothing yet."""
+        return self._noted is self.history and bool(self.unanswered)
+
+    def unfinished_error(self) -> AgentError:
+        """The error for a run that does not resume the unfinished one."""
+        return AgentError(
+            f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it with "
+            "its history and without a user prompt: run(message_history=stored.history)"
+        )
 
     def note(self, messages: Sequence[ModelMessage]) -> None:
         """Store the messages; in a session in memory only at the end of the run.
@@ -252,7 +262,10 @@ class StoredHistory:
             self.save(messages)
 
     def save(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
-        """Store the new messages since the last call; all of them, if messages have been dropped since.
+        """Store the new messages since the last call; all of them, if messages have been dropped or edited since.
+
+        Messages are edited by making others in their place: a message that is changed itself counts as unchanged until
+        the next run.
 
         Args:
             messages: the whole conversation.
@@ -403,10 +416,38 @@ def _records(event: ToolInvoked, call: ToolCallPart) -> bool:
 
 def _follows(stored: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> bool:
     """Whether messages start with the stored ones."""
-    if not stored:
-        return True
-    if len(messages) < len(stored):
+    return len(messages) >= len(stored) and _same(stored, messages[: len(stored)])
+
+
+def _resumes(history: Sequence[ModelMessage], given: Sequence[ModelMessage]) -> bool:
+    """Whether a run with the given history continues an unfinished one: it ends with the last reply, or follows it.
+
+    The messages before it may have been edited or dropped.
+    """
+    places = (place for place in range(len(history) - 1, -1, -1) if isinstance(history[place], ModelResponse))
+    end = history[next(places, 0) :]
+    return len(given) >= len(end) and _same(end, given[len(given) - len(end) :])
+
+
+def _same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bool:
+    # Within a run nearly all are the same objects, so a step costs little however long the history is.
+    return all(one is other or _is_equal(one, other) for one, other in zip(ones, others, strict=True))
+
+
+def _is_equal(one: ModelMessage, other: ModelMessage) -> bool:
+    """Whether two messages say the same to the model: their parts do."""
+    if type(one) is not type(other) or len(one.parts) != len(other.parts):
         return False
-    # Parts are compared, because a resumed run has equal messages as other objects.
-    before, now = stored[-1], messages[len(stored) - 1]
-    return before is now or (type(before) is type(now) and before.parts == now.parts)
+    if one.parts == other.parts:
+        return True
+    # A loaded message has decoded JSON where the one of this process has a value of its type, such as a dataclass.
+    try:
+        return _stored_parts(one) == _stored_parts(other)
+    except PydanticSerializationError:  # storing it raises, and names the conversation
+        return False
+
+
+def _stored_parts(message: ModelMessage) -> list[dict[str, Any]]:
+    """The parts of a message as they are stored, without their times, which no model is sent."""
+    (stored,) = ModelMessagesTypeAdapter.dump_python([message], mode="json")
+    return [{**escaped_within(part), "timestamp": None} for part in stored["parts"]]
