@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from handrail.adapters.tool_executor import OpenQuestion, ToolExecutor, Waiting
-from handrail.errors import CallPostponed, DeadlineExceededError, UnboundResourceError
+from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, UnboundResourceError
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.session import CallRef
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Decides, Note, call, echo, executor, tool
@@ -83,6 +84,58 @@ def test_calls_that_are_given_are_answered(answer: Answer) -> None:
     assert texts(answer(door, iter([call("note", "a", id="1")]), reply="r1")) == ["a"]
     assert answer(door) == ()
     assert [event.reply for event in door.environment.session[ToolInvoked]] == ["r1"]
+
+
+@pytest.mark.parametrize(
+    "ids, names",
+    [
+        (("call", "call", "call"), ["call", "call_2", "call_3"]),
+        (("", "", "call"), ["call", "call_2", "call_3"]),
+        (("call", "call_2", "call"), ["call", "call_2", "call_3"]),
+    ],
+)
+@pytest.mark.parametrize("effect", ["state", "external"])
+def test_calls_of_a_reply_that_have_one_id_are_different_calls(
+    answer: Answer, store: MemoryStore, ids: Sequence[str], names: list[str], effect: str
+) -> None:
+    """Each runs once, also after a restart between them and with equal arguments; the messages have the given ids."""
+    ran: list[str] = []
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        if ran == ["a"]:
+            ran.append("killed")
+            raise GeneratorExit
+        ran.append(params.text)
+        return ToolResult.ok(params)
+
+    tools = tool("pay", pay, effect=effect), tool("note", pay)
+    asked = [call("pay", "a", id=ids[0]), call("note", "b", id=ids[1]), call("pay", "a", id=ids[2])]
+    with Session.open(store, "s") as session:
+        session.conversation.append({}, calls=asked, reply="r1")
+        assert [each.call for each in session.open_calls] == [CallRef("r1", name) for name in names]
+        with pytest.raises(GeneratorExit):
+            answer(executor(*tools, session=session))
+    with Session.open(store, "s") as session:
+        assert session.conversation.calls == tuple(asked)
+        assert [each.call for each in session.open_calls] == [CallRef("r1", name) for name in names[1:]]
+        answers = answer(executor(*tools, session=session))
+        assert not isinstance(answers, Waiting)
+        assert [(each.call_id, each.replayed) for each in answers] == list(zip(ids, (True, False, False), strict=True))
+        assert ran == ["a", "killed", "b", "a"]
+        session.conversation.append(*({"role": "tool", "id": each.call_id} for each in answers))
+        assert (session.conversation.calls, session.open_calls) == ((), ())
+        with session.fork(session_id="f", at=("r1", names[1])) as fork:
+            assert len(fork[Note].all()) == 2
+
+
+def test_calls_of_one_id_without_a_reply_are_told_apart_by_nothing(store: MemoryStore) -> None:
+    """There an id names a call of the session."""
+    with Session.open(store, "s") as session:
+        door = executor(tool("note", echo), session=session)
+        with pytest.raises(CallIdReusedError):
+            door.execute_all([call("note", "a", id="1"), call("note", "b", id="1")])
+        answers = door.execute_all([call("note", "a", id="1"), call("note", "b", id="1")], reply="r1")
+        assert [message.content for message in answers] == ["a", "b"]
 
 
 def test_a_call_that_is_postponed_leaves_a_question(answer: Answer, store: MemoryStore) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from handrail.adapters.tool_executor import Waiting
 from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
+from handrail.runtime import ToolMessage
 from handrail.session import CallRef, Session
 from handrail.session.call_ref import ToolCall
 from handrail.session.conversation import Conversation
@@ -204,7 +206,35 @@ def test_text_that_is_not_unicode_is_stored_as_its_escape(store: MemoryStore) ->
         assert session.conversation.messages == [{"content": "a\\ud800"}]
 
 
-def test_what_is_no_message_is_refused(store: MemoryStore) -> None:
+@pytest.mark.parametrize(
+    "arguments, written",
+    [
+        ({"text": "A \ud83d"}, '{"text": "A \\ud83d"}'),
+        ('{"text": "A \ud83d"}', '{"text": "A \\ud83d"}'),
+        ({"text": float("nan")}, '{"text": NaN}'),
+        (b'{"text": "\xff"}', '{"text": "\\xff"}'),
+    ],
+)
+def test_arguments_that_are_not_json_are_refused_by_their_call(
+    store: MemoryStore, arguments: Any, written: str, wording: Wording
+) -> None:
+    """As a mapping they are treated as text is: the model reads why, and the loop goes on, also after a restart."""
+    asked = ToolCall("\ud83d", "note", arguments)
+    answers: list[ToolMessage] = []
+    for _ in range(2):
+        with Session.open(store, "s") as session:
+            if not session.conversation:
+                session.conversation.append(REPLY, calls=[asked], reply="r1")
+            assert session.conversation.calls == (ToolCall("\\ud83d", "note", written),)
+            found = executor(tool("note", echo), session=session).answer()
+            assert not isinstance(found, Waiting)
+            answers += found
+    assert [(answer.success, answer.replayed) for answer in answers] == [(False, False), (False, True)]
+    assert answers[0].content == wording
+    assert answers[1].content == answers[0].content
+
+
+def test_what_is_no_message_is_refused(store: MemoryStore, wording: Wording) -> None:
     """At once, and nothing of it is appended."""
     with Session.open(store, "s") as session:
         talk = session.conversation
@@ -214,8 +244,13 @@ def test_what_is_no_message_is_refused(store: MemoryStore) -> None:
         for name in (None, "", "@1"):
             with pytest.raises(ValueError, match="name of their reply"):
                 talk.append(REPLY, calls=CALLS, reply=name)
+        for no_json in (object(), b"bytes", float("nan")):
+            with pytest.raises(SessionUseError) as refused:
+                talk.append({"content": no_json})
+        assert str(refused.value) == wording
+        no_arguments: Any = {"text": object()}
         with pytest.raises(SessionUseError):
-            talk.append({"content": object()})
+            talk.append(REPLY, calls=[ToolCall("1", "note", no_arguments)], reply="r1")
         talk.append()
         assert session[ConversationPart].all() == ()
 

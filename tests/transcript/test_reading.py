@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from handrail import store as stores
+from handrail.adapters.tool_executor import Waiting
 from handrail.errors import StoreCorruptError
 from handrail.prompt import ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
@@ -41,6 +42,33 @@ def at_desk() -> Iterator[Desk]:
     """A desk over a store in memory."""
     with desk() as opened:
         yield opened
+
+
+@pytest.mark.parametrize("form", ["named", "not named"])
+def test_replies_whose_calls_have_the_same_ids_are_told_apart(at_desk: Desk, form: str) -> None:
+    """Also where the messages do not name their calls; within a reply each answer is that of the next call."""
+    for number in (1, 2, 3):
+        asked = [ToolCall("c0", "pay", order(f"A-{number}{letter}")) for letter in "ab"]
+        message: dict[str, Any] = {"role": "assistant", "content": f"I pay {number}."}
+        if form == "named":
+            message["tool_calls"] = [
+                {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
+                for each in asked
+            ]
+        at_desk.conversation.append(message, calls=asked, reply=f"r{number}")
+        answered = at_desk.executor.answer()
+        assert not isinstance(answered, Waiting)
+        at_desk.conversation.append(
+            *({"role": "tool", "tool_call_id": each.call_id, "content": each.content} for each in answered)
+        )
+    at_desk.say("Done.")
+    expected = [line for number in (1, 2, 3) for line in (f"assistant: I pay {number}.", "pay ok", "pay ok")]
+    assert shown(at_desk.items()) == [*expected, "assistant: Done."]
+    paid = [f"A-{number}{letter} is paid" for number in (1, 2, 3) for letter in "ab"]
+    assert [(item.arguments["order"], item.content) for item in at_desk.calls()] == [
+        (content.split()[0], content) for content in paid
+    ]
+    assert [str(item.call) for item in at_desk.calls()][:3] == ["r1/c0", "r1/c0_2", "r2/c0"]
 
 
 def test_calls_come_after_the_message_that_asks_for_them(at_desk: Desk) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType, TracebackType
 from typing import Any, Self, cast
 
@@ -25,7 +25,7 @@ from handrail.runtime.environment import Environment, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
-from handrail.session.call_ref import MAX_IDENTITY_CHARACTERS, NESTED_SEPARATOR, is_reply
+from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "rendered_prompt": ((RenderedPrompt,), "what Prompt.render returned, or None"),
@@ -167,9 +167,10 @@ class ToolExecutor:
 
         Args:
             call: what the model asked for.
-            reply: identifies the reply of the model that asked for it, for example the provider's id of the response. A
-                call with a reply that has a final record is answered from it. Without a reply, a stored session accepts
-                each id once; see `docs/explanation/effects.md`.
+            reply: identifies the reply of the model that asked for it, for example the provider's id of the response;
+                one of more than 500 characters is replaced by its digest. A call with a reply that has a final record
+                is answered from it. Without a reply, a stored session accepts each id once; see
+                `docs/explanation/effects.md`.
 
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
@@ -177,7 +178,7 @@ class ToolExecutor:
             InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
             CallIdReusedError: reply and id belong to another call, or an id without a reply is used again. Nothing was
                 run or recorded.
-            ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.
+            ValueError: `reply` is not text, or is empty, or begins with `@`.
             RunAbortedError: the run is over. The call has been rolled back and recorded.
             BaseException: what a handler raises that is not an `Exception`, as for `RunAbortedError`.
         """
@@ -220,8 +221,8 @@ class ToolExecutor:
     ) -> tuple[ToolMessage, ...] | Waiting:
         """Answer the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
 
-        Calls that have a final record are answered from it, and the others run, as by `execute_all`. A call that an
-        approver postpones leaves a question, and the calls after it run.
+        Calls that have a final record are answered from it, and the others run, as by `execute_all`; that includes
+        calls of one id. A call that an approver postpones leaves a question, and the calls after it run.
 
         Args:
             calls: the calls; by default those of the open reply of `session.conversation`.
@@ -249,7 +250,9 @@ class ToolExecutor:
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
         """Run the calls of one reply sequentially; a message for each, in the order asked.
 
-        `reply` identifies the reply, as for `execute`.
+        `reply` identifies the reply, as for `execute`. With it, calls that have one id are different calls: the second
+        is recorded as `ID_2`, and so on, and an empty id as `call`. Each message has the id that the model gave the
+        call. So `calls` are all calls of the reply, in its order.
 
         Raises:
             DeveloperMistake: as for `execute`, after the remaining calls have run. If there are several, the first is
@@ -265,7 +268,7 @@ class ToolExecutor:
     ) -> tuple[ToolMessage, ...]:
         """Run the calls of one reply, reads concurrently, writers in the order asked; a message for each.
 
-        The outcome is the same as for sequential calls. `reply` identifies the reply, as for `execute`.
+        The outcome is the same as for sequential calls. `reply` and ids are as for `execute_all`.
 
         Raises:
             DeveloperMistake: as for `execute_all`.
@@ -291,9 +294,10 @@ class ToolExecutor:
         """Run calls sequentially; with `postpones`, a postponed one does not end the reply."""
         outcomes: list[ToolMessage | CallPostponed] = []
         mistakes: list[BaseException] = []
+        taken = set[str]()
         for call in calls:
             try:
-                outcomes.append(self.execute(call, reply=reply))
+                outcomes.append(_as_asked(self.execute(_identified(call, reply, taken), reply=reply), call))
             except BaseException as error:
                 if postpones and isinstance(error, CallPostponed):
                     outcomes.append(error)
@@ -315,7 +319,8 @@ class ToolExecutor:
         # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
         # queue in the order asked.
         run = self._execute_or_postpone if postpones else self.execute_async
-        tasks = [asyncio.ensure_future(run(call, reply=reply)) for call in calls]
+        taken = set[str]()
+        tasks = [asyncio.ensure_future(run(_identified(call, reply, taken), reply=reply)) for call in calls]
         try:
             errors = await _errors_of(tasks)
         finally:
@@ -330,7 +335,7 @@ class ToolExecutor:
         if mistakes:
             raise first_mistake(mistakes)
         # A call that was cancelled from outside raises `CancelledError` here.
-        return [task.result() for task in tasks]
+        return [_as_asked(task.result(), call) for task, call in zip(tasks, calls, strict=True)]
 
     async def _execute_or_postpone(self, call: ToolCall, *, reply: str | None) -> ToolMessage | CallPostponed:
         try:
@@ -395,10 +400,30 @@ def _check_calls(function: str, calls: object) -> None:
 
 
 def _checked(reply: str) -> str:
-    if is_reply(reply):
-        return reply
-    raise ValueError(
-        f"reply is {reply!r:.80}; it names a reply of the model, in 1 to {MAX_IDENTITY_CHARACTERS} characters of valid "
-        f"Unicode without a zero, and does not begin with {NESTED_SEPARATOR!r}, as the replies of nested calls do. "
-        "Give the id that the provider gave the response, for one"
-    )
+    name = reply_name(reply)
+    if name is None:
+        raise ValueError(
+            f"reply is {reply!r:.80}; it names a reply of the model, as {REPLY_RULE}. Give the id that the provider "
+            "gave the response, for one"
+        )
+    return name
+
+
+def _identified(call: ToolCall, reply: str | None, taken: set[str]) -> ToolCall:
+    """The call under an id that no call before it in its reply has.
+
+    Args:
+        call: the call, as the provider said it.
+        reply: its reply; without one, its id names it within the session.
+        taken: the ids of the calls before it; that of the result is added.
+    """
+    # What is not a call, or has no text for an id, is refused where it is executed.
+    if reply is None or type(call) is not ToolCall or type(call.id) is not str:
+        return call
+    name = distinct_id(call.id, taken)
+    return call if name == call.id else replace(call, id=name)
+
+
+def _as_asked(outcome: ToolMessage | CallPostponed, call: ToolCall) -> ToolMessage | CallPostponed:
+    """The outcome of a call, with the id that the provider gave it."""
+    return outcome._replace(call_id=call.id) if isinstance(outcome, ToolMessage) else outcome

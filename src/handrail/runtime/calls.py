@@ -477,7 +477,8 @@ def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReus
         msg = (
             f"call {shown_id(recorded.call_id)} of reply {shown_id(recorded.reply)} in session "
             f"{recorded.session_id!r} belongs to a call of {recorded.name}, {when}, and was repeated with "
-            f"{other}. Give each reply of the model a name of its own, and each call of a reply an id of its own"
+            f"{other}. Give each reply of the model a name of its own; if the model gave several calls of it one id, "
+            "pass all of them together to ToolExecutor.answer or execute_all"
         )
     return CallIdReusedError(
         msg, call_id=recorded.call_id, reply=recorded.reply, recorded_at=recorded.at, tool=recorded.name

@@ -18,6 +18,9 @@ from urllib.parse import quote, unquote
 
 from handrail.serde.formatting import shorten
 
+REPLY_RULE = "text that is not empty and does not begin with '@', as the replies of nested calls do"
+"""What can name a reply of the model, in words."""
+
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
 
@@ -150,6 +153,36 @@ def is_storable_id(text: object) -> bool:
 def is_reply(text: object) -> bool:
     """Whether text can name a reply of the model: it can be stored, and is not marked as that of a nested call."""
     return is_storable_id(text) and not str(text).startswith(NESTED_SEPARATOR)
+
+
+def distinct_id(call_id: str, taken: set[str]) -> str:
+    """What names a call among those of its reply: its id, or `call` for an empty one; with a number if that is taken.
+
+    Some models give several calls of a reply one id, or none.
+
+    Args:
+        call_id: the id of the call.
+        taken: what names the calls before it; the result is added.
+    """
+    first, number = call_id or "call", 1
+    name = first
+    while name in taken:
+        number += 1
+        name = f"{first}_{number}"
+    taken.add(name)
+    return name
+
+
+def reply_name(text: object) -> str | None:
+    """What names a reply of the model in a session: the text, or its digest where no store could look it up.
+
+    It is `None` for what cannot name one: anything but text, no text, and what is marked as the reply of nested calls.
+    """
+    if is_reply(text):
+        return str(text)
+    if not isinstance(text, str) or not text or text.startswith(NESTED_SEPARATOR):
+        return None
+    return storable_id(text)
 
 
 def shown_id(text: object) -> str:

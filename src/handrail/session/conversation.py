@@ -20,7 +20,9 @@ Theory of operation
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal, Protocol
@@ -28,11 +30,11 @@ from typing import Any, Literal, Protocol
 from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import InvalidArgumentError, SessionUseError
+from handrail.errors import DumpError, InvalidArgumentError, SessionError, SessionUseError
 from handrail.errors.developer import check_argument
-from handrail.serde.json_values import escaped_within
+from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.session.call_records import CallRecord
-from handrail.session.call_ref import CallRef, ToolCall, is_reply
+from handrail.session.call_ref import REPLY_RULE, CallRef, ToolCall, reply_name
 from handrail.session.conversation_parts import (
     ConversationPart,
     OpenReply,
@@ -146,7 +148,7 @@ class Conversation:
 
     @property
     def reply(self) -> str | None:
-        """The name of the open reply; `None` if none is open."""
+        """The name of the open reply, or its digest if it is long; `None` if none is open."""
         return self._open_reply().name
 
     @property
@@ -156,43 +158,56 @@ class Conversation:
         return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for call in asked)
 
     def append(self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None) -> None:
-        """Append messages. After an open reply these are the answers of its calls, all of them at once.
+        """Append messages. Those after an open reply end it, so append the answers of all its calls together.
+
+        That all of them are there is not checked, because messages are not interpreted.
 
         Args:
-            messages: in order, each what JSON restores. They are copied.
-            calls: the calls that they ask for. Then the reply is open.
-            reply: names the reply that asks for the calls, as for `ToolExecutor.execute`; required with calls.
+            messages: in order, each what JSON restores. They are copied; a lone surrogate is replaced by its escape.
+            calls: the calls that they ask for, all of the reply, with the ids of the provider, of which several may be
+                equal. Then the reply is open.
+            reply: names the reply that asks for the calls, as for `ToolExecutor.execute`; required with calls. A name
+                of more than 500 characters is replaced by its digest.
 
         Raises:
             InvalidArgumentError: `calls` has something that is not a `ToolCall`.
             ValueError: there are calls and no valid `reply`.
-            SessionUseError: a message is not JSON; or a call of the open reply has no record, so that the messages
-                cannot be its answers. Nothing was appended.
+            SessionUseError: the session is stored, and a message is not JSON (NaN is not); or a call of the open reply
+                has no record, so that the messages cannot be its answers. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
         """
         asked = tuple(calls)
         for call in asked:
             check_argument("Conversation.append", "calls", call, ToolCall, "calls: ToolCall(id, name, arguments)")
-        if asked and not is_reply(reply):
+        name = reply_name(reply) if asked else None
+        if asked and name is None:
             raise ValueError(
-                f"calls are appended with the name of their reply, and {reply!r:.80} cannot be one. Give the id that "
-                "the provider gave the response"
+                f"calls are appended with the name of their reply, and {reply!r:.80} cannot be one: it is "
+                f"{REPLY_RULE}. Give the id that the provider gave the response"
             )
         answers = self._check_answered()
         if messages:
-            part = ConversationPart(copy.deepcopy(messages), reply if asked else None, tuple(map(_requested, asked)))
+            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_requested, asked)))
             self.add(part, written="deferred" if answers or asked else "now")
 
     def add(self, part: ConversationPart, *, written: Literal["now", "deferred"] = "now") -> None:
         """Append a part, without any check of what it answers; speaker, name and time are those of the conversation.
 
         Raises:
-            SessionUseError: a message is not JSON. Nothing was appended.
+            SessionUseError: the session is stored, and a message is not JSON. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
         """
         storable = _storable(part.messages)
         stored = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
-        self._session.log_item(ConversationPart, stored, written=written)
+        try:
+            self._session.log_item(ConversationPart, stored, written=written)
+        except SessionError as error:
+            if not isinstance(error.__cause__, DumpError):
+                raise
+            raise SessionUseError(
+                f"nothing was appended to the conversation of session {self._session.session_id!r}, because it is not "
+                f"JSON: {error.__cause__}"
+            ) from error.__cause__
 
     def _is_mine(self, part: ConversationPart) -> bool:
         return part.speaker == self._speaker and part.name == self._name
@@ -210,9 +225,8 @@ class Conversation:
         Raises:
             SessionUseError: one has none.
         """
-        reply, calls = self._open_reply()
-        for call in calls:
-            ref = CallRef(reply, call.id)
+        _, calls, refs = self._open_reply()
+        for call, ref in zip(calls, refs, strict=True):
             if self._session.recorded_call(ref) is None:
                 raise SessionUseError(
                     f"call {ref} of {call.name} has not been answered, so no message can follow it in the conversation "
@@ -222,9 +236,26 @@ class Conversation:
 
 
 def _requested(call: ToolCall) -> RequestedCall:
-    words = call.words
-    written = bytes(words).decode(errors="backslashreplace") if isinstance(words, bytes | bytearray) else words
-    return RequestedCall(call.id, call.name, written)
+    """A call as it is stored. Lone surrogates are escaped, so that it is the same when it is loaded."""
+    return RequestedCall(escape_surrogates(call.id), escape_surrogates(call.name), _written(call.words))
+
+
+def _written(words: str | bytes | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    """Arguments as the model wrote them; as text where a mapping holds what JSON has not, as NaN.
+
+    As text they are stored, and the call is refused with a message that the model reads.
+    """
+    if isinstance(words, bytes | bytearray):
+        words = bytes(words).decode(errors="backslashreplace")
+    if isinstance(words, str):
+        return escape_surrogates(words)
+    try:
+        to_json(words)  # refuses lone surrogates, and writes NaN
+        json.dumps(words, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        with suppress(ValueError, TypeError, RecursionError):  # no text either: storing it raises, and says where
+            return json.dumps(words)
+    return words
 
 
 def _storable(messages: tuple[Message, ...]) -> tuple[Message, ...]:

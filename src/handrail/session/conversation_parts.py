@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 from pydantic_core import from_json
 
 from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef, is_reply
+from handrail.session.call_ref import CallRef, distinct_id, is_reply
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.slices import SlicePolicy
 
@@ -35,7 +35,7 @@ class RequestedCall:
     """A call that a reply of a conversation asks for.
 
     Attributes:
-        id: as of `ToolCall`.
+        id: as of `ToolCall`; several calls of a reply may have one, see `ConversationPart.call_refs`.
         name: as of `ToolCall`.
         arguments: as of `ToolCall`.
     """
@@ -145,14 +145,20 @@ class ConversationPart:
     restarts: bool = False
     at: datetime | None = None
 
+    @property
+    def call_refs(self) -> tuple[CallRef, ...]:
+        """The identities of its calls, in order; each call has one of its own, also if it shares its id."""
+        taken: set[str] = set()
+        return tuple(CallRef(self.reply, distinct_id(call.id, taken) if self.reply else call.id) for call in self.calls)
+
     @staticmethod
     def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
         """The calls of the open reply of each conversation."""
         parts = cast("Sequence[ConversationPart]", items)  # the items of the slice of this class
         for speaker, name in dict.fromkeys((part.speaker, part.name) for part in parts):
-            reply, calls = open_reply(part for part in reversed(parts) if (part.speaker, part.name) == (speaker, name))
-            for call in calls:
-                yield OpenCall(call=CallRef(reply, call.id), tool=call.name, state="unrecorded")
+            reply = open_reply(part for part in reversed(parts) if (part.speaker, part.name) == (speaker, name))
+            for ref, call in zip(reply.refs, reply.calls, strict=True):
+                yield OpenCall(call=ref, tool=call.name, state="unrecorded")
 
 
 class OpenReply(NamedTuple):
@@ -161,13 +167,15 @@ class OpenReply(NamedTuple):
     Attributes:
         name: its name; `None` if none is open, or its name is not known.
         calls: its calls that no message of the conversation answers.
+        refs: the identities of these calls.
     """
 
     name: str | None
     calls: tuple[RequestedCall, ...]
+    refs: tuple[CallRef, ...]
 
 
-NONE_OPEN = OpenReply(None, ())
+NONE_OPEN = OpenReply(None, (), ())
 """Nothing is open."""
 
 
@@ -182,8 +190,9 @@ def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
         if part.ended:
             break
         if part.answers is None:
-            calls = tuple(call for call in part.calls if call.id not in answered)
-            return OpenReply(part.reply if calls else None, calls)
+            left = [pair for pair in zip(part.calls, part.call_refs, strict=True) if pair[0].id not in answered]
+            calls, refs = tuple(call for call, _ in left), tuple(ref for _, ref in left)
+            return OpenReply(part.reply if calls else None, calls, refs)
         answered.update(part.answers)
     return NONE_OPEN
 

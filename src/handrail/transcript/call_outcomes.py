@@ -168,6 +168,7 @@ class AskedCall:
     Attributes:
         conversation: the conversation that asks for it; `None` if no message does.
         ref: its identity.
+        given_id: the id that the messages give it, which several calls of a reply may have.
         tool: the tool.
         arguments: as the model wrote them.
         asked_at: when the message that asks for it was appended; `None` if that is not known.
@@ -179,6 +180,7 @@ class AskedCall:
 
     conversation: ConversationId | None
     ref: CallRef
+    given_id: str
     tool: str
     arguments: Any
     asked_at: datetime | None = None
@@ -191,7 +193,12 @@ class AskedCall:
     def of_record(record: CallReport, conversation: ConversationId | None = None) -> AskedCall:
         """A call of which only the record is known."""
         return AskedCall(
-            conversation=conversation, ref=record.ref, tool=record.tool, arguments=record.arguments, record=record
+            conversation=conversation,
+            ref=record.ref,
+            given_id=record.ref.call_id,
+            tool=record.tool,
+            arguments=record.arguments,
+            record=record,
         )
 
     def is_named(self, ref: CallRef) -> bool:

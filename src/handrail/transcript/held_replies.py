@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ class HeldReply:
         self._conversation = conversation
         self._calls: deque[AskedCall] = deque()
         # The ids of calls of this reply that were taken already: their answers are not messages of their own.
-        self._reported: set[str] = set()
+        self._reported: Counter[str] = Counter()
 
     def hold(self, calls: Iterable[AskedCall]) -> None:
         """Hold the calls of another reply; those of the last one were taken before."""
@@ -80,7 +80,7 @@ class HeldReply:
         """Take the calls about which nothing will change, up to the first one that is not settled."""
         while self._calls and self._calls[0].is_settled:
             call = self._calls.popleft()
-            self._reported.add(call.ref.call_id)
+            self._reported[call.given_id] += 1
             yield call
 
     def find(self, ref: CallRef) -> AskedCall | None:
@@ -89,8 +89,8 @@ class HeldReply:
 
     def is_asked_by(self, part: ConversationPart) -> bool:
         """Whether a part asks for the calls that are held."""
-        asked = {call.id for call in part.calls}
-        return all(call.ref.call_id in asked for call in self._calls)
+        asked = set(part.call_refs)
+        return all(call.ref in asked for call in self._calls)
 
     def split(self, part: ConversationPart, messages: Iterable[Any]) -> list[ReadReply]:
         """The messages of a part with their calls; what answers the calls that are held is noted with these.
@@ -100,24 +100,22 @@ class HeldReply:
             messages: those of its messages that are shown.
         """
         drafts: list[_Draft] = []
-        replies = {call.id: part.reply for call in part.calls}
-        for message in messages:
-            for piece in message_pieces(message):
-                self._add(drafts, piece, part, replies)
-        known = {call.ref.call_id for call in self._calls} | {call.ref.call_id for call in _calls(drafts)}
-        left = [call for call in part.calls if call.id not in known]
-        if left:
-            # A form that is not known here, whose calls the program has stated.
-            pieces = [AskedPiece(call.id, call.name, call.arguments) for call in left]
-            for piece in pieces:
-                self._add(drafts, piece, part, replies)
+        pieces = [piece for message in messages for piece in message_pieces(message)]
+        refs = _stated_refs(pieces, part)
+        for place, piece in enumerate(pieces):
+            self._add(drafts, piece, part, refs.get(place))
+        known = {call.ref for call in (*self._calls, *_calls(drafts))}
+        # A form that is not known here, whose calls the program has stated.
+        for call, ref in zip(part.calls, part.call_refs, strict=True):
+            if ref not in known:
+                self._add(drafts, AskedPiece(call.id, call.name, call.arguments), part, ref)
         return [ReadReply(self._message(draft, part), draft.calls) for draft in drafts]
 
-    def _add(
-        self, drafts: list[_Draft], piece: MessagePiece, part: ConversationPart, replies: dict[str, str | None]
-    ) -> None:
+    def _add(self, drafts: list[_Draft], piece: MessagePiece, part: ConversationPart, ref: CallRef | None) -> None:
+        """Add a piece to the last message, or to a new one; `ref` is the identity of a call, if the part states it."""
         if isinstance(piece, AnswerPiece):
-            if piece.call_id in self._reported:
+            if self._reported[piece.call_id]:
+                self._reported[piece.call_id] -= 1
                 return
             call = self._answered(drafts, piece.call_id)
             if call is not None:
@@ -130,10 +128,15 @@ class HeldReply:
         if isinstance(piece, SaidPiece):
             drafts[-1].blocks.append(MessageBlock(piece.kind, piece.text))
             return
-        ref = CallRef(replies.get(piece.call_id, piece.reply), piece.call_id)
-        arguments = decoded_arguments(piece.arguments)
         drafts[-1].calls.append(
-            AskedCall(conversation=self._conversation, ref=ref, tool=piece.tool, arguments=arguments, asked_at=part.at)
+            AskedCall(
+                conversation=self._conversation,
+                ref=CallRef(piece.reply, piece.call_id) if ref is None else ref,
+                given_id=piece.call_id,
+                tool=piece.tool,
+                arguments=decoded_arguments(piece.arguments),
+                asked_at=part.at,
+            )
         )
 
     def _message(self, draft: _Draft, part: ConversationPart) -> TranscriptMessage:
@@ -141,9 +144,25 @@ class HeldReply:
         return TranscriptMessage(conversation=self._conversation, role=draft.role, blocks=blocks, at=part.at)
 
     def _answered(self, drafts: Sequence[_Draft], call_id: str) -> AskedCall | None:
-        """The newest call of an id without an answer: some models count their ids from 0 in each reply."""
-        asked = [*self._calls, *_calls(drafts)]
-        return next((call for call in reversed(asked) if call.ref.call_id == call_id and call.answer is None), None)
+        """The call of an id that is answered next: the first one without an answer, of the newest reply that has any.
+
+        Some models count their ids from 0 in each reply, and some give several calls of one reply the same id.
+        """
+        asked = [call for call in (*self._calls, *_calls(drafts)) if call.given_id == call_id and call.answer is None]
+        return next((call for call in asked if call.ref.reply == asked[-1].ref.reply), None)
+
+
+def _stated_refs(pieces: Sequence[MessagePiece], part: ConversationPart) -> Mapping[int, CallRef]:
+    """The identities of the calls that a part states, by the place of the piece that asks for the call."""
+    stated: defaultdict[str, list[CallRef]] = defaultdict(list)
+    for call, ref in zip(part.calls, part.call_refs, strict=True):
+        stated[call.id].append(ref)
+    found: dict[int, CallRef] = {}
+    # From the end: messages of earlier replies, with calls of the same ids, may stand before.
+    for place, piece in reversed(list(enumerate(pieces))):
+        if isinstance(piece, AskedPiece) and stated[piece.call_id]:
+            found[place] = stated[piece.call_id].pop()
+    return found
 
 
 def _calls(drafts: Iterable[_Draft]) -> Iterator[AskedCall]:

@@ -316,9 +316,25 @@ def test_a_postponed_call_is_not_recorded_and_runs_when_it_is_made_again(world: 
     assert world.done == ["a"]
 
 
-@pytest.mark.parametrize("reply", ["", "a\0b", "\ud800", "x" * 501, 7])
+@pytest.mark.parametrize("reply", ["a\0b", "\ud800", "x" * 501])
+def test_a_reply_that_no_store_can_look_up_names_its_calls_by_its_digest(world: World, reply: str) -> None:
+    """As a call id does: providers, and gateways before them, choose the ids of responses."""
+    asked = [call(name, "a", id="1") for name in ("change", "pay")]
+    for _ in range(2):
+        with world.session() as session:
+            if not session.conversation:
+                session.conversation.append({}, calls=asked[:1], reply=reply)
+            door = world.executor(session)
+            assert [event.call for event in session.open_calls] == ([] if world.done else [CallRef(reply, "1").stored])
+            assert door.execute(asked[0], reply=reply).success
+            assert door.answer() == door.execute_all(asked[:1], reply=reply)
+            assert door.execute(asked[1], reply=f"{reply}2").success
+    assert world.done == ["a", "a"]
+
+
+@pytest.mark.parametrize("reply", ["", 7])
 def test_a_reply_that_names_nothing_is_refused(world: World, reply: Any, wording: Wording) -> None:
-    """It could not be looked up."""
+    """It is no name."""
     with world.session() as session:
         door = world.executor(session)
         with pytest.raises(ValueError) as raised:

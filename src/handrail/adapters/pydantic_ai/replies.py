@@ -46,7 +46,7 @@ from handrail.errors import StoreError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
-from handrail.session.call_ref import CallRef, is_reply, is_storable_id
+from handrail.session.call_ref import CallRef, distinct_id, is_reply, is_storable_id
 from handrail.session.conversation_parts import REPLY_KEY
 
 Words = str | dict[str, Any] | None
@@ -138,12 +138,7 @@ def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelRespo
     changed: dict[int, ModelResponsePart] = {}
     for place, part in enumerate(response.parts):
         if isinstance(part, ToolCallPart):
-            first, number = _sendable(escape_surrogates(part.tool_call_id) or "call"), 1
-            unique = first
-            while unique in taken:
-                number += 1
-                unique = f"{first}_{number}"
-            taken.add(unique)
+            unique = distinct_id(_sendable(escape_surrogates(part.tool_call_id)), taken)
             if (called := _escaped_call(replace(part, tool_call_id=unique))) != part:
                 changed[place] = called
     if not changed:
@@ -278,8 +273,8 @@ def _stamp(response: ModelResponse) -> str | None:
 
 
 def _sendable(call_id: str) -> str:
-    """The id of a call, or its digest if a store cannot look it up."""
-    if is_storable_id(call_id):
+    """The id of a call, or its digest if a store cannot look it up; an empty one stays empty."""
+    if not call_id or is_storable_id(call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode(errors='surrogatepass')).hexdigest()[:32]}"
 

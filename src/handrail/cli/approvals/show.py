@@ -229,7 +229,7 @@ def said_with(store: Store, question: StoredQuestion) -> str:
     after = max(0, row.head - _LAST_ENTRIES)
     entries = read_entries(store, row.session_id, after=after, until=row.head, type_name=CONVERSATION.name)
     for part in (part for entry in reversed(entries) for part in reversed(_parts(entry))):
-        if part.reply == question.call.reply and any(each.id == question.call.call_id for each in part.calls):
+        if any(ref.stored == question.call.stored for ref in part.call_refs):
             return "\n".join(text for message in _mappings(part.messages) for text in _texts(message))
     return ""
 
