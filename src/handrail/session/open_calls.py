@@ -67,18 +67,17 @@ def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall,
 
 
 def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:
-    """Check that no call of a session is under way that `Session.reset` would forget.
-
-    A call that the model asked for and that was never started is not one.
+    """Check that a session has no open call, which `Session.reset` would forget.
 
     Raises:
         SessionError: there is one; the message names it.
     """
-    found = [str(call) for call in open_calls if call.state != "unrecorded"]
+    found = [str(call) for call in open_calls]
     if found:
         raise SessionError(
             f"session {session_id!r} cannot be reset before its calls have come to their end: {'; '.join(found)}. "
-            "Ask these calls again; handrail ledger reconcile resolves an effect that is unknown"
+            "Ask these calls again, with ToolExecutor.answer if they are those of an open reply; handrail ledger "
+            "reconcile resolves an effect that is unknown; reset(with_open_calls=True) abandons them"
         )
 
 

@@ -399,9 +399,7 @@ class Session:
             self._rules.install(state, initial)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Register a reducer that computes slice `into` when an event of that type is dispatched.
-
-        Registering the same reducer again changes nothing.
+        """Register a reducer that computes slice `into` when an event of that type is dispatched. Idempotent.
 
         Raises:
             ReducerError: another reducer of the slice takes events of that type already, or the slice is a LOG.
@@ -469,14 +467,15 @@ class Session:
         else:
             self._write(what, partial(self._state.apply, ((kind, change),)), current())
 
-    def reset(self) -> None:
+    def reset(self, *, with_open_calls: bool = False) -> None:
         """Empty all slices, STATE and LOG, in one unit of work; the conversation is in one of them.
 
         The ledger stays, and so do slices whose class has `survives_reset`, as `EffectApplied` has, and the records of
-        calls: no effect happens twice, and a call with a final record is answered from it.
+        calls: no effect happens twice, and a call with a final record is answered from it. With `with_open_calls` calls
+        are abandoned that are open, as `open_calls` lists them; those whose effects are in the ledger stay there.
 
         Raises:
-            SessionError: a call is running, unknown, postponed or not applied, and is named; nothing was changed.
+            SessionError: a call is open, and is named; nothing was changed.
             SessionUseError: a call runs in this context, or the session is closed.
             SessionBusyError: a call holds the session.
             StoreError: the session's store cannot be used.
@@ -484,13 +483,13 @@ class Session:
         if current() is not None:
             raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
         gone: list[tuple[type[Any], int]] = []
-        self._alone("reset the session", partial(self._reset, gone))
+        self._alone("reset the session", partial(self._reset, gone, with_open_calls=with_open_calls))
         if self.recorder is None:
             with self._lock:
                 self._log.cut_off_start(gone)
 
-    def _reset(self, gone: list[tuple[type[Any], int]], call: Transaction) -> None:
-        check_resettable(self.session_id, self.open_calls)
+    def _reset(self, gone: list[tuple[type[Any], int]], call: Transaction, *, with_open_calls: bool) -> None:
+        check_resettable(self.session_id, () if with_open_calls else self.open_calls)
         with self._lock:
             self._open(call, "reset the session")
             self._state.empty()

@@ -154,6 +154,33 @@ def test_session_with_an_open_call_is_not_reset(store: FaultyStore, wording: Wor
         assert str(raised.value) == wording
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_open_reply_is_abandoned_only_if_that_is_asked_for(
+    store: FaultyStore, is_stored: bool, wording: Wording
+) -> None:
+    """Its calls that have no record would not run: they are open calls as all others, and are listed as such."""
+    with Session.open(store, "s") if is_stored else Session(session_id="s") as session:
+        desk = Desk(session, [])
+        asked = [ToolCall("c1", "pay", {"order": "A-1"}), ToolCall("c2", "pay", {"order": "A-2"})]
+        session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
+        desk.ask("c1", "A-1")
+        assert [call.state for call in session.open_calls] == ["unrecorded"]
+        with pytest.raises(SessionError) as raised:
+            session.reset()
+        assert str(raised.value) == wording
+        session.reset(with_open_calls=True)
+        assert (session.open_calls, session.conversation.messages, desk.paid) == ((), [], ["A-1"])
+        session.conversation.append({"role": "user"})
+
+
+def test_abandoned_effects_stay_in_the_ledger(store: FaultyStore) -> None:
+    """A reset does not make an unknown effect known."""
+    with Session.open(store, "s") as session:
+        Desk(session, []).ask("c1", "?")
+        session.reset(with_open_calls=True)
+        assert [call.state for call in session.open_calls] == ["unknown"]
+
+
 def test_session_is_not_reset_while_a_call_runs(store: FaultyStore, wording: Wording) -> None:
     """Neither inside of the call nor beside it; a closed session is refused, too."""
     for session in (fill(Session()), fill(Session.open(store, "s"))):
