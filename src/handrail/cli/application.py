@@ -10,13 +10,14 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Annotated, Literal
+from typing import IO, Annotated, Literal, cast
 
 from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
 
 from handrail import __version__
 from handrail.cli.command_table import COMMANDS, EXIT_CODES, HELP, answer_without_command
-from handrail.cli.output_streams import OutputError, print_guarded
+from handrail.cli.output_streams import OutputError, UnpaddedStream, print_guarded
 from handrail.cli.paths import file_fault
 from handrail.cli.process_exit import FAILED, USAGE
 from handrail.cli.screen import Debug, Screen, debugging, is_set, show_traceback, without_option
@@ -50,6 +51,7 @@ def application() -> App:
         version=__version__,
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(negative=(), show_default=False),
+        console=Console(file=cast("IO[str]", UnpaddedStream(sys.stdout))),  # it delegates the rest to the stream
     )
     for place, entry in enumerate(COMMANDS, 1):
         if entry.path is None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, cast
 
 from handrail.cli.process_exit import FAILED, READER_GONE
+
+_PADDING = re.compile(r" +(?=\n)")
 
 
 class OutputError(OSError):
@@ -55,6 +58,20 @@ class GuardedStream:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
+
+
+class UnpaddedStream(GuardedStream):
+    """The same without the blanks at the end of lines, to which rich pads paragraphs."""
+
+    __slots__ = ()
+
+    def write(self, text: str) -> int:
+        """Write lines.
+
+        Raises:
+            OutputError: they cannot be written.
+        """
+        return super().write(_PADDING.sub("", text))
 
 
 def output(stream: IO[str] | None) -> IO[str] | None:

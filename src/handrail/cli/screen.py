@@ -1,8 +1,9 @@
-"""The output of commands: tables and JSON on standard output, remarks and questions on standard error.
+"""The output of commands: tables, notes and JSON on standard output, remarks and questions on standard error.
 
-On a terminal, tables, remarks and questions fit its width: `handrail.cli.cells` cuts and wraps, never within a figure.
-A table leaves columns out if necessary, and reports which. In a pipe it is plain text, aligned, without colours, and
-nothing is cut. An error is one line also on a terminal, which wraps it itself, so that a command in it can be copied.
+On a terminal, tables, notes, remarks and questions fit its width: `handrail.cli.cells` cuts and wraps, never within a
+figure. A table leaves columns out if necessary, and reports which. In a pipe it is plain text, aligned, without
+colours, and nothing is cut. An error is one line also on a terminal, which wraps it itself, so that a command in it can
+be copied.
 
 Text for a terminal contains no control characters.
 
@@ -158,8 +159,13 @@ class Screen:
         for line in lines:
             self._write(self.out, (_INDENT + line).rstrip())
 
+    def note(self, text: str) -> None:
+        """Print a note for people on standard output: how many there are, what was left out, or how to see more."""
+        for line in self._lines(self.out, clean(text)):
+            self.out.print(Text(line, style="dim"), soft_wrap=True)
+
     def remark(self, text: str) -> None:
-        """Print a remark on standard error: what was left out, or how to see more."""
+        """Print a remark on standard error, beside an output or a question that is not part of it."""
         for line in self._lines(self.err, clean(text)):
             self.err.print(Text(line, style="dim"), soft_wrap=True)
 
@@ -242,9 +248,7 @@ class Screen:
                 self._print_row(row_lines(shown, [row[place] for place in layout.kept], layout.widths), styles)
         missing = [column.name for place, column in enumerate(columns) if place not in layout.kept]
         if missing:
-            self.remark(
-                f"Left out at this width: {', '.join(missing)}. A wider terminal shows them, and --format json."
-            )
+            self.note(f"Left out at this width: {', '.join(missing)}. A wider terminal shows them, and --format json.")
 
     def _print_row(self, lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
         for cells in lines:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, cast, overload
 
-from handrail.errors import ReducerError
+from handrail.errors import InvalidArgumentError, ReducerError
 from handrail.session.stored_items import StoredItems
 
 T = TypeVar("T")
@@ -265,9 +265,13 @@ class Slice(SliceView[T], Generic[T]):
         """Remove the items for which `where` is true; without it, all.
 
         Raises:
+            InvalidArgumentError: `where` is not a function. Nothing is removed.
             SessionUseError: the slice is a LOG, from which nothing is removed, or the predicate writes to the session.
             Exception: what the predicate raises; nothing is removed then.
         """
+        if where is not None and not callable(where):
+            expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
+            raise InvalidArgumentError(function="Slice.clear", argument="where", given=where, expected=expected)
         change: SliceChange = Replace(()) if where is None else _Remove(where)
         self._session.change(self._kind, change, f"clear {self._kind.__name__}")
 

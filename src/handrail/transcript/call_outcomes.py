@@ -237,6 +237,7 @@ class AskedCall:
             at=None if record is None else record.at,
             wait=wait,
             owner="" if claim is None else claim.owner,
+            key="" if claim is None else claim.key or "",
             child=children.of_call(self.ref, self.tool, ran=None if record is None else record.ran),
             nested=tuple(call.reported(claims, children) for call in self.nested),
         )

@@ -115,6 +115,7 @@ class TranscriptCall:
         at: when it ended; `None` without a record.
         wait: what it waited for, if it needed an approval of a person; else `None`.
         owner: the process that has claimed its effect, in words; empty unless `"running"`.
+        key: the key of its effect, as long as the ledger has not settled it; else empty.
         child: the session of the agent that it calls; empty if it calls none.
         nested: the calls that its handler has made, in the order in which they ended.
     """
@@ -130,6 +131,7 @@ class TranscriptCall:
     at: datetime | None = None
     wait: ApprovalWait | None = None
     owner: str = ""
+    key: str = ""
     child: str = ""
     nested: Sequence[TranscriptCall] = ()
 

@@ -271,14 +271,14 @@ class TranscriptReader:
             if not self._row.session_id.startswith(f"{session_id}/"):  # a fork has copies of the notes
                 continue
             above = self._store.find(session_id)
-            for entry in _entries(self._store, session_id, 0 if above is None else above.head, APPROVAL_TYPE):
+            for entry in entries_in_pages(self._store, session_id, 0 if above is None else above.head, APPROVAL_TYPE):
                 for note in self._notes(entry, session_id):
                     if note.session_id == self._row.session_id and (note.is_person or note.approved is None):
                         found[_root(note.ref)].append(note)
         return dict(found)
 
 
-def _entries(store: SessionStore, session_id: str, until: int, type_name: str) -> Iterator[SessionEntry]:
+def entries_in_pages(store: SessionStore, session_id: str, until: int, type_name: str) -> Iterator[SessionEntry]:
     """The entries of a type, in pages."""
     for place in range(0, until, PAGE_ENTRIES):
         end = min(place + PAGE_ENTRIES, until)

@@ -62,6 +62,7 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str]) 
     assert EXIT_CODES.get(tuple(words), "Exit codes: 0 done; 1 refused") in ran.out
     assert ("Store and output" in ran.out) == (len(words) == 2 or words == ("run",))
     assert "\x1b" not in ran.out
+    assert not [line for line in ran.out.splitlines() if line != line.rstrip()]
 
 
 @pytest.mark.parametrize("words", [(), *sorted(GROUPS)])

@@ -26,7 +26,7 @@ def test_yes_carries_the_call_out_once(handrail: Command, loop: Loop, wording: W
     assert loop.texts() == ["A-1 is paid"]
     assert loop.texts() == ["A-1 is paid"]
     assert (loop.paid, len(loop.asked)) == (["A-1"], 1)
-    assert handrail("approvals", "list").out == ""
+    assert handrail("approvals", "list", "--format", "json").out == ""
 
 
 def test_no_refuses_the_call_with_the_reason(handrail: Command, loop: Loop, wording: Wording) -> None:

@@ -114,9 +114,10 @@ def test_wrong_filter_is_reported(handrail: Command, words: tuple[str, str], wor
 
 
 def test_nothing_that_fits_is_said(handrail: Command, wording: Wording) -> None:
-    """On standard error; the output is empty."""
+    """To people; for programs the output is empty."""
     ran = handrail("sessions", "list", "--agent", "nobody")
-    assert (ran.code, ran.out, ran.err) == (0, "", wording)
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
+    assert handrail("sessions", "list", "--agent", "nobody", "--format", "json").out == ""
 
 
 def test_list_fits_a_terminal_of_80_columns(terminal: Terminal, wording: Wording) -> None:
@@ -133,5 +134,6 @@ def test_only_the_shown_rows_are_held_and_all_are_counted(handrail: Command, url
         for number in range(60):
             store.create(SessionRow(f"s{number}", {}, None, store.now()))
     ran = handrail("sessions", "list")
-    assert len(ran.out.splitlines()) == 51
-    assert ran.err == wording
+    *table, note = ran.out.splitlines()
+    assert (len(table), ran.err) == (51, "")
+    assert note == wording

@@ -47,8 +47,8 @@ TOOLS = [note]
 def test_sessions_are_listed_newest_first(handrail: Command) -> None:
     """Id, entries, creation, parent and tags stand beside each other."""
     ran = handrail("sessions", "list")
-    heading, newer, older = ran.out.splitlines()
-    assert (ran.code, ran.err) == (0, "2 sessions.\n")
+    heading, newer, older, count = ran.out.splitlines()
+    assert (ran.code, ran.err, count) == (0, "", "2 sessions.")
     assert heading.split() == ["session", "state", "entries", "created", "(UTC)", "parent", "tags"]
     assert newer.split()[0] == FORK
     assert newer.split()[-2:] == [SESSION, "-"]
@@ -61,8 +61,7 @@ def test_sessions_are_found_by_their_tags(handrail: Command, wording: Wording) -
     found = handrail("sessions", "list", "--tag", "desk=berlin", "--tag", "customer=ada", "--format", "json")
     assert [json.loads(line)["session_id"] for line in found.out.splitlines()] == [SESSION]
     none = handrail("sessions", "list", "--tag", "desk=paris")
-    assert (none.code, none.out) == (0, "")
-    assert none.err == wording
+    assert (none.code, none.out, none.err) == (0, wording, "")
 
 
 def test_a_tag_needs_a_name(handrail: Command, wording: Wording) -> None:
@@ -86,11 +85,11 @@ def test_programs_read_a_session_a_line(handrail: Command) -> None:
 
 
 def test_a_limit_keeps_the_newest_and_says_that_there_are_more(handrail: Command, wording: Wording) -> None:
-    """Nothing is left out in silence."""
+    """Nothing is left out in silence, and nothing is written to standard error: no mail of cron for a list."""
     ran = handrail("sessions", "list", "--limit", "1")
-    assert len(ran.out.splitlines()) == 2
-    assert ran.err == wording
-    assert handrail("sessions", "list", "--limit", "2").err == "2 sessions.\n"
+    assert (len(ran.out.splitlines()), ran.err) == (3, "")
+    assert ran.out.splitlines()[-1] == wording
+    assert handrail("sessions", "list", "--limit", "2").out.splitlines()[-1] == "2 sessions."
     assert len(handrail("sessions", "list", "--limit", "1", "--format", "json").out.splitlines()) == 1
 
 
@@ -106,7 +105,7 @@ def test_a_store_without_sessions_says_so(handrail: Command, tmp_path: Path, wor
     url = f"sqlite:///{tmp_path / 'empty.db'}"
     stores.open(url).close()
     ran = handrail("sessions", "list", "--store", url)
-    assert (ran.code, ran.out, ran.err) == (0, "", wording)
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
 
 
 def test_a_session_is_shown_with_its_entries_in_order(handrail: Command) -> None:
@@ -123,6 +122,17 @@ def test_a_session_is_shown_with_its_entries_in_order(handrail: Command) -> None
         ["3", "resp_1/call_2", "state", "desk.plan", 'v2  -1 +2 at 0  [{"title":"Buy milk"},{"title":"Zürich"}]'],
     ]
     assert calls.splitlines()[0].split() == ["open", "call", "tool", "state", "waits", "for"]
+
+
+def test_a_call_that_was_not_begun_waits_for_its_program(handrail: Command, store: Store) -> None:
+    """Nobody carries it out while no process has the session open."""
+    with Session.open(store, "loop") as session:
+        session.conversation.append({"role": "assistant"}, calls=[ToolCall("a", "pay", "{}")], reply="r1")
+        note_postponed(session, CallRef(None, "later"), "pay", store.now())  # the reply is stored with it
+        calls = handrail("sessions", "show", "loop").out.split("\n\n")[1]
+        assert calls.splitlines()[2].split(maxsplit=3)[3] == "the process that has the session open"
+    calls = handrail("sessions", "show", "loop").out.split("\n\n")[1]
+    assert calls.splitlines()[2].split(maxsplit=3)[3] == "its program: it was interrupted, or has not begun"
 
 
 def test_open_calls_are_shown_with_what_they_wait_for(handrail: Command, store: Store) -> None:
@@ -184,13 +194,14 @@ def test_calls_of_the_last_reply_are_open_until_they_have_a_final_record(run: Ca
 def test_entries_are_paged(handrail: Command, wording: Wording) -> None:
     """`--after` and `--limit` walk through a long session, and the remark says how to go on."""
     first = handrail("sessions", "show", SESSION, "--limit", "2")
-    assert first.out.splitlines()[-1].split()[0] == "2"
-    assert first.err == wording
+    *_, last, note = first.out.splitlines()
+    assert last.split()[0] == "2"
+    assert note == wording
     rest = handrail("sessions", "show", SESSION, "--after", "2")
     assert rest.out.splitlines()[-1].split()[0] == "3"
     assert rest.err == ""
     none = handrail("sessions", "show", SESSION, "--after", "3")
-    assert none.err == wording
+    assert none.out.splitlines()[-1] == wording
 
 
 def test_entries_of_one_type_are_shown_alone(handrail: Command) -> None:
@@ -353,5 +364,5 @@ def test_a_table_is_a_page_and_json_is_everything(handrail: Command, store: Stor
     now = store.now()
     for number in range(PAGE):
         store.create(SessionRow(f"s{number}", {}, None, now))
-    assert len(handrail("sessions", "list").out.splitlines()) == PAGE + 1
+    assert len(handrail("sessions", "list").out.splitlines()) == PAGE + 2
     assert len(handrail("sessions", "list", "--format", "json").out.splitlines()) == PAGE + 2

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EffectUncertain, SessionBusyError, SessionError, SessionUseError, StoreUnavailableError
+from handrail.errors import (
+    EffectUncertain,
+    InvalidArgumentError,
+    SessionBusyError,
+    SessionError,
+    SessionUseError,
+    StoreUnavailableError,
+)
 from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.prompt import ToolsSection as Tools
 from handrail.runtime import EffectApplied, ToolCall, ToolInvoked
@@ -264,6 +271,17 @@ def test_reset_that_is_killed_has_happened_whole_or_not_at_all(tmp_path: Path, a
     with open_store(url) as kept, Session.open(kept, "s") as session:
         assert held(session) == ({} if at == "unit-after-commit" else before)
     assert run_to_crash(reset_stored, url, at=None) == Finished([])
+
+
+def test_predicate_is_a_function(store: FaultyStore) -> None:
+    """Anything else is named with what is expected, and nothing is removed."""
+    no_function: Any = 3
+    with fill(Session.open(store, "s")) as session:
+        before = held(session)
+        with pytest.raises(InvalidArgumentError) as raised:
+            session[Note].clear(where=no_function)
+        assert raised.value.argument == "where"
+        assert held(session) == before
 
 
 def test_predicate_says_which_items_are_cleared(store: FaultyStore) -> None:

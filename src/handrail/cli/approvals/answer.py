@@ -247,11 +247,11 @@ def _answer_all(  # noqa: PLR0913, PLR0917 - the parts of one command
     agents = {each.session_id: agents_of(store, each) for each in questions if not each.path}
     if not options.as_json:
         if not questions:
-            screen.remark("No open question to answer.")
+            screen.note("No open question to answer.")
             return 0
         print_questions(screen, questions[:PAGE], store.now(), agents)
         if len(questions) > PAGE:
-            screen.remark(f"And {count_noun(len(questions) - PAGE, 'more question')}.")
+            screen.note(f"And {count_noun(len(questions) - PAGE, 'more question')}.")
     if questions and not how.yes:
         answer = screen.ask(f"Answer {count_noun(len(questions), 'question')} with {given.word}? [y = yes, Enter = no]")
         if (answer or "").lower() not in {"y", "yes"}:

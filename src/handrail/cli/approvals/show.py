@@ -84,9 +84,9 @@ def list_questions(
     elif found:
         print_questions(screen, shown, now, agents)
         if len(found) > len(shown):
-            screen.remark(f"These are the oldest {len(shown):,} of {len(found):,} open questions; --limit shows more.")
+            screen.note(f"These are the oldest {len(shown):,} of {len(found):,} open questions; --limit shows more.")
     else:
-        screen.remark(f"No open question{'' if wanted == ANY_QUESTION else ' matches'} in {store.url}.")
+        screen.note(f"No open question{'' if wanted == ANY_QUESTION else ' matches'} in {store.url}.")
     return report_unreadable(screen, unreadable)
 
 

@@ -268,7 +268,7 @@ def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOp
             rows = newest((row for row in store.rows() if key_expired(row, now)), PAGE)
             print_effects(screen, found_beside(store, rows), now)
             if expired.rows > PAGE:
-                screen.remark(f"And {count_noun(expired.rows - PAGE, 'older effect')}.")
+                screen.note(f"And {count_noun(expired.rows - PAGE, 'older effect')}.")
         words = f"{count_noun(expired.rows, 'expired effect')} ({format_size(expired.bytes)})"
         if expired.rows and not (yes or dry_run):
             answer = screen.ask(f"Remove {words}? [y = yes, Enter = no]")
@@ -326,8 +326,8 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
         screen.say(f"Would forget {_named(came.going)}.")
     elif came.removed:
         screen.say(f"Forgot {_named(came.removed)}; the same call runs again.")
-    if came.kept:
-        screen.remark(
+    if came.kept and not options.as_json:
+        screen.note(
             f"{count_noun(came.kept, 'effect')} stayed, being running or unknown: forgotten, they could happen twice."
         )
     if missed:

@@ -50,7 +50,7 @@ _AWAITED = {
     "unknown": "being resolved: it may have happened",
     "unapplied": "being asked again: its effect has happened",
     "postponed": "an approval",
-    "unrecorded": "being carried out",
+    "unrecorded": "the process that has the session open",
 }
 
 CONVERSATION: Final = stored_type(ConversationPart)
@@ -92,13 +92,15 @@ def call_of(entry: SessionEntry) -> str:
     return str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else NO_VALUE_CELL
 
 
-def open_call_cells(call: OpenCall, now: datetime) -> tuple[str, ...]:
-    """An open call, for people: call, tool, state, what it waits for."""
-    return (str(call.call), call.tool, call.state, format_awaited(call, now))
+def open_call_cells(call: OpenCall, now: datetime, *, is_held: bool) -> tuple[str, ...]:
+    """An open call, for people: call, tool, state, what it waits for; `is_held`: a process has its session open."""
+    return (str(call.call), call.tool, call.state, format_awaited(call, now, is_held=is_held))
 
 
-def format_awaited(call: OpenCall, now: datetime) -> str:
+def format_awaited(call: OpenCall, now: datetime, *, is_held: bool) -> str:
     """What an open call waits for, and until when."""
+    if call.state == "unrecorded" and not is_held:
+        return "its program: it was interrupted, or has not begun"
     if call.state != "running":
         return _AWAITED[call.state]
     owner = call.owner or "its owner"
@@ -440,11 +442,11 @@ def list_effects(
             screen.json(effect_json(row, now, beside), lines=True)
         return 0
     if not rows:
-        screen.remark(f"No effect{'s' if wanted == EffectFilter() else ' matches'} in {store.url}.")
+        screen.note(f"No effect{'s' if wanted == EffectFilter() else ' matches'} in {store.url}.")
         return 0
     print_effects(screen, shown, now)
     if len(rows) > len(rows[:size]):
-        screen.remark(f"These are the newest {len(rows) - 1}; --limit shows more.")
+        screen.note(f"These are the newest {len(rows) - 1}; --limit shows more.")
     return 0
 
 

@@ -58,8 +58,9 @@ class SessionRemoval:
     with_open_calls: Annotated[
         bool,
         Parameter(
-            help="Delete also sessions with open calls: calls that wait for an approval, and effects that are running "
-            "or unknown. What is known of them is lost, and they may happen twice."
+            help="Delete also sessions with open calls: calls that wait for an approval or have no record yet, and "
+            "effects that are running, unknown or not applied. What is known of them is lost, and they may happen "
+            "twice."
         ),
     ] = False
     yes: Yes = False
@@ -270,11 +271,11 @@ def _show(screen: Screen, plan: _Plan) -> None:
     if plan.going:
         screen.table(_GOING_COLUMNS, [_going_cells(tree) for tree in plan.going[:PAGE]])
         if len(plan.going) > PAGE:
-            screen.remark(f"And {count_noun(len(plan.going) - PAGE, 'more session')}.")
+            screen.note(f"And {count_noun(len(plan.going) - PAGE, 'more session')}.")
     if plan.kept:
         screen.table(_KEPT_COLUMNS, list(plan.kept.items())[:PAGE])
         if len(plan.kept) > PAGE:
-            screen.remark(f"And {count_noun(len(plan.kept) - PAGE, 'more kept session')}.")
+            screen.note(f"And {count_noun(len(plan.kept) - PAGE, 'more kept session')}.")
 
 
 def _going_cells(tree: _Tree) -> tuple[str, ...]:
@@ -329,7 +330,7 @@ def _report(  # noqa: PLR0913 - the parts of one command
     if plan.unfinished and not removal.dry_run:
         screen.say(f"Completed the deletion of {count_noun(len(plan.unfinished), 'session')}, which had been cut off.")
     if not plan.going and not plan.unfinished:
-        screen.remark("No session to delete.")
+        screen.note("No session to delete.")
     elif done.going:
         screen.say(f"{'Would delete' if removal.dry_run else 'Deleted'} {_in_words(done.sessions, done.size)}.")
     for name in kept.keys() - plan.kept.keys():

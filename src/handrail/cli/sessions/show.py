@@ -114,13 +114,13 @@ def list_sessions(
         rows = [session_cells(row, state_text(states_in_store(store, row, held))) for row in shown]
         count = len(rows) + sum(1 for _ in found)
     if not rows:
-        screen.remark(f"No session{'s' if wanted == ANY_SESSION else ' matches'} in {store.url}.")
+        screen.note(f"No session{'s' if wanted == ANY_SESSION else ' matches'} in {store.url}.")
         return 0
     screen.table(_SESSION_COLUMNS, rows)
     if count > len(rows):
-        screen.remark(f"These are the newest {len(rows):,} of {count:,} sessions; --limit shows more.")
+        screen.note(f"These are the newest {len(rows):,} of {count:,} sessions; --limit shows more.")
     else:
-        screen.remark(f"{count_noun(count, 'session')}.")
+        screen.note(f"{count_noun(count, 'session')}.")
     return 0
 
 
@@ -161,6 +161,7 @@ def show_session(
         now = store.now()
         know_conversations()
         open_calls = open_calls_in_store(store, row)
+        is_held = bool(open_calls) and session in store.held_sessions()
         # One more than is shown, to know whether there is one. Bounded by the head of the row, so that row and entries
         # are consistent while another process writes.
         limit, after = None if size is None else size + 1, entries.after
@@ -173,11 +174,11 @@ def show_session(
     screen.record(session_fields(row))
     if open_calls and not after:
         screen.say("")
-        screen.table(_OPEN_CALL_COLUMNS, [show.open_call_cells(call, now) for call in open_calls])
+        screen.table(_OPEN_CALL_COLUMNS, [show.open_call_cells(call, now, is_held=is_held) for call in open_calls])
     page_of = found[:size]
     _print_entries(screen, page_of, full=full)
     if len(found) > len(page_of):
-        screen.remark(
+        screen.note(
             f"There are more; --after {page_of[-1].number if page_of else after} continues, --limit shows more."
         )
     return 0
@@ -268,7 +269,7 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
 
 def _print_entries(screen: Screen, entries: list[SessionEntry], *, full: bool) -> None:
     if not entries:
-        screen.remark("No entries to show.")
+        screen.note("No entries to show.")
         return
     screen.say("")
     if not full:

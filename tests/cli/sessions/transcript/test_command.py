@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from handrail.runtime import ToolCall
 from handrail.session.conversation import Conversation
 from handrail.session.conversation_parts import ConversationPart
 from tests.cli.desk import ENTRY, Command, Terminal
@@ -96,14 +97,42 @@ def test_one_conversation_alone(words: list[str], count: int, handrail: Command)
 
 
 def test_no_conversation_is_said(handrail: Command, held: Desk, wording: Wording) -> None:
-    """On standard error."""
-    ran = handrail("sessions", "show", "desk", "--conversation", "--agent", "nobody")
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err == wording
+    """To people; a name that does not exist is an error, before anything is printed."""
+    for form in ("table", "json", "html"):
+        ran = handrail("sessions", "show", "desk", "--conversation", "--agent", "nobody", "--format", form)
+        assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    ran = handrail("sessions", "show", "desk", "--conversation", "--speaker", "prompt")
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
     with held.session.child(session_id="empty"):
         ran = handrail("sessions", "show", "empty", "--conversation")
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
+
+
+def test_the_reason_of_an_unknown_outcome_is_whole(
+    held: Desk, handrail: Command, terminal: Terminal, wording: Wording
+) -> None:
+    """A person has to act on it; the other reasons are whole in a pipe, and elsewhere it is said how to see them."""
+    for reply, (tool, name) in {"r7": ("doubt", "A-8"), "r8": ("fail", "A-9 " * 90)}.items():
+        held.conversation.append({"role": "assistant"}, calls=[ToolCall("c", tool, order(name))], reply=reply)
+        held.executor.answer()
+        held.conversation.append({"role": "user", "content": "Go on."})
+    ran = handrail("sessions", "show", "desk", "--conversation")
+    unknown = [line.strip() for line in ran.out.splitlines() if "outcome unknown" in line]
+    assert "\n".join(unknown) == wording
+    assert "A-9 A-9 cannot be paid" in ran.out
+    for words in (["--format", "markdown"], ["--format", "html"]):
+        ran = handrail("sessions", "show", "desk", "--conversation", *words)
+        assert "a person has to find out what happened; handrail ledger reconcile call:r7/c records" in ran.out
+        assert ("A-9 A-9 cannot be paid" in ran.out, "… --full shows all" in ran.out) == (False, True)
+    assert terminal.run("sessions", "show", "desk", "--conversation", width=80) == 0
+    assert "handrail ledger reconcile call:r7/c" in " ".join(" ".join(terminal.lines).split())
+    document = json.loads(handrail("sessions", "show", "desk", "--conversation", "--format", "json").out)
+    assert [item["effect_key"] for item in document["conversation"] if item["type"] == "call"] == [
+        None,
+        None,
+        "call:r7/c",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,9 +162,9 @@ def test_a_held_session_can_be_read(held: Desk, handrail: Command, wording: Word
     """And it says how to follow it; not to programs."""
     held.ask("And now?")
     ran = handrail("sessions", "show", "desk", "--conversation", "--last", "1")
-    assert (ran.code, "And now?" in ran.out) == (0, True)
-    assert ran.err == wording
-    assert handrail("sessions", "show", "desk", "--conversation", "--format", "json").err == ""
+    assert (ran.code, "And now?" in ran.out, ran.err) == (0, True, "")
+    assert ran.out.splitlines()[-1] == wording
+    assert "--follow" not in handrail("sessions", "show", "desk", "--conversation", "--format", "json").out
 
 
 def test_a_session_that_no_process_holds_has_been_followed(handrail: Command, wording: Wording) -> None:
@@ -143,7 +172,9 @@ def test_a_session_that_no_process_holds_has_been_followed(handrail: Command, wo
     ran = handrail("sessions", "show", "desk", "--conversation", "--follow", "--format", "json")
     assert ran.code == 0
     assert [json.loads(line)["type"] for line in ran.out.splitlines()][:3] == ["session", "message", "message"]
-    assert ran.err == wording
+    assert ran.err == ""
+    ran = handrail("sessions", "show", "desk", "--conversation", "--follow")
+    assert ran.out.splitlines()[-1] == wording
 
 
 def test_a_run_is_followed(held: Desk, handrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:

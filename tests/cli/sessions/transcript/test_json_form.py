@@ -56,6 +56,7 @@ def test_a_call_has_all_that_is_known_of_it() -> None:
         "at": "2026-01-05T20:00:00+00:00",
         "wait": {"since": "2026-01-05T20:00:00+00:00", "seconds": 10800.0, "by": "anna", "approved": True},
         "owner": "",
+        "effect_key": None,
         "child_session": None,
         "nested": [],
     }

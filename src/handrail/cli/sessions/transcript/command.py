@@ -12,6 +12,7 @@ from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
+from handrail.cli.ledger.show import CONVERSATION
 from handrail.cli.options import ShowOptions
 from handrail.cli.paths import os_error_text
 from handrail.cli.screen import Screen
@@ -20,11 +21,13 @@ from handrail.cli.sessions.transcript.json_form import JsonTranscript
 from handrail.cli.sessions.transcript.markdown_form import MarkdownTranscript
 from handrail.cli.sessions.transcript.text_form import TextTranscript
 from handrail.cli.sessions.transcript.words import TranscriptWriter
-from handrail.session.conversation_parts import Speaker
+from handrail.errors import SessionError, UnknownTypeError
+from handrail.session.conversation_parts import ConversationPart, Speaker
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.transcript import TranscriptItem, TranscriptReader
 from handrail.transcript.following import end_of_transcript, follow_session
+from handrail.transcript.reading import entries_in_pages
 
 _POLL_SECONDS = 0.5
 
@@ -104,10 +107,12 @@ def show_conversation(
 
     Raises:
         CycloptsError: the output file cannot be written.
+        SessionError: an agent or prompt is named that has no conversation in it.
         StoreError: the store cannot be read.
     """
-    remarks = Screen()
+    notes = Screen()
     count = 0
+    _check_agent(store, row, how)
     with _output(how.output) as screen:
         writer = _writer(screen, how, options, full=full)
         writer.begin(row)
@@ -125,14 +130,40 @@ def show_conversation(
                 writer.write(item)
             raise
         writer.end()
+    # In the other formats standard output holds the conversation alone, unless that goes to a file.
+    if options.format != "table" and how.output is None:
+        return 0
     if not count:
         whose = " of its own" if how.speaker is None and how.agent is None else " that fits"
-        remarks.remark(f"Session {row.session_id} has no conversation{whose}.")
+        notes.note(f"Session {row.session_id} has no conversation{whose}.")
     elif how.follow:
-        remarks.remark(f"No process has session {row.session_id} open any more.")
+        notes.note(f"No process has session {row.session_id} open any more.")
     elif options.format == "table" and row.session_id in store.held_sessions():
-        remarks.remark(f"A process has session {row.session_id} open; --follow shows what it adds.")
+        notes.note(f"A process has session {row.session_id} open; --follow shows what it adds.")
     return 0
+
+
+def _check_agent(store: Store, row: SessionRow, how: ConversationOptions) -> None:
+    """Check that the session has a conversation of the agent or prompt that is named, before anything is printed.
+
+    Raises:
+        SessionError: it has none, and none can be added while it is shown.
+        StoreError: the store cannot be read.
+    """
+    if how.agent is None or how.follow:
+        return
+    names: dict[str, None] = {}
+    for entry in entries_in_pages(store, row.session_id, row.head, CONVERSATION.name):
+        try:
+            parts: list[ConversationPart] = CONVERSATION.load(entry.items, entry.type_version)
+        except (ValueError, UnknownTypeError):
+            return  # reading it reports that
+        names |= dict.fromkeys(part.name for part in parts)
+        if how.agent in names:
+            return
+    named = ", ".join(name for name in names if name)
+    known = f"those of: {named}" if named else "none of an agent or prompt"
+    raise SessionError(f"session {row.session_id} has no conversation of {how.agent}; it has {known}")
 
 
 def _begin(store: Store, row: SessionRow, how: ConversationOptions) -> tuple[TranscriptReader, list[TranscriptItem]]:

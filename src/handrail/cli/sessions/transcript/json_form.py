@@ -83,6 +83,7 @@ def _call_json(call: TranscriptCall) -> dict[str, Any]:
             "approved": wait.approved,
         },
         "owner": call.owner,
+        "effect_key": call.key or None,
         "child_session": call.child or None,
         "nested": [_call_json(nested) for nested in call.nested],
     }

@@ -43,7 +43,8 @@ class TextTranscript:
 
     Args:
         screen: where to.
-        full: whether texts are whole on a terminal, and the arguments and the result are printed below each call.
+        full: whether texts and reasons are whole on a terminal, as they are in a pipe, and the arguments and the result
+            are printed below each call.
     """
 
     __slots__ = ("_full", "_on_terminal", "_order", "_screen", "_width")
@@ -112,7 +113,7 @@ class TextTranscript:
         self._screen.lines(lines, indent=indent, style=style)
 
     def _call(self, call: TranscriptCall, indent: int) -> None:
-        said, style = call_text(call, full=self._full), OUTCOME_STYLES.get(call.outcome, "")
+        said, style = call_text(call, full=self._full or not self._on_terminal), OUTCOME_STYLES.get(call.outcome, "")
         outcome = clean(said.outcome)
         label = call_label(call, room=self._width - indent - width_of(outcome) - 1)
         reason = f": {clean(said.reason)}" if said.reason else ""

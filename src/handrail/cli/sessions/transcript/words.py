@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
@@ -136,7 +137,7 @@ def call_text(call: TranscriptCall, *, full: bool) -> CallText:
 
     Args:
         call: the call.
-        full: whether the reason is shown whole.
+        full: whether the reason is shown whole. That of an unknown outcome always is: a person has to act on it.
     """
     wait = "" if call.wait is None else _wait_text(call.wait)
     # One that waits says so once, with since when.
@@ -152,12 +153,16 @@ def call_text(call: TranscriptCall, *, full: bool) -> CallText:
     if call.child:
         parts.append(f"in session {call.child}")
     outcome = ", ".join(parts)
-    if call.outcome not in BAD_OUTCOMES or not call.content:
+    if call.outcome not in BAD_OUTCOMES or not (call.content or call.key):
         return CallText(outcome)
     # The tool is named at the start of the line already.
     reason = call.content.removeprefix(f"{call.tool} failed: ").removeprefix(f"{call.tool} was not run: ")
     joined = " ".join(reason.split())
-    return CallText(outcome, joined if full else cut(joined, _MOST_OF_REASON))
+    if call.outcome == "unknown":
+        how = f"handrail ledger reconcile {shlex.quote(call.key)} records it" if call.key else ""
+        return CallText(outcome, "; ".join(filter(None, (joined.removesuffix("."), how))))
+    short = joined if full else cut(joined, _MOST_OF_REASON)
+    return CallText(outcome, short if short == joined else f"{short} --full shows all")
 
 
 def _wait_text(wait: ApprovalWait) -> str:
