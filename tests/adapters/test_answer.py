@@ -16,6 +16,7 @@ from handrail.session import CallRef
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Decides, Note, call, echo, executor, tool
+from tests.wording import Wording
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
 
@@ -126,6 +127,26 @@ def test_calls_of_a_reply_that_have_one_id_are_different_calls(
         assert (session.conversation.calls, session.open_calls) == ((), ())
         with session.fork(session_id="f", at=("r1", names[1])) as fork:
             assert len(fork[Note].all()) == 2
+
+
+def test_an_interrupted_call_whose_tool_is_missing_stays_unknown(
+    answer: Answer, store: MemoryStore, wording: Wording
+) -> None:
+    """It may have run, so that there is no such tool now is not its outcome; a call that was not begun is refused."""
+
+    def stop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise GeneratorExit
+
+    asked = [call("pay", "a", id="1"), call("pay", "b", id="2")]
+    with Session.open(store, "s") as session:
+        session.conversation.append({}, calls=asked, reply="r1")
+        with pytest.raises(GeneratorExit):
+            answer(executor(tool("pay", stop, effect="external"), session=session))
+    with Session.open(store, "s") as session:
+        assert texts(answer(executor(tool("note", echo), session=session))) == wording
+        assert [(each.call.call_id, each.state) for each in session.open_calls] == [("1", "unknown")]
+        finals = {event.call_id: event.final for event in session[ToolInvoked]}
+        assert finals == {"1": False, "2": True}
 
 
 def test_calls_of_one_id_without_a_reply_are_told_apart_by_nothing(store: MemoryStore) -> None:

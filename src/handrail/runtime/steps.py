@@ -34,6 +34,7 @@ from handrail.errors import (
     ParseError,
     RunAbortedError,
     SessionBusyError,
+    StoreError,
     ToolValidationError,
 )
 from handrail.errors.developer import mistakes_in
@@ -92,10 +93,16 @@ def unknown_tool(run: Invocation) -> Never:
     """Refuse a call of an unknown tool.
 
     Raises:
-        FinalRefusal: always; the message has the nearest name, and as many others as fit into 1,000 bytes.
+        FinalRefusal: the message has the nearest name, and as many others as fit into 1,000 bytes.
+        CallRefusedError: the call was started before, when there was such a tool, and its outcome is not known.
     """
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
+    if _was_started(run):
+        raise CallRefusedError(
+            f"this call was started before, and it is not known whether it took effect; there is no tool {asked} now. "
+            "It was not run again. Do not ask for it again; a person has to find out what happened."
+        )
     wanted = asked.strip("'")
     known = [tool.name for tool in run.environment.tools]
     if not known:
@@ -105,6 +112,18 @@ def unknown_tool(run: Invocation) -> Never:
     text = f"there is no tool {asked}.{hint} The tools are: "
     left = _LONGEST_MESSAGE - len(f"{text}.".encode(errors="surrogatepass"))
     raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
+
+
+def _was_started(run: Invocation) -> bool:
+    """Whether the store of the session holds an unsettled effect of the call."""
+    recorder = run.environment.session.recorder
+    if recorder is None or not run.has_identity:
+        return False
+    try:
+        claims = recorder.store.open_claims(run.environment.session.session_id)
+    except StoreError as error:
+        raise run.unrecordable(error) from error
+    return any(claim.call.stored == run.ref.stored for claim in claims)
 
 
 def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
