@@ -29,7 +29,7 @@ _SECONDS_TO_END = 10.0
 """How long to wait for a supervisor: it takes a few seconds for what cannot be killed."""
 
 _SECONDS_TO_ANSWER = 0.25
-"""After which time a supervisor that says nothing is told to continue, as often as that."""
+"""After this time a supervisor that does not answer is sent SIGCONT, and again after each such time."""
 
 _REPORTS = 4096
 
