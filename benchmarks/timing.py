@@ -15,6 +15,7 @@ Sense: TypeAlias = Literal["at most", "at least"]
 Unit: TypeAlias = Literal[
     "ms",
     "ms at the longest",
+    "ms over its bare evaluation",
     "ms over twice a bare interpreter",
     "kB",
     "MB",

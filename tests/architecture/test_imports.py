@@ -24,6 +24,8 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.cli": frozenset({"cyclopts", "rich"}),
     "handrail.cli.agents.models": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.cli.agents.run": frozenset({"cyclopts", "pydantic_ai"}),
+    "handrail.python_worker.asteval_engine": frozenset({"asteval"}),
+    "handrail.python_worker.monty_engine": frozenset({"pydantic_monty"}),
     "handrail.serde.document": frozenset({"ruamel"}),
     "handrail.serde.yaml_tree": frozenset({"ruamel"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),

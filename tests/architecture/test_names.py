@@ -15,6 +15,7 @@ STORED = {
     "handrail.approval",
     "handrail.cut_result",
     "handrail.edit_file",
+    "handrail.evaluate_python",
     "handrail.effect_applied",
     "handrail.file_edited",
     "handrail.file_excerpt",
@@ -36,6 +37,7 @@ STORED = {
     "handrail.plan",
     "handrail.postponed_call",
     "handrail.program_ended",
+    "handrail.python_evaluated",
     "handrail.read_file",
     "handrail.read_kept",
     "handrail.read_result",
@@ -62,18 +64,19 @@ FACES = {
     """,
     "handrail.agents": """
         AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits Decision Entry
-        GatedCall Listener LoadedAgent Origin Project QuestionAsked QuestionDecided Registry Rule RunEnded RunEvent
-        RunOptions RunResult RunStarted RunWarned TextDelta current_run files_toolset load_agent parse_agent_file
-        parse_rules read_agent_file read_rules shared shell_toolset toolset_factory
+        GatedCall Listener LoadedAgent Origin Project PythonOptions QuestionAsked QuestionDecided Registry Rule RunEnded
+        RunEvent RunOptions RunResult RunStarted RunWarned TextDelta current_run files_toolset load_agent
+        parse_agent_file parse_rules python_toolset read_agent_file read_rules shared shell_toolset toolset_factory
     """,
     "handrail.cli": """
         main
     """,
     "handrail.contrib.tools": """
-        AddStep CHECKING EditFile FIXING FileEdited FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound
-        GIT_READING
+        AddStep AstevalSection CHECKING EditFile EvaluatePython FIXING FileEdited FileExcerpt FileList FileMoved
+        FileRemoved FileWritten FilesFound GIT_READING
         GlobFiles GrepFiles OverflowExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanStatus
-        PlanStep PlanningStrategy PlanningToolsSection ProgramEnded READING ReadFile ReadKept ReadPlan RemoveFile
+        PlanStep PlanningStrategy PlanningToolsSection ProgramEnded PythonEvaluated PythonFault READING ReadFile
+        ReadKept ReadPlan RemoveFile
         SetupPlan ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
     """,
     "handrail.errors": """

@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import pytest
 
+from handrail.contrib.tools.python import engines
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal
 from tests.extent import FULL
@@ -395,4 +396,21 @@ def test_what_modules_and_factories_print_is_not_in_the_findings(check: Check, f
     write(folder, desk__agent=PRINTING_AGENT, tools__py=PRINTING)
     ran = check("--format", "json")
     assert json.loads(ran.out)["ok"]
+    assert ran.err == wording
+
+
+def test_interpreter_that_is_not_installed_is_named(
+    check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """With the command that installs it; if it is installed, the tool is shown."""
+    write(folder, desk__agent="---\nname: desk\ntoolsets: [python]\n---\nHello.\n")
+    ran = check("--format", "json")
+    assert (ran.code, [tool["name"] for tool in json.loads(ran.out)["tools"]]) == (0, ["evaluate_python"])
+
+    def missing(_module: str) -> None:
+        """As for a module that is not installed."""
+
+    monkeypatch.setattr(engines, "find_spec", missing)
+    ran = check()
+    assert ran.code == 1
     assert ran.err == wording

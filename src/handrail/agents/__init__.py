@@ -42,7 +42,7 @@ from handrail.agents.run.events import (
 )
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
-from handrail.agents.toolsets.builtin import BUILT_INS, files_toolset, shell_toolset
+from handrail.agents.toolsets.builtin import BUILT_INS, PythonOptions, files_toolset, python_toolset, shell_toolset
 from handrail.agents.toolsets.shared_toolset import shared
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "LoadedAgent",
     "Origin",
     "Project",
+    "PythonOptions",
     "QuestionAsked",
     "QuestionDecided",
     "Registry",
@@ -78,6 +79,7 @@ __all__ = [
     "load_agent",
     "parse_agent_file",
     "parse_rules",
+    "python_toolset",
     "read_agent_file",
     "read_rules",
     "shared",

@@ -26,7 +26,16 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from handrail.agents.active_run import CurrentRun, current_run
 from handrail.agents.agent_file import NAME_PATTERN, AgentFile
 from handrail.agents.exports.entries import BUILT_IN, Entry, ToolDef, ToolsetFactory
-from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools import (
+    AstevalSection,
+    PlanningToolsSection,
+    ShellRule,
+    ShellToolsSection,
+    VfsToolsSection,
+)
+from handrail.contrib.tools.python.engines import EngineName
+from handrail.contrib.tools.python.handler import DEFAULT_MEMORY_BYTES, DEFAULT_TIMEOUT, PythonSettings
+from handrail.contrib.tools.python.section import python_tool
 from handrail.contrib.tools.shell.rules import rules_of
 from handrail.contrib.tools.shell.section import PROGRAM_PATH
 from handrail.errors import AgentError, PathEscapeError, ToolValidationError
@@ -187,6 +196,7 @@ def built_ins() -> tuple[Entry, ...]:
     `project_files_ro`  as `files_ro`, below the folder of the project
     `planning`          tools that keep a plan in the session of the run
     `shell`             programs in the folder that the run works on: those that the project allows, or that only look
+    `python`            small Python programs, over the files below the folder that the run works on
     `dynamic_agents`    tools by which an agent makes agents, and calls them
     ==================  ==============================================================================================
     """
@@ -199,6 +209,7 @@ def built_ins() -> tuple[Entry, ...]:
             _planning, known_tools=cache(lambda: _UNPREFIXED.known(PlanningToolsSection(session=Session())))
         ),
         "shell": ToolsetFactory(_shell, known_tools=cache(lambda: _UNPREFIXED.known(ShellToolsSection("/")))),
+        "python": _python(_root, PythonOptions()),
     }
     return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items()), DYNAMIC_AGENTS)
 
@@ -280,6 +291,41 @@ def shell_toolset(
     return ToolsetFactory(make_shell, known_tools=cache(lambda: names.known(ShellToolsSection("/"))))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonOptions:
+    """How the code of a `python_toolset` is evaluated; see `AstevalSection`.
+
+    Attributes:
+        engine: the interpreter.
+        timeout: how long code may take.
+        memory_bytes: how much memory it may use.
+        files: whether it may read and write files.
+    """
+
+    engine: EngineName = "monty"
+    timeout: timedelta = DEFAULT_TIMEOUT
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    files: bool = True
+
+
+def python_toolset(
+    folder: str | os.PathLike[str] = ".", *, options: PythonOptions | None = None, prefix: str = ""
+) -> ToolsetFactory:
+    """A toolset that evaluates small Python programs over the files of a folder, to be exported in `TOOLSETS`.
+
+    `TOOLSETS = {"sums": python_toolset(options=PythonOptions(files=False))}` only computes.
+
+    Args:
+        folder: the folder; below the folder of the project, if it is relative.
+        options: the interpreter, and its limits.
+        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
+
+    Raises:
+        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
+    """
+    return _python(_folder_of(folder), options or PythonOptions(), prefix=_checked_prefix(prefix))
+
+
 @dataclass(frozen=True, slots=True)
 class _Names:
     """What the tools of a section are called.
@@ -311,7 +357,11 @@ class _Names:
 
     def known(self, section: Section[Any]) -> Mapping[str, ToolDef]:
         """The tools of a section by the names that they have with the prefix."""
-        return {f"{self.prefix}_{tool.name}" if self.prefix else tool.name: tool for tool in section.tools}
+        return self.named(*section.tools)
+
+    def named(self, *tools: ToolDef) -> Mapping[str, ToolDef]:
+        """Tools by the names that they have with the prefix."""
+        return {f"{self.prefix}_{tool.name}" if self.prefix else tool.name: tool for tool in tools}
 
 
 _UNPREFIXED = _Names("")
@@ -348,6 +398,26 @@ def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFacto
         return names.known(VfsToolsSection(InMemoryFilesystem(), read_only=shown.read_only))
 
     return ToolsetFactory(make_files, known_tools=known_tools)
+
+
+def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> ToolsetFactory:
+    names = _Names(prefix)
+
+    def make_python(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+        run = current_run()
+        section = AstevalSection(
+            run.filesystem(folder(run)) if options.files else None,
+            engine=options.engine,
+            timeout=options.timeout,
+            memory_bytes=options.memory_bytes,
+            files=options.files,
+            title=names.title("Python"),
+            children=names.note,
+        )
+        return names.given_to(section, run)
+
+    # Made without a section, so that the interpreter need not be installed to know the name of its tool.
+    return ToolsetFactory(make_python, known_tools=cache(lambda: names.named(python_tool(PythonSettings()))))
 
 
 def _planning(_ctx: RunContext[Any]) -> Section[Any]:

@@ -14,6 +14,8 @@ from handrail.contrib.tools.planning import (
     StepStatus,
     UpdateStep,
 )
+from handrail.contrib.tools.python.evaluation import EvaluatePython, PythonEvaluated, PythonFault
+from handrail.contrib.tools.python.section import AstevalSection
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellRun
 from handrail.contrib.tools.shell.presets import CHECKING, FIXING
 from handrail.contrib.tools.shell.rules import GIT_READING, READING, ShellRule
@@ -44,7 +46,9 @@ __all__ = [
     "GIT_READING",
     "READING",
     "AddStep",
+    "AstevalSection",
     "EditFile",
+    "EvaluatePython",
     "FileEdited",
     "FileExcerpt",
     "FileList",
@@ -66,6 +70,8 @@ __all__ = [
     "PlanningStrategy",
     "PlanningToolsSection",
     "ProgramEnded",
+    "PythonEvaluated",
+    "PythonFault",
     "ReadFile",
     "ReadKept",
     "ReadPlan",

@@ -1,0 +1,173 @@
+"""The Python suite: one tool that evaluates code, and the guidance for it.
+
+`handrail.contrib.tools.python.workers` has the processes that evaluate it, and `handler` is the handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+from handrail.contrib.tools.python.engines import ENGINES, EngineName, engine_fault
+from handrail.contrib.tools.python.evaluation import EvaluatePython, PythonEvaluated
+from handrail.contrib.tools.python.handler import (
+    DEFAULT_CHARACTERS,
+    DEFAULT_MEMORY_BYTES,
+    DEFAULT_TIMEOUT,
+    PythonHandler,
+    PythonSettings,
+)
+from handrail.contrib.tools.python.workers import WORKERS, PythonWorkers, WorkerKind
+from handrail.errors import PromptValidationError
+from handrail.filesystem import Filesystem
+from handrail.prompt import Section, Tool, ToolExample
+from handrail.resources import ResourceRegistry
+
+LEAST_MEMORY_BYTES = 16 * 1024 * 1024
+"""The least memory that code can be given: 16 MiB."""
+
+_TEXT = """\
+Compute with `evaluate_python`: it evaluates Python code, and shows what it prints and the value of its last line, if
+that is an expression.
+
+{language}
+- Nothing stays: each call begins without the names and values of the ones before.
+- There is no network, no package can be installed, and no program started.
+- Code may take {seconds:g} s and use {memory:,} MiB of memory. Of a long output the middle is left out.
+- A call that fails names the error and the line.{files}"""
+
+_LANGUAGES: dict[EngineName, str] = {
+    "monty": """\
+- It is a part of Python: functions, comprehensions, classes without bases, `match`, exceptions; no generators and no
+  `del`. Of the library there are `math`, `re`, `json`, `datetime`, `random`, `collections` and `itertools`.""",
+    "asteval": """\
+- It is a small part of Python: functions, loops, comprehensions, exceptions; no classes, imports, generators, `*` in
+  calls, and no `str.format` (use f-strings). The functions of `math` are there without the module: `sqrt(2)`.""",
+}
+
+_FILES = """
+
+**Files**
+
+Files are read and written by these functions alone; `open` does not work. A path is relative to the root of the
+filesystem, such as `notes/plan.md`.
+
+- `read_text(path)` returns the text of a file, `write_text(path, text)` makes or replaces one.
+- `list_files(path=".")` returns the paths in a folder, `glob_files(pattern)` those that match, as `**/*.md`; folders
+  end with `/`. `exists(path)` says whether there is anything, and `remove_file(path)` removes a file.
+- If the code fails, the files are as they were before it.{read_first}"""
+
+_READ_FIRST = "\n- Read a file in the same code before you replace or remove it."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AstevalSection(Section[None]):
+    """A section with a tool that evaluates small Python programs: `AstevalSection(filesystem)`.
+
+    Code is evaluated in a process of its own that has no access to the system, and reads and writes only the files of
+    the filesystem, inside the transaction of its call: code that fails has changed nothing.
+
+    Attributes:
+        filesystem: the files; the section binds them as its resource `Filesystem`. Without it code works on the
+            `Filesystem` that the prompt binds; so give none beside a `VfsToolsSection` over the same files.
+        engine: the interpreter: pydantic-monty, or asteval, which knows less of Python and runs on Linux alone.
+        timeout: how long code may take, with its reading and writing; then it is stopped, and the call fails.
+        memory_bytes: how much memory it may use; at least 16 MiB.
+        max_output_characters: how much of what it prints is returned, and of its value.
+        files: whether it may read and write files.
+        read_first: whether it must read a file before it replaces or removes it, unless the model has read it.
+        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
+
+    Raises:
+        DuplicateBindingError: `resources` binds a `Filesystem` too.
+        PromptValidationError: a declaration is invalid, or the interpreter is not installed; the message names every
+            fault.
+    """
+
+    filesystem: Filesystem | None = field(default=None, kw_only=False)
+    engine: EngineName = "monty"
+    timeout: timedelta = DEFAULT_TIMEOUT
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    max_output_characters: int = DEFAULT_CHARACTERS
+    files: bool = True
+    read_first: bool = True
+    accepts_overrides: bool = False
+    title: str = "Python"
+    key: str = "python"
+    tools: Sequence[Tool[Any, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        faults = [*self._faults()]
+        if faults:
+            raise PromptValidationError("; ".join(faults), section_path=(self.key,))
+        set_field = object.__setattr__
+        settings = PythonSettings(
+            WorkerKind(self.engine, self.memory_bytes),
+            self.timeout.total_seconds(),
+            self.max_output_characters,
+            files=self.files,
+            read_first=self.read_first,
+        )
+        set_field(self, "tools", (python_tool(settings, accepts_overrides=self.accepts_overrides),))
+        if self.filesystem is not None:
+            given = self.resources
+            declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
+            # `of` and not `merge`, so that a second binding of `Filesystem` is an error.
+            own = ResourceRegistry.build({Filesystem: self.filesystem})
+            set_field(self, "resources", ResourceRegistry.of(*declared, *own))
+        Section.__post_init__(self)
+
+    def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
+        """The guidance: what of Python there is, the limits, and the functions for files."""
+        files = _FILES.format(read_first=_READ_FIRST if self.read_first else "") if self.files else ""
+        return _TEXT.format(
+            language=_LANGUAGES[self.engine],
+            seconds=self.timeout.total_seconds(),
+            memory=self.memory_bytes // 1024 // 1024,
+            files=files,
+        )
+
+    def _faults(self) -> Sequence[str]:
+        faults: list[str] = []
+        engine = cast("object", self.engine)  # whatever was given
+        if engine not in ENGINES:
+            faults.append(f"engine is {engine!r}; give 'monty' or 'asteval'")
+        elif (fault := engine_fault(self.engine)) is not None:
+            faults.append(fault)
+        timeout = cast("object", self.timeout)
+        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
+            faults.append(f"timeout is {timeout!r}; give a positive timedelta: timedelta(seconds=10)")
+        # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
+        memory, most = cast("object", self.memory_bytes), cast("object", self.max_output_characters)
+        if not isinstance(memory, int) or isinstance(memory, bool) or memory < LEAST_MEMORY_BYTES:
+            faults.append(f"memory_bytes is {memory!r}; give a number of bytes, at least {LEAST_MEMORY_BYTES:,}")
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            faults.append(f"max_output_characters is {most!r}; give a number of characters, at least 1")
+        return faults
+
+
+def python_tool(
+    settings: PythonSettings, workers: PythonWorkers = WORKERS, *, accepts_overrides: bool = False
+) -> Tool[Any, Any]:
+    """The tool of the section.
+
+    Args:
+        settings: how code is evaluated.
+        workers: what evaluates it.
+        accepts_overrides: whether its description may be replaced when a prompt is tuned.
+    """
+    return Tool[EvaluatePython, PythonEvaluated](
+        name="evaluate_python",
+        description="Evaluate Python code, and show what it prints and the value of its last line.",
+        handler=PythonHandler(settings, workers).run,
+        examples=(
+            ToolExample(
+                description="Compute, and show the value of the last line",
+                input=EvaluatePython("prices = [3, 4]\nsum(prices) / len(prices)"),
+                output=PythonEvaluated("3.5", "json"),
+            ),
+        ),
+        accepts_overrides=accepts_overrides,
+    )

@@ -1,0 +1,196 @@
+"""The processes that evaluate code: kept while they are sound, ended with the process that uses them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.clock import SYSTEM_CLOCK
+from handrail.contrib.tools.python.workers import (
+    MOST_IDLE,
+    PythonWorker,
+    PythonWorkers,
+    WorkerKind,
+    WorkerLostError,
+    WorkerOvertimeError,
+    WorkerStartError,
+)
+from handrail.programs.process_tree import descendants, look, running
+from handrail.python_worker.program import Request
+from tests.contrib.tools.python import misbehaving
+from tests.python_worker.forks import in_fork
+
+MEMORY = 64 * 1024 * 1024
+MONTY = WorkerKind("monty", MEMORY)
+REQUEST = Request("1 + 1", 30, 1000, files=False)
+
+
+@pytest.fixture
+def workers() -> Generator[PythonWorkers]:
+    """The workers of one test."""
+    workers = PythonWorkers()
+    yield workers
+    workers.close()
+
+
+def refuse(name: str, arguments: object) -> Mapping[str, Any]:
+    """Lends no function."""
+    raise WorkerLostError(f"{name} {arguments}")
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(30_000), "it has not ended"
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("engine", ["monty", "asteval"])
+def test_worker_is_kept_for_the_next_evaluation(engine: Any, workers: PythonWorkers) -> None:
+    """One of the same kind is the same process."""
+    kind = WorkerKind(engine, MEMORY)
+    worker = workers.take(kind, SYSTEM_CLOCK)
+    assert {"limits", "privileges", "reaching"} <= set(worker.confinement)
+    assert worker.evaluate(REQUEST, refuse)["value"] == "2"
+    workers.put(worker)
+    other = workers.take(WorkerKind(engine, 2 * MEMORY), SYSTEM_CLOCK)
+    assert other.pid != worker.pid
+    other.close()
+    again = workers.take(kind, SYSTEM_CLOCK)
+    assert again is worker
+    assert again.evaluate(REQUEST, refuse)["value"] == "2"
+    again.close()
+
+
+def test_worker_has_nothing_of_the_agent(workers: PythonWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither environment, nor folder, nor descriptors."""
+    monkeypatch.setenv("HANDRAIL_CANARY", "hunter2")
+    worker = workers.take(MONTY, SYSTEM_CLOCK)
+    family = {worker.pid, *(process.pid for process in descendants([worker.pid], running()))}
+    assert len(family) == 2
+    for pid in family:
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        names = {pair.partition(b"=")[0] for pair in pairs if pair}
+        assert names <= {b"HANDRAIL_CALL"}
+        assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+        opened = [entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        assert {path for path in opened if path.is_absolute()} == {Path(os.devnull)}
+    worker.close()
+
+
+def test_no_more_workers_are_kept_than_a_few(workers: PythonWorkers) -> None:
+    """The others end."""
+    taken = [workers.take(MONTY, SYSTEM_CLOCK) for _ in range(MOST_IDLE + 1)]
+    for worker in taken:
+        workers.put(worker)
+    assert [look(worker.pid) is None for worker in taken] == [False] * MOST_IDLE + [True]
+    workers.close()
+    assert [look(worker.pid) for worker in taken] == [None] * len(taken)
+
+
+def test_worker_that_was_killed_while_it_was_kept_is_replaced(workers: PythonWorkers) -> None:
+    """Nothing is sent to it."""
+    worker = workers.take(MONTY, SYSTEM_CLOCK)
+    workers.put(worker)
+    worker.kill()
+    wait_for_end(worker.pid)
+    other = workers.take(MONTY, SYSTEM_CLOCK)
+    assert other.pid != worker.pid
+    assert other.evaluate(REQUEST, refuse)["value"] == "2"
+    workers.put(other)
+    assert workers.take(MONTY, SYSTEM_CLOCK) is other
+    other.close()
+
+
+def lost(script: str, raised: type[Exception]) -> str:
+    """The text of the error with which an evaluation by a script ends; the worker has ended then."""
+    worker = misbehaving.workers(script).take(MONTY, SYSTEM_CLOCK)
+    with pytest.raises(raised) as caught:
+        worker.evaluate(Request("1", -0.9, 10, files=False) if script is misbehaving.SILENT else REQUEST, refuse)
+    worker.close()
+    assert look(worker.pid) is None
+    return str(caught.value)
+
+
+def test_worker_that_misbehaves_is_lost() -> None:
+    """Whatever it does instead of answering."""
+    assert lost(misbehaving.ENDS_LATER, WorkerLostError) == "the other side has ended"
+    assert lost(misbehaving.SILENT, WorkerOvertimeError) == "the other side has not answered in time"
+    assert lost(misbehaving.sending({"result": 5}), WorkerLostError) == "its result is not an object"
+    assert lost(misbehaving.sending({"call": 5}), WorkerLostError).startswith("it has sent a message that is neither")
+    assert lost(misbehaving.sending({"call": "f", "arguments": 5}), WorkerLostError) == "f 5"
+
+
+def test_worker_that_cannot_be_ready_is_not_started() -> None:
+    """The text says why: the end of what Python wrote, or the reason that the worker gives."""
+    for script, reason in (
+        ("import missing_module", "ModuleNotFoundError: No module named 'missing_module'"),
+        ("", "the other side has ended"),
+        (misbehaving.ENDS.replace('"ready": []', '"unavailable": "no seccomp"'), "no seccomp"),
+    ):
+        with pytest.raises(WorkerStartError) as caught:
+            misbehaving.workers(script).take(MONTY, SYSTEM_CLOCK)
+        assert str(caught.value) == reason
+    nothing = PythonWorkers(lambda _engine, _memory: ("/nowhere/python",))
+    with pytest.raises(WorkerStartError):
+        nothing.take(MONTY, SYSTEM_CLOCK)
+
+
+def test_workers_end_with_the_process_that_uses_them() -> None:
+    """Also when it is killed, and in the middle of an evaluation."""
+    script = (
+        "from handrail.clock import SYSTEM_CLOCK as clock\n"
+        "from handrail.contrib.tools.python.workers import PythonWorker, WorkerKind, Request\n"
+        f"worker = PythonWorker(WorkerKind('monty', {MEMORY}), clock, 'of-a-test')\n"
+        "code = \"exists('a')\\nwhile True: pass\"\n"
+        "worker.evaluate(Request(code, 600, 10, files=True), lambda *_: print(worker.pid, flush=True) or {})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        pid = int(agent.stdout.readline())
+        family = [pid, *(process.pid for process in descendants([pid], running()))]
+        agent.send_signal(signal.SIGKILL)
+        for each in family:
+            wait_for_end(each)
+
+
+def test_process_that_was_forked_off_starts_its_own(workers: PythonWorkers) -> None:
+    """The workers of the parent stay the parent's."""
+    worker = workers.take(MONTY, SYSTEM_CLOCK)
+    workers.put(worker)
+
+    def body() -> object:
+        workers.forked()
+        other = workers.take(MONTY, SYSTEM_CLOCK)
+        value = other.evaluate(REQUEST, refuse)["value"]
+        other.close()
+        return [value, other.pid]
+
+    value, pid = in_fork(body)
+    assert (value, pid != worker.pid) == ("2", True)
+    assert workers.take(MONTY, SYSTEM_CLOCK) is worker
+    assert worker.evaluate(REQUEST, refuse)["value"] == "2"
+    worker.close()
+
+
+def test_worker_elsewhere_is_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On systems without a guardian."""
+    monkeypatch.setattr(sys, "platform", "another")
+    worker = PythonWorker(MONTY, SYSTEM_CLOCK, "of-a-test")
+    monkeypatch.undo()
+    assert worker.evaluate(REQUEST, refuse)["value"] == "2"
+    worker.close()
+    assert look(worker.pid) is None
