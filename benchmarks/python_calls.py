@@ -30,7 +30,7 @@ LIMITS = (
 )
 
 _CODE = "sum([number * number for number in range(100)])"
-_ROUNDS, _FIRST_ROUNDS = 200, 10
+_ROUNDS, _CALLS = 25, 10
 _NUMBERS = count()
 
 
@@ -47,9 +47,9 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         warm = _calling("monty")
         yield {
             BARE: bare,
-            WARM: lambda: _over(warm, bare, _ROUNDS),
-            ASTEVAL: lambda: _over(_calling("asteval"), bare, _ROUNDS),
-            FIRST: lambda: _over(_first(warm), bare, _FIRST_ROUNDS),
+            WARM: lambda: _over(warm, bare, _CALLS),
+            ASTEVAL: lambda: _over(_calling("asteval"), bare, _CALLS),
+            FIRST: lambda: _over(_first(warm), bare, 1),
         }
     WORKERS.close()
 
@@ -75,7 +75,7 @@ def _first(call: Callable[[], object]) -> Callable[[], object]:
     return first
 
 
-def _over(call: Callable[[], object], bare: Callable[[], object], rounds: int) -> float:
-    """The milliseconds that a call takes over an evaluation: the median of the differences of pairs."""
-    pairs = [(time_calls(call, 1), time_calls(bare, 1)) for _ in range(rounds + 1)][1:]
+def _over(call: Callable[[], object], bare: Callable[[], object], calls: int) -> float:
+    """The milliseconds that a call takes over an evaluation: the median of pairs of so many calls in a row."""
+    pairs = [(time_calls(call, calls), time_calls(bare, calls)) for _ in range(_ROUNDS + 1)][1:]
     return statistics.median(taken - floor for taken, floor in pairs) / 1000
