@@ -55,7 +55,9 @@ _LIBRARIES = ("/usr", "/lib", "/lib64", "/nix/store", "/etc/ld.so.cache")
 """What starting a program reads."""
 
 
-def confine_tree(memory_bytes: int, programs: Iterable[str]) -> tuple[str, ...]:
+def confine_tree(
+    memory_bytes: int, programs: Iterable[str]
+) -> tuple[str, ...]:  # pragma: no cover - a confined process writes no report
     """Confine this process and what it starts.
 
     Args:
@@ -86,7 +88,9 @@ def own_size() -> int:
     return int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
 
 
-def confine_computation(address_bytes: int, seconds: float) -> None:
+def confine_computation(
+    address_bytes: int, seconds: float
+) -> None:  # pragma: no cover - a confined process writes no report
     """Let this process do nothing but compute, and use the descriptors that are open.
 
     Args:
@@ -102,20 +106,20 @@ def confine_computation(address_bytes: int, seconds: float) -> None:
     COMPUTING_ALONE.apply()
 
 
-def _limit(address_bytes: int) -> None:
+def _limit(address_bytes: int) -> None:  # pragma: no cover - a confined process writes no report
     if sys.platform == "linux":  # macOS knows the limit and does not apply it
         _lower(resource.RLIMIT_AS, address_bytes)
     for which, most in ((resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, MOST_FILES)):
         _lower(which, most)
 
 
-def _lower(which: int, most: int) -> None:
+def _lower(which: int, most: int) -> None:  # pragma: no cover - a confined process writes no report
     _, hard = resource.getrlimit(which)
     least = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(which, (least, least))
 
 
-def _drop_privileges() -> None:
+def _drop_privileges() -> None:  # pragma: no cover - a confined process writes no report
     libc = CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, c_ulong(1), c_ulong(0), c_ulong(0), c_ulong(0)):
         raise OSError(get_errno(), os.strerror(get_errno()))
@@ -124,7 +128,7 @@ def _drop_privileges() -> None:
         raise OSError(get_errno(), os.strerror(get_errno()))
 
 
-def _confine_files(programs: Iterable[str]) -> None:
+def _confine_files(programs: Iterable[str]) -> None:  # pragma: no cover - a confined process writes no report
     """Let this process read and execute the libraries and some programs, and use the null device, and nothing else."""
     version = _landlock(_LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION)
     rights = (1 << _RIGHTS_OF_VERSION[min(version, len(_RIGHTS_OF_VERSION)) - 1]) - 1
@@ -142,7 +146,7 @@ def _confine_files(programs: Iterable[str]) -> None:
         os.close(ruleset)
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _allow(ruleset: int, path: str, rights: int) -> None:  # pragma: no cover - a confined process writes no report
     with suppress(FileNotFoundError):
         beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
@@ -153,7 +157,9 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
             os.close(beneath)
 
 
-def _landlock(number: int, *arguments: int | bytes | None) -> int:
+def _landlock(
+    number: int, *arguments: int | bytes | None
+) -> int:  # pragma: no cover - a confined process writes no report
     libc = CDLL(None, use_errno=True)
     given = [
         c_long(each) if isinstance(each, int) else c_void_p() if each is None else create_string_buffer(each, len(each))

@@ -84,7 +84,7 @@ class CallFilter:
     numbers: Mapping[str, tuple[int, ...]]
     allows: bool
 
-    def apply(self) -> None:
+    def apply(self) -> None:  # pragma: no cover - a confined process writes no report
         """Let the kernel refuse the other calls, from now on, with `EPERM`.
 
         Raises:
@@ -118,7 +118,9 @@ def filtering_machine() -> str:
     return machine
 
 
-def _program(architecture: int, numbers: Iterable[int], *, allows: bool) -> bytes:
+def _program(
+    architecture: int, numbers: Iterable[int], *, allows: bool
+) -> bytes:  # pragma: no cover - a confined process writes no report
     listed, other = (_ALLOW, _REFUSE) if allows else (_REFUSE, _ALLOW)
     instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
