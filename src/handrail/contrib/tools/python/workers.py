@@ -101,8 +101,9 @@ class PythonWorker:
             environment={},
             has_input=True,
         )
+        self._running: RunningProgram = start_of(sys.platform)(launch, clock)
         try:
-            self._running: RunningProgram = start_of(sys.platform)(launch, clock)
+            self._running.start()  # no other thread knows it yet, so it was not killed before
         except OSError as error:
             raise WorkerStartError(str(error.strerror)) from error
         self._running.release()
