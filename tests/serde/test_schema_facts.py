@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, make_dataclass
 from datetime import date
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -42,7 +43,10 @@ SCALARS = st.sampled_from(
         Annotated[float, Field(ge=0)],
     ]
 )
-TYPES = st.recursive(SCALARS, lambda inner: inner.map(lambda kind: list[kind]) | inner.map(lambda kind: kind | None))
+TYPES = st.recursive(
+    SCALARS,
+    lambda inner: inner.map(lambda kind: GenericAlias(list, kind)) | inner.map(lambda kind: kind | None),
+)
 DEFAULTS = st.sampled_from([{}, {"default": None}, {"default_factory": list}, {"metadata": {"description": "A text."}}])
 
 

@@ -195,7 +195,7 @@ def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
             return True
 
         @committed.setter
-        def committed(self, _value: bool) -> None:
+        def committed(self, _value: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
             pass
 
     owner = SliceOwner("me")

@@ -45,7 +45,7 @@ class GroupProgram:
             OSError: it cannot be started.
         """
         launch = self._launch
-        if self._is_killed:
+        if self._was_killed():
             return False
         process = subprocess.Popen(  # noqa: S603 - no shell; rules decide what may be run
             launch.line,
@@ -65,7 +65,7 @@ class GroupProgram:
         self.identity: ProgramIdentity = ProgramIdentity(launch.call, process_name(process.pid))
         self.output = -1 if process.stdout is None else process.stdout.fileno()
         self.input = None if process.stdin is None else process.stdin.fileno()
-        if self._is_killed:  # while it was being started
+        if self._was_killed():  # while it was being started
             self.kill()
         return True
 
@@ -114,3 +114,7 @@ class GroupProgram:
         self.close_input()
         if self._process.stdout is not None:  # pragma: no branch - it was requested
             self._process.stdout.close()
+
+    def _was_killed(self) -> bool:
+        with self._lock:
+            return self._is_killed

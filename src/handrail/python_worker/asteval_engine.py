@@ -61,7 +61,7 @@ class AstevalEngine:
         """
         filtering_machine()
         self._address_bytes = own_size() + settings.memory_bytes
-        self.confinement = (*confine(settings.memory_bytes, ()), "computation")
+        self.confinement: tuple[str, ...] = (*confine(settings.memory_bytes, ()), "computation")
         self._next: _Child | None = None
 
     def prepare(self) -> None:

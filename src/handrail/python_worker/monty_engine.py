@@ -39,7 +39,7 @@ class MontyEngine:
             Exception: Monty's, if its program cannot be started.
         """
         self._memory_bytes = settings.memory_bytes
-        self.confinement = confine(settings.memory_bytes, (settings.program,))
+        self.confinement: tuple[str, ...] = confine(settings.memory_bytes, (settings.program,))
         self._pool = Monty(binary_path=settings.program, min_processes=1, max_processes=1)
         self._pool.__enter__()  # for the life of this process: nothing would leave the block
 

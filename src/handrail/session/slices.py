@@ -269,7 +269,7 @@ class Slice(SliceView[T], Generic[T]):
             SessionUseError: the slice is a LOG, from which nothing is removed, or the predicate writes to the session.
             Exception: what the predicate raises; nothing is removed then.
         """
-        if where is not None and not callable(where):
+        if where is not None and not callable(cast("object", where)):
             expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
             raise InvalidArgumentError(function="Slice.clear", argument="where", given=where, expected=expected)
         change: SliceChange = Replace(()) if where is None else _Remove(where)

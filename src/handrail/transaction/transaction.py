@@ -70,7 +70,7 @@ class Transaction:
         concurrent: whether the handler runs beside others, so that calls on other sessions made inside it stand on
             their own.
         call: the identity of the call; `str` names it among the calls of its session.
-        context: what the handler of the call is given; `None` if it has none.
+        context: what the handler of the call is given; `None` if it has none, and after the end.
         state: `"open"`, then `"closed"` (takes no writes, still committing or rolling back), then `"ended"`; it never
             goes back.
         must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
@@ -169,6 +169,7 @@ class Transaction:
             if self.parent is not None:
                 self.parent.take_back(self)
             _CURRENT.reset(self._token)
+            self.context = None  # a session keeps its last transaction, which is not to keep the call
 
     @property
     def root(self) -> Transaction:

@@ -17,6 +17,7 @@ from pydantic_ai import (
     ModelResponse,
     TextPart,
     ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -130,8 +131,12 @@ def edited(history: Sequence[ModelMessage], how: str) -> list[ModelMessage]:
     elif how == "inserted":
         messages[:0] = [ModelRequest([UserPromptPart("Be brief.")]), ModelResponse([TextPart("Yes.")])]
     elif how == "an answer":
-        (part,) = messages[2].parts
-        messages[2] = replace(messages[2], parts=[replace(part, content="[redacted]")])
+        answers = messages[2]
+        assert isinstance(answers, ModelRequest)
+        (part,) = answers.parts
+        assert isinstance(part, ToolReturnPart)
+        redacted = ToolReturnPart(part.tool_name, "[redacted]", part.tool_call_id)
+        messages[2] = replace(answers, parts=[redacted])
     elif how == "dropped":
         del messages[1:3]
     return messages
@@ -178,7 +183,9 @@ async def test_a_history_that_the_program_has_loaded_elsewhere_is_not_stored_aga
     agent = agent_of(stored, session, Outbox(), model(asks("one"), "First.", "Second."))
     await agent.run("One.")
     given = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(stored.history))
-    given[0] = replace(given[0], parts=[UserPromptPart("One.")])
+    first = given[0]
+    assert isinstance(first, ModelRequest)
+    given[0] = replace(first, parts=[UserPromptPart("One.")])
     await agent.run("Two.", message_history=given)
     parts = session[ConversationPart].all()
     assert not any(part.restarts for part in parts)

@@ -33,7 +33,7 @@ def test_a_folder_is_written_whole(tmp_path: Path) -> None:
 def test_the_modules_are_as_ruff_formats_them(tmp_path: Path, name: str) -> None:
     """With its defaults, whatever the name of the agent; so a project that formats its code leaves them alone."""
     folder = write_agent_folder(name, tmp_path)
-    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", folder]
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", str(folder)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "")
 

@@ -109,7 +109,7 @@ class PythonWorker:
         self._running.release()
         self._channel = Channel(self._running.output, self._running.input or 0, clock.monotonic)
         try:
-            self.confinement = self._ready()
+            self.confinement: tuple[str, ...] = self._ready()
         except BaseException:
             self.close()
             raise
