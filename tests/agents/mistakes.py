@@ -164,7 +164,7 @@ MISTAKES: tuple[Mistake, ...] = (
         told=(
             "agent desk (FOLDER/desk.agent) names what it cannot have: `toolsets:` has 'bells', but that toolset "
             "does not exist. Available toolsets: desk, dynamic_agents, files, files_ro, planning, project_files, "
-            "project_files_ro, shell. tools.py defines bells, and has no TOOLSETS; add the line: TOOLSETS = "
+            "project_files_ro, python, shell. tools.py defines bells, and has no TOOLSETS; add the line: TOOLSETS = "
             "[bells]"
         ),
         files={

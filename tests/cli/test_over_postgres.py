@@ -66,4 +66,4 @@ def test_sessions_are_filtered_deleted_and_pruned(handrail: Command) -> None:
         assert [json.loads(line)["session_id"] for line in held.splitlines()] == [FORK]
         assert handrail("sessions", "delete", FORK, "--yes").code == 1
     assert handrail("sessions", "delete", FORK, SESSION, "--yes", "--with-open-calls").code == 0
-    assert handrail("sessions", "list").out == ""
+    assert handrail("sessions", "list", "--format", "json").out == ""

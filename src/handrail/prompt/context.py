@@ -8,8 +8,9 @@ context has the prompt, rendered prompt and tools as protocols, which `handrail.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.filesystem import Filesystem
@@ -17,7 +18,6 @@ from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
 from handrail.session import DatabaseConnection, Session
 from handrail.session.call_ref import CallRef
-from handrail.transaction import current
 
 
 # Properties in these protocols, and not attributes, which would have to be assignable; implementations such as `Tool`
@@ -300,14 +300,16 @@ class ToolContext:
             self._beat_claim()
 
 
+CALL_CONTEXT: Final[ContextVar[ToolContext | None]] = ContextVar("handrail_tool_context", default=None)
+"""The context of the handler that runs here. A thread or task that outlives its call has it still, as its own."""
+
+
 def tool_context() -> ToolContext | None:
-    """The context of the call that runs here, for code that has no parameter for it; `None` outside of calls.
+    """The context of the handler that runs here, for code that has no parameter for it; `None` outside of handlers.
 
     It has the session, the resources and the idempotency key of the call.
     """
-    transaction = current()
-    context = None if transaction is None else transaction.context
-    return context if isinstance(context, ToolContext) else None
+    return CALL_CONTEXT.get()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,6 @@ class Invocation:
         raises: what is raised after the call has been recorded.
         claim_conditions: the locks that must be valid for the claim to be granted.
         claim: the right to run the handler, once the transaction has begun.
-        handler_context: the context of the handler, once the transaction has begun.
         committed_event: the event that records the call, if it was committed together with it.
         is_stored: whether the session is in a store.
         has_identity: whether the session recognizes a repeat of the call. Calls without a reply are recognized only in
@@ -93,7 +92,6 @@ class Invocation:
     committed_event: ToolInvoked | None = None
     claim_conditions: tuple[SessionHeld, ...] = ()
     claim: Claim = NO_CLAIM
-    handler_context: ToolContext
     is_final: bool = True
     once_recorded: Callable[[], object] | None = None
 
@@ -237,7 +235,6 @@ class Invocation:
         # Set before the transaction begins: if that fails, the claim is settled, and the record has to state the
         # outcome.
         self.claim = claim
-        self.handler_context = context = self.context(claim)
         turn = self.turn
         return Transaction(
             tool.name,
@@ -248,7 +245,6 @@ class Invocation:
             participants=self.environment.resources.untracked_participants(),
             enlisted=claim.enlisted,
             call=self.ref,
-            context=context,
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:

@@ -49,6 +49,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
+from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.signature import is_async
 from handrail.runtime.calls import ToolInvoked
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
@@ -285,8 +286,9 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
     now = run.environment.clock.monotonic
     started = now()
+    context = run.context(claim)
+    token = CALL_CONTEXT.set(context)
     try:
-        context = run.handler_context
         reached("before-handler")
         # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
         if tool.timeout is None and run.environment.deadline is None and run.mode.inline and not tool.is_async:
@@ -302,6 +304,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         raise_as_meant(error, tool.name)
         raise
     finally:
+        CALL_CONTEXT.reset(token)
         run.handler_seconds = now() - started
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once:

@@ -70,7 +70,6 @@ class Transaction:
         concurrent: whether the handler runs beside others, so that calls on other sessions made inside it stand on
             their own.
         call: the identity of the call; `str` names it among the calls of its session.
-        context: what the handler of the call is given; `None` if it has none, and after the end.
         state: `"open"`, then `"closed"` (takes no writes, still committing or rolling back), then `"ended"`; it never
             goes back.
         must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
@@ -90,7 +89,6 @@ class Transaction:
         "call",
         "committed",
         "concurrent",
-        "context",
         "must_roll_back",
         "parent",
         "state",
@@ -113,7 +111,6 @@ class Transaction:
         participants: tuple[Snapshotable[Any], ...] = (),
         enlisted: tuple[CommitParticipant, ...] = (),
         call: object = None,
-        context: object = None,
     ) -> None:
         """Make a transaction that is not yet current; enter it with `with`.
 
@@ -126,7 +123,6 @@ class Transaction:
         self.parent: Transaction | None = parent
         self.concurrent: bool = concurrent
         self.call: object = call
-        self.context: object = context
         self.state: Literal["open", "closed", "ended"] = "open"
         self.must_roll_back: bool = True
         self.committed: bool = False
@@ -169,7 +165,6 @@ class Transaction:
             if self.parent is not None:
                 self.parent.take_back(self)
             _CURRENT.reset(self._token)
-            self.context = None  # a session keeps its last transaction, which is not to keep the call
 
     @property
     def root(self) -> Transaction:
