@@ -301,7 +301,7 @@ class ToolContext:
 
 
 CALL_CONTEXT: Final[ContextVar[ToolContext | None]] = ContextVar("handrail_tool_context", default=None)
-"""The context of the handler that runs here. A thread or task that outlives its call has it still, as its own."""
+"""The context of the handler that runs here. A thread or task that runs on after its call still has it."""
 
 
 def tool_context() -> ToolContext | None:
