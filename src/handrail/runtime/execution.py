@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -451,6 +452,32 @@ async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+async def run_stoppable(body: Callable[[], T], stop: Callable[[], object]) -> T:
+    """Run a body on a thread of its own; if this task is cancelled, have it stopped, and wait for its end.
+
+    Args:
+        body: what is run.
+        stop: has the body end soon; it is called while the body runs, or before it begins.
+
+    Raises:
+        CancelledError: the task was cancelled; the body has ended by then.
+        Exception: what the body raises.
+    """
+    work = asyncio.wrap_future(run_in_thread(body))
+    try:
+        # `asyncio.wait` does not cancel the future when this task is cancelled, as `await work` would.
+        await asyncio.wait((work,))
+    except asyncio.CancelledError:
+        stop()
+        try:
+            await wait_until_done((work,))
+        finally:
+            with suppress(Exception):
+                work.result()  # so that asyncio does not log that its exception was never retrieved
+        raise
+    return work.result()
 
 
 def _pass_on_loop(late: Late, loop: Future[Any]) -> None:

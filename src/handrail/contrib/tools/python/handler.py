@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,8 +24,7 @@ from handrail.contrib.tools.python.workers import (
 from handrail.errors import ToolValidationError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.python_worker.program import Request
-from handrail.runtime.execution import wait_until_done
-from handrail.waiting import run_in_thread
+from handrail.runtime.execution import run_stoppable
 
 _log = logging.getLogger("handrail")
 
@@ -84,20 +81,8 @@ class PythonHandler:
         """Evaluate code on a thread of its own; when the call is cancelled the worker is killed, and waited for."""
         # Made before the thread starts, so that a cancellation finds it even if no worker has been taken yet.
         evaluation = Evaluation(self.workers, self.settings.kind, context.clock)
-        work = asyncio.wrap_future(run_in_thread(lambda: self._carry_out(params, context, evaluation)))
-        try:
-            # `asyncio.wait` does not cancel the future when this task is cancelled, as `await work` would.
-            await asyncio.wait((work,))
-        except asyncio.CancelledError:
-            # The call is rolled back when this function returns, so no function for files must run after that.
-            evaluation.stop()
-            try:
-                await wait_until_done((work,))
-            finally:
-                with suppress(Exception):
-                    work.result()  # so that asyncio does not log that its exception was never retrieved
-            raise
-        return work.result()
+        # The call is rolled back when this function returns, so no function for files must run after that.
+        return await run_stoppable(lambda: self._carry_out(params, context, evaluation), evaluation.stop)
 
     def _carry_out(
         self, params: EvaluatePython, context: ToolContext, evaluation: Evaluation

@@ -21,10 +21,9 @@ from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime.execution import wait_until_done
+from handrail.runtime.execution import run_stoppable
 from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
-from handrail.waiting import run_in_thread
 
 _log = logging.getLogger("handrail")
 
@@ -129,21 +128,8 @@ class ShellHandler:
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
         run = ProgramRun(context.clock, self.terms.new_id(), live=_notifying(context))
         reach = ProgramReach.of(params, context, self.root)
-        work = asyncio.wrap_future(run_in_thread(lambda: self._carry_out(params, reach, run)))
-        try:
-            # `asyncio.wait` does not cancel the future when this task is cancelled, as `await work` would.
-            await asyncio.wait((work,))
-        except asyncio.CancelledError:
-            # The changes of the call are rolled back when this function returns, so the program must have ended by
-            # then.
-            run.stop()
-            try:
-                await wait_until_done((work,))
-            finally:
-                with suppress(Exception):
-                    work.result()  # so that asyncio does not log that its exception was never retrieved
-            raise
-        return work.result()
+        # The changes of the call are rolled back when this function returns, so the program must have ended by then.
+        return await run_stoppable(lambda: self._carry_out(params, reach, run), run.stop)
 
     def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
