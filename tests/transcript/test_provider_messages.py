@@ -243,7 +243,7 @@ def test_arguments_are_decoded_if_they_can_be(written: object, decoded: object) 
     ids=["PydanticAI", "Anthropic", "Responses", "Chat Completions", "a file of Responses"],
 )
 def test_a_file_is_shown_by_its_type_and_size(file: dict[str, Any]) -> None:
-    """In the answer to a call, and in a message; nobody reads base64."""
+    """In the answer to a call, and in a message; base64 is not shown."""
     answer = {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "a chart"}, file]}
     assert list(message_pieces(answer)) == [AnswerPiece("a", "a chart\n[image/png, 3 bytes]")]
     said = {"role": "user", "content": [file]}

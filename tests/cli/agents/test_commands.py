@@ -33,7 +33,7 @@ def test_what_a_command_imports_is_not_searched_for_garbage(tmp_path: Path) -> N
 
 
 def test_a_program_that_has_imported_it_is_searched_as_before(tmp_path: Path) -> None:
-    """What the program has made may be garbage, and is not told apart from modules."""
+    """What the program has made may be garbage, and nothing distinguishes it from modules."""
     (tmp_path / "desk.agent").write_text(AGENT)
     assert sys.modules["pydantic_ai"] is pydantic_ai
     made: list[object] = []

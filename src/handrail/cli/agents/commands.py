@@ -94,7 +94,7 @@ def _unsearched() -> Generator[None]:
     What modules make stays to the end of the process. The collector would look through all of it several times, which
     takes a fifth of the time of `handrail check`.
     """
-    # In a program that has it already, what is to be kept and what may be garbage are not told apart.
+    # In a program that has it already, nothing says what is to be kept and what may be garbage.
     if "pydantic_ai" in sys.modules or not gc.isenabled():
         yield
         return
