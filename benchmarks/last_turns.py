@@ -7,6 +7,7 @@ as a session stores them, but many in a unit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -48,11 +49,11 @@ class _Turn(NamedTuple):
     """What a session stores of one turn.
 
     Attributes:
-        entries: each with how many entries of its slice the turn has before it, and how many it has in all.
+        entries: its entries, in order; a turn whose result is cut has one more.
         is_large: whether large texts in them are stored once.
     """
 
-    entries: tuple[tuple[SessionEntry, int, int], ...]
+    entries: tuple[SessionEntry, ...]
     is_large: bool
 
     @staticmethod
@@ -66,26 +67,28 @@ class _Turn(NamedTuple):
             session.conversation.append(asked, calls=[call], reply=reply)
             answer = executor.execute(call, reply=reply)
             session.conversation.append({"role": "tool", "tool_call_id": call.id, "content": answer.content})
-        entries = read_entries(kept, "model")
-        names = [entry.type_name for entry in entries]
-        before = [names[:place].count(name) for place, name in enumerate(names)]
-        placed = zip(entries, before, map(names.count, names), strict=True)
-        return _Turn(tuple(placed), len(text) >= SMALLEST_TEXT)
+        return _Turn(tuple(read_entries(kept, "model")), len(text) >= SMALLEST_TEXT)
 
-    def numbered(self, number: int) -> Iterator[SessionEntry]:
-        """The entries of the turn of that number, from 1, in the form in which they are stored."""
+    def numbered(self, number: int, before: Counter[str]) -> Iterator[SessionEntry]:
+        """The entries of the turn of that number, from 1, in the form in which they are stored.
+
+        Args:
+            number: of the turn.
+            before: how many entries of each slice the session has; these are added.
+        """
         digits = f"{number:07}"
         texts = UnitTexts(SharedTexts())
-        for place, (entry, before, of_type) in enumerate(self.entries, 1):
-            at = (number - 1) * len(self.entries) + place
+        for entry in self.entries:
+            at = before.total() + 1
             data = entry.items.replace(_NUMBER.encode(), digits.encode())
             yield entry._replace(
                 number=at,
                 reply=entry.reply.replace(_NUMBER, digits),
                 call_id=entry.call_id.replace(_NUMBER, digits),
-                start=(number - 1) * of_type + before,
+                start=before[entry.type_name],
                 items=texts.share(at, data) if self.is_large else data,
             )
+            before[entry.type_name] += 1
 
 
 def _executor(session: Session, text: str) -> ToolExecutor:
@@ -108,9 +111,11 @@ def fill(kept: Store, *, large: int) -> None:
     small, big = _Turn.of("a small text"), _Turn.of(text_of(0))
     with Session.open(kept, _SESSION):
         pass
+    before = Counter[str]()
     turns = chain.from_iterable(
-        (big if number > CALLS - large else small).numbered(number) for number in range(1, CALLS + 1)
+        (big if number > CALLS - large else small).numbered(number, before) for number in range(1, CALLS + 1)
     )
+    last = (CALLS - large) * len(small.entries) + large * len(big.entries)
     layouts: dict[str, EntryIndex] = {}
     page: list[SessionEntry] = []
     lock = kept.acquire(_SESSION, wait=timedelta(0))
@@ -119,7 +124,7 @@ def fill(kept: Store, *, large: int) -> None:
         page.append(entry)
         size += len(entry.items)
         layouts[entry.type_name] = layouts.get(entry.type_name, EntryIndex("log")).after(entry)
-        if (len(page) >= 1000 or size >= 1_000_000) and entry.number < CALLS * len(small.entries):
+        if (len(page) >= 1000 or size >= 1_000_000) and entry.number < last:
             checkpoint = Checkpoint(entry.number, dump_indexes(layouts))
             _append(kept, SessionAppend(lock, page[0].number - 1, tuple(page), checkpoint))
             page, size = [], 0
