@@ -40,6 +40,7 @@ class SupervisedProgram:
     Attributes:
         identity: what identifies it.
         output: the descriptor to read what it writes.
+        errors: the descriptor to read its error output, if that is apart.
         input: the descriptor to write what it reads.
         woken: the socket to its supervisor.
 
@@ -61,6 +62,7 @@ class SupervisedProgram:
         self._is_lost = False
         self._reports = bytearray()
         self.output: int = -1
+        self.errors: int | None = None
         self.input: int | None = None
         self.woken: int = -1
 
@@ -119,6 +121,8 @@ class SupervisedProgram:
         if self._left is None:
             # The supervisor was killed, or stopped. What it has left has been adopted by the guardian, if that lives.
             self._left = len(self.identity.kill())
+        # After the program: what it starts in the namespace has ended, or is there.
+        self._left += len(self.identity.kill_inside())
         if self._errno:
             raise OSError(self._errno, os.strerror(self._errno))
         return ProgramEnd(self._code, self._left)
@@ -129,6 +133,9 @@ class SupervisedProgram:
         if self.output >= 0:
             os.close(self.output)
             self.output = -1
+        if self.errors is not None:
+            os.close(self.errors)
+            self.errors = None
         with self._lock:
             if self._socket is not None:
                 self._socket.close()
@@ -143,6 +150,11 @@ class SupervisedProgram:
             output, writing = os.pipe()
             opened.callback(os.close, output)
             given.callback(os.close, writing)
+            errors, writing_errors = None, writing
+            if self._launch.errors_apart:
+                errors, writing_errors = os.pipe()
+                opened.callback(os.close, errors)
+                given.callback(os.close, writing_errors)
             feeding = None
             if self._launch.has_input:
                 reading, feeding = os.pipe()
@@ -155,8 +167,8 @@ class SupervisedProgram:
                 if self._is_killed:
                     return None
                 self._socket = ours
-            guardian = self._guardians.ask((theirs.fileno(), reading, writing))
-            self.output, self.input = output, feeding
+            guardian = self._guardians.ask((theirs.fileno(), reading, writing, writing_errors))
+            self.output, self.errors, self.input = output, errors, feeding
             opened.pop_all()
         return guardian, ours
 
@@ -170,7 +182,9 @@ class SupervisedProgram:
             if not self._is_placed:
                 self.close()
         if self._is_placed:
-            self.identity: ProgramIdentity = ProgramIdentity(self._launch.call, *map(process_name, report[1:]))
+            program, supervisor = map(process_name, report[1:])
+            launch = self._launch
+            self.identity: ProgramIdentity = ProgramIdentity(launch.call, program, supervisor, launch.namespace)
         return self._is_placed
 
     def _first_report(self, control: socket.socket) -> tuple[bytes, int, int]:
