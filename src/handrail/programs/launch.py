@@ -114,6 +114,17 @@ def _process(name: ProcessName | None) -> Process | None:
     return process if look(name.pid) == process else None
 
 
+def processes_of(call: str, namespace: ProcessName | None) -> set[int]:
+    """The process ids of what a call runs: with its id in their environment, their descendants, and in a namespace.
+
+    Args:
+        call: the id of the call.
+        namespace: the first process of a PID namespace that belongs to the call alone while it runs.
+    """
+    first = _process(namespace)
+    return {process.pid for process in of_call(call, 0) | (inside(first) if first else set())}
+
+
 class ProgramRecords(Protocol):
     """Where programs are recorded before they run, for a process that comes after the death of this one."""
 

@@ -100,8 +100,8 @@ class Bubblewrap:
                 yield from ("--symlink", os.fspath(path.readlink()), os.fspath(path))
             elif path.is_dir():
                 yield from ("--ro-bind", os.fspath(path), os.fspath(path))
-        for path in _OF_ETC:
-            yield from ("--ro-bind-try", path, path)
+        for known in _OF_ETC:
+            yield from ("--ro-bind-try", known, known)
         for folder in map(os.fspath, self.folders):
             yield from ("--ro-bind", folder, folder)
         yield from _proc()

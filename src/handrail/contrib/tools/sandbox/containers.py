@@ -93,6 +93,7 @@ def is_dead(owner: ProcessName) -> bool:
 
 def _owned(text: str) -> Iterator[tuple[str, ProcessName]]:
     for container in cast("list[dict[str, Any]]", json.loads(text or "[]")):
-        owner = ProcessName.parse(str((container.get("Labels") or {}).get(OWNER_LABEL, "")))
+        labels = cast("dict[str, str]", container.get("Labels") or {})
+        owner = ProcessName.parse(labels.get(OWNER_LABEL, ""))
         if owner is not None:
             yield str(container["Id"]), owner

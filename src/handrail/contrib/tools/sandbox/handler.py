@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from handrail.contrib.tools.sandbox.execution import ShellExecute, ShellExecuted
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
@@ -19,6 +20,7 @@ from handrail.contrib.tools.shell.rules import ShellRule
 from handrail.errors import EffectUncertain, FilesystemError, SandboxError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.shadow.watch import UnrestoredWatch
+from handrail.programs.launch import processes_of
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime.execution import run_stoppable
 
@@ -51,22 +53,23 @@ class SandboxHandler:
     async def run(self, params: ShellExecute, *, context: ToolContext) -> ToolResult[ShellExecuted]:
         """Run a command on a thread of its own; when the call is cancelled the command is killed, and waited for."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-        run = ProgramRun(context.clock, self.new_id(), live=notifying(TOOL, context))
+        call = self.new_id()
+        run = ProgramRun(context.clock, call, live=notifying(TOOL, context))
         reach = ProgramReach.of(params, context, self.filesystem.root)
         sandbox = context.resources.get(Sandbox)
         # The changes of the call are rolled back when this function returns, so the command must have ended by then.
-        return await run_stoppable(lambda: self._carry_out(params, reach, run, sandbox), run.stop)
+        return await run_stoppable(lambda: self._carry_out(params, reach, run, _Place(sandbox, call)), run.stop)
 
     def _carry_out(
-        self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, sandbox: Sandbox
+        self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, place: _Place
     ) -> ToolResult[ShellExecuted]:
         line, root = _checked(params.line), self.filesystem.root
-        folder, place = place_of(params.folder, root)
-        fault = reach.fault(self.rule, line, place)
+        folder, start = place_of(params.folder, root)
+        fault = reach.fault(self.rule, line, start)
         if fault is not None:
             raise ToolValidationError(f"{fault}.")
         try:
-            running = sandbox.running()
+            running = place.sandbox.running()
         except SandboxError as error:
             # The machine is at fault, which only the developer can change.
             _log.error("the sandbox cannot be started: %s", error)
@@ -86,7 +89,8 @@ class SandboxHandler:
             errors_apart=True,
             namespace=running.namespace,
         )
-        watch = WorkspaceWatch(root, self.limits.max_workspace_bytes, run.stop, now=time.time_ns())
+        tenants = partial(processes_of, place.call, running.namespace)
+        watch = WorkspaceWatch(root, self.limits.max_workspace_bytes, run.stop, tenants, now=time.time_ns())
         with watch:
             try:
                 ended = run.carry_out(program, self.filesystem.programs)
@@ -121,6 +125,19 @@ class SandboxHandler:
         if ended.left_running:
             raise EffectUncertain(f"{value.name} {cause}.{undone}")
         return ToolResult.error(f"{value.name} {cause}.{undone}", value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a call runs its command.
+
+    Attributes:
+        sandbox: the sandbox of the run.
+        call: the random id by which the processes of the command are found.
+    """
+
+    sandbox: Sandbox
+    call: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ PID namespace of that first process (`handrail.programs`).
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import shutil
@@ -28,7 +29,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -57,9 +57,10 @@ _FIRST_HOST_ID = 100_000
 
 _IDS = 65_536
 _MOST_FILES = 1024
-_SECONDS_TO_END = 10.0
 _LONGEST_REPORT = 2000
 _INSTALL = "Install it: apt-get install podman"
+
+_LOGGER = logging.getLogger("handrail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +177,7 @@ class RunningPodman:
         return self.namespace is not None and self._process.poll() is None and is_running(self.namespace)
 
     def close(self) -> None:
-        """End the container, and wait until Podman has removed it."""
+        """End the container, and have Podman remove it."""
         with self._lock:
             pipe = self._process.stdin
             if pipe is None or pipe.closed:
@@ -186,13 +187,13 @@ class RunningPodman:
             # The kernel ends everything else in the container with it.
             if first is not None and first.started.isdecimal():
                 send(Process(first.pid, int(first.started)), signal.SIGKILL)
+            # Not waited for: after a command that was killed, it waits long for a report that nobody writes.
+            self._process.kill()
+            self._process.wait()
             try:
-                self._process.wait(_SECONDS_TO_END)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-                with suppress(OSError, subprocess.SubprocessError):
-                    run_podman(self._command, "rm", "--force", "--time", "0", self.name)
+                run_podman(self._command, "rm", "--force", "--ignore", "--time", "0", self.name)
+            except (OSError, subprocess.SubprocessError):
+                _LOGGER.warning("the container %s could not be removed", self.name, exc_info=True)
             if self._process.stdout is not None:  # pragma: no branch - it was requested
                 self._process.stdout.close()
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,8 +1,8 @@
 """The size of the workspace while a command runs: a command that fills the disk is stopped.
 
 A file is bounded by the kernel, and their number by nobody: so the workspace is measured four times a second, and once
-more when the command has ended. A file that was removed and is still open has no name to be found by: therefore the
-free space of the disk is watched, too.
+more when the command has ended. A file that was removed and is still open has no path: it is found by the processes
+that have it open or mapped. What is not found either way is bounded by the free space of the disk, whoever takes it.
 
 A command may also make a file with set-user-ID, which would run as the agent's user outside. The last measuring finds
 it, and the call fails.
@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,9 @@ SECONDS_BETWEEN = 0.25
 
 LEAST_ENTRY_BYTES = 4096
 """What each file, folder and link counts at least, so that their number is bounded, too."""
+
+LEAST_FREE_BYTES = 256 * 1024 * 1024
+"""A command is stopped when it leaves less than this of the disk free, unless there was less before."""
 
 _BLOCK = 512  # of `st_blocks`, by POSIX
 
@@ -60,6 +64,26 @@ def measure(root: Path, most_bytes: int, since: int = 0) -> WorkspaceUse:
     return WorkspaceUse(size, set_id)
 
 
+def removed_size(processes: Iterable[int], device: int) -> int:
+    """How many bytes of a disk files take that have no path any more, and that processes have open or mapped.
+
+    Args:
+        processes: their process ids; one that has ended, or is not ours to look at, is passed over.
+        device: the disk, as `os.stat` names it.
+    """
+    found: dict[int, int] = {}
+    for pid in processes:
+        for kind in ("fd", "map_files"):
+            folder = f"/proc/{pid}/{kind}"
+            with suppress(OSError):
+                for name in os.listdir(folder):  # noqa: PTH208 - half the time of making a path of each
+                    with suppress(OSError):
+                        status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - the same
+                        if not status.st_nlink and status.st_dev == device and stat.S_ISREG(status.st_mode):
+                            found[status.st_ino] = status.st_blocks * _BLOCK
+    return sum(found.values())
+
+
 class WorkspaceWatch:
     """Watches a workspace from entering to leaving the context.
 
@@ -67,21 +91,32 @@ class WorkspaceWatch:
         fault: why the call must fail, as a clause; `None` if it need not.
     """
 
-    def __init__(self, root: Path, most_bytes: int, stop: Callable[[], object], *, now: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        most_bytes: int,
+        stop: Callable[[], object],
+        processes: Callable[[], Iterable[int]],
+        *,
+        now: int,
+    ) -> None:
         """Watch a folder.
 
         Args:
             root: the folder.
-            most_bytes: how large it may become, and by how much the free space of its disk may shrink.
+            most_bytes: how large it may become.
             stop: ends the command; called by another thread, once.
+            processes: the process ids of the command and of what it has started.
             now: nanoseconds since 1970.
         """
         self.fault: str | None = None
         self._root = root
         self._most = most_bytes
         self._stop = stop
+        self._processes = processes
         self._since = now
-        self._free = _free(root)
+        self._device = root.stat().st_dev
+        self._least_free = min(LEAST_FREE_BYTES, _free(root) // 2)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="handrail-workspace", daemon=True)
 
@@ -103,7 +138,8 @@ class WorkspaceWatch:
 
     def _watch(self) -> None:
         while not self._is_over.wait(SECONDS_BETWEEN):
-            self.fault = self._fault(measure(self._root, self._most).size)
+            removed = removed_size(self._processes(), self._device)
+            self.fault = self._fault(measure(self._root, self._most).size + removed)
             if self.fault is not None:
                 self._stop()
                 return
@@ -111,8 +147,8 @@ class WorkspaceWatch:
     def _fault(self, size: int) -> str | None:
         if size > self._most:
             return f"the workspace has grown over {self._most:,} bytes"
-        if self._free - _free(self._root) > self._most:
-            return f"more than {self._most:,} bytes of the disk have been used up"
+        if _free(self._root) < self._least_free:
+            return "the disk is almost full"
         return None
 
 
