@@ -13,7 +13,7 @@ from pathlib import Path
 IMAGE = "localhost/handrail-tests:1"
 _BUSYBOX = Path("/usr/bin/busybox")
 _FOLDERS = ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr", "workspace")
-_SECRETS = 0o755
+_MODE = 0o755
 
 
 @cache
@@ -21,8 +21,8 @@ def podman_command() -> tuple[str, ...]:
     """Podman over that store, as it works in a container and on every version of control groups."""
     folder = Path(os.environ["HANDRAIL_TEST_RUN"], "podman")
     folder.mkdir(exist_ok=True)
-    command = ("podman", "--root", str(folder / "store"), "--runroot", str(folder / "run"))
-    command += ("--runtime", "runc", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs")
+    where = ("--root", str(folder / "store"), "--runroot", str(folder / "run"))
+    command = ("podman", *where, "--runtime", "runc", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs")
     # The first worker imports the image, and the others wait for it.
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -46,11 +46,11 @@ def _image() -> bytes:
     with tarfile.open(fileobj=data, mode="w") as archive:
         for name in _FOLDERS:
             folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, _SECRETS
+            folder.type, folder.mode = tarfile.DIRTYPE, _MODE
             archive.addfile(folder)
         program = _BUSYBOX.resolve().read_bytes()
         entry = tarfile.TarInfo("bin/busybox")
-        entry.size, entry.mode = len(program), _SECRETS
+        entry.size, entry.mode = len(program), _MODE
         archive.addfile(entry, BytesIO(program))
         for name in applets:
             if name != "busybox":

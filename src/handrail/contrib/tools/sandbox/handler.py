@@ -18,7 +18,6 @@ from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import ShellRule
 from handrail.errors import EffectUncertain, FilesystemError, SandboxError, ToolValidationError
-from handrail.filesystem import HostFilesystem
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.programs.launch import processes_of
 from handrail.prompt import ToolContext, ToolResult
@@ -38,14 +37,12 @@ class SandboxHandler:
     """Runs commands in the sandbox of the run.
 
     Attributes:
-        filesystem: the workspace, which rolls back what commands change there.
         limits: what a command may use.
         rule: what is said of every command: with which exit codes its changes stay, and whether it may read what the
             run keeps from other tools.
         new_id: makes the random id by which the processes of a command are found.
     """
 
-    filesystem: HostFilesystem
     limits: SandboxLimits
     rule: ShellRule
     new_id: Callable[[], str]
@@ -55,15 +52,16 @@ class SandboxHandler:
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
         call = self.new_id()
         run = ProgramRun(context.clock, call, live=notifying(TOOL, context))
-        reach = ProgramReach.of(params, context, self.filesystem.root)
         sandbox = context.resources.get(Sandbox)
+        reach = ProgramReach.of(params, context, sandbox.filesystem.root)
         # The changes of the call are rolled back when this function returns, so the command must have ended by then.
         return await run_stoppable(lambda: self._carry_out(params, reach, run, _Place(sandbox, call)), run.stop)
 
     def _carry_out(
         self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, place: _Place
     ) -> ToolResult[ShellExecuted]:
-        line, root = _checked(params.line), self.filesystem.root
+        filesystem = place.sandbox.filesystem
+        line, root = _checked(params.line), filesystem.root
         folder, start = place_of(params.folder, root)
         fault = reach.fault(self.rule, line, start)
         if fault is not None:
@@ -76,7 +74,7 @@ class SandboxHandler:
             raise ToolValidationError("The sandbox cannot be started here. Do without it.") from error
         # Before the command starts: afterwards it is not known which files it has changed.
         try:
-            unrestored = self.filesystem.keep_tree()
+            unrestored = filesystem.keep_tree()
         except FilesystemError as error:
             raise ToolValidationError(f"The command was not started: {error}") from error
         program = Program(
@@ -93,7 +91,7 @@ class SandboxHandler:
         watch = WorkspaceWatch(root, self.limits.max_workspace_bytes, run.stop, tenants, now=time.time_ns())
         with watch:
             try:
-                ended = run.carry_out(program, self.filesystem.programs)
+                ended = run.carry_out(program, filesystem.programs)
             except OSError as error:
                 raise ToolValidationError(f"The command cannot be run: {error.strerror}.") from error
         is_lost = ended.how == "exited" and not running.is_running()

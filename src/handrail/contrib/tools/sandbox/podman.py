@@ -53,7 +53,7 @@ _SECONDS_BEFORE_COMMANDS = 0.02
 """A command must start in a later tick of the kernel than the first processes, which are not to be ended with it."""
 
 _FIRST_HOST_ID = 100_000
-"""The first user id of the host that is no user's, for what of a container belongs to nobody outside."""
+"""The first of the user ids of the host that other users of a container have; no account should have them."""
 
 _IDS = 65_536
 _MOST_FILES = 1024
@@ -187,7 +187,7 @@ class RunningPodman:
             # The kernel ends everything else in the container with it.
             if first is not None and first.started.isdecimal():
                 send(Process(first.pid, int(first.started)), signal.SIGKILL)
-            # Not waited for: after a command that was killed, it waits long for a report that nobody writes.
+            # Not waited for: after a command that was killed, it waits long for a report that is never written.
             self._process.kill()
             self._process.wait()
             try:

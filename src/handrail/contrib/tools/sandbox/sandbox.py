@@ -6,13 +6,19 @@ import threading
 import weakref
 
 from handrail.contrib.tools.sandbox.engine import RunningSandbox, SandboxEngine, SandboxWorkspace
+from handrail.filesystem import HostFilesystem
 
 
 class Sandbox:
-    """A sandbox that is started when it is needed; a resource of the run, which closes it."""
+    """A sandbox that is started when it is needed; a resource of the run, which closes it.
 
-    def __init__(self, engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
-        """Prepare one; nothing is started."""
+    Attributes:
+        filesystem: the workspace, which rolls back what commands change there.
+    """
+
+    def __init__(self, engine: SandboxEngine, filesystem: HostFilesystem, workspace: SandboxWorkspace) -> None:
+        """Prepare one over the root of a filesystem; nothing is started."""
+        self.filesystem: HostFilesystem = filesystem
         self._engine = engine
         self._workspace = workspace
         self._lock = threading.Lock()

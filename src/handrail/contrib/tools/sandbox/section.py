@@ -83,8 +83,9 @@ class SandboxSection(Section[None]):
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field(self, "environment", dict(self.environment))
         rule = ShellRule((TOOL,), commit_on=tuple(self.commit_on), reads_everything=self.reads_everything)
-        handler = SandboxHandler(self.filesystem, self.limits, rule, new_id=lambda: uuid4().hex)
-        set_field(self, "tools", (sandbox_tool(handler, self.engine, accepts_overrides=self.accepts_overrides),))
+        outside = self.engine.reaches_network
+        tool = sandbox_tool(self.limits, rule, outside=outside, accepts_overrides=self.accepts_overrides)
+        set_field(self, "tools", (tool,))
         if self.file_tools:
             files = VfsToolsSection(self.filesystem, policies=self.file_policies)
             set_field(self, "children", (files, *self.children))
@@ -92,7 +93,7 @@ class SandboxSection(Section[None]):
         declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
         workspace = SandboxWorkspace(self.filesystem.root, self.limits, self.environment)
         # By a provider, so that each run has a sandbox of its own, and closes it.
-        sandbox = Binding(Sandbox, lambda _: Sandbox(self.engine, workspace))
+        sandbox = Binding(Sandbox, lambda _: Sandbox(self.engine, self.filesystem, workspace))
         own = ResourceRegistry.build({HostFilesystem: self.filesystem, Sandbox: sandbox})
         set_field(self, "resources", ResourceRegistry.of(*declared, *own))
         Section.__post_init__(self)
@@ -150,18 +151,25 @@ class PodmanSandboxSection(SandboxSection):
         SandboxSection.__post_init__(self)
 
 
-def sandbox_tool(handler: SandboxHandler, engine: SandboxEngine, *, accepts_overrides: bool = False) -> Tool[Any, Any]:
+ANY_COMMAND = ShellRule((TOOL,))
+"""What is said of every command, unless the section says otherwise."""
+
+
+def sandbox_tool(
+    limits: SandboxLimits, rule: ShellRule = ANY_COMMAND, *, outside: bool = False, accepts_overrides: bool = False
+) -> Tool[Any, Any]:
     """The tool of the section.
 
     Args:
-        handler: runs commands.
-        engine: what makes the sandbox: with a network, a call is an effect outside.
+        limits: what commands may use.
+        rule: what is said of every command; see `SandboxHandler`.
+        outside: whether commands may have effects outside, by a network.
         accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
     """
     return Tool[ShellExecute, ShellExecuted](
         name=TOOL,
         description="Run a command in the sandbox and show what it writes.",
-        handler=handler.run,
+        handler=SandboxHandler(limits, rule, new_id=lambda: uuid4().hex).run,
         examples=(
             ToolExample(
                 description="Run a line of the shell in a folder",
@@ -175,7 +183,7 @@ def sandbox_tool(handler: SandboxHandler, engine: SandboxEngine, *, accepts_over
             ),
         ),
         accepts_overrides=accepts_overrides,
-        max_result_chars=max(handler.limits.max_output_bytes, MIN_RESULT_CHARS),
+        max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
         # Without a network all effects are in the workspace, and are rolled back.
-        effect=External(repeat_unknown="allow") if engine.reaches_network else "state",
+        effect=External(repeat_unknown="allow") if outside else "state",
     )

@@ -1,8 +1,8 @@
 """The size of the workspace while a command runs: a command that fills the disk is stopped.
 
-A file is bounded by the kernel, and their number by nobody: so the workspace is measured four times a second, and once
+The kernel bounds the size of a file, and not their number: so the workspace is measured four times a second, and once
 more when the command has ended. A file that was removed and is still open has no path: it is found by the processes
-that have it open or mapped. What is not found either way is bounded by the free space of the disk, whoever takes it.
+that have it open or mapped. What is not found either way is bounded by the free space of the disk.
 
 A command may also make a file with set-user-ID, which would run as the agent's user outside. The last measuring finds
 it, and the call fails.
