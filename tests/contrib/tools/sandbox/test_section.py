@@ -35,10 +35,10 @@ def test_section_brings_the_tool_and_the_file_tools(files: HostFilesystem, wordi
     (files.root / "a.txt").write_text("one")
     run = SuiteRun(section)
     with run.executor:
-        assert not run.call("write_file", path="a.txt", text="two").success
+        assert not run.call("write_file", path="a.txt", content="two").success
         run.told("shell_execute", command=["cat", "a.txt"])
         run.told("read_file", path="a.txt")
-        run.told("write_file", path="a.txt", text="two")
+        run.told("write_file", path="a.txt", content="two")
         assert run.told("shell_execute", command="cat a.txt") == "two"
     bare = SandboxSection(files, engine=Bubblewrap(), file_tools=False)
     assert (bare.children, [tool.name for tool in bare.tools]) == ((), ["shell_execute"])
@@ -89,7 +89,9 @@ def test_effects_are_outside_only_with_a_network(files: HostFilesystem) -> None:
 @pytest.mark.parametrize("command", ["", " ", [], [""], ["-x"], ["a\0"]], ids=repr)
 def test_command_that_is_none_is_refused(files: HostFilesystem, command: object, wording: Wording) -> None:
     """Before anything is started."""
-    message = SuiteRun(SandboxSection(files, engine=Bubblewrap())).call("shell_execute", command=command)
+    run = SuiteRun(SandboxSection(files, engine=Bubblewrap()))
+    with run.executor:
+        message = run.call("shell_execute", command=command)
     assert not message.success
     assert message.content == wording
 

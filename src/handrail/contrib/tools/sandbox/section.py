@@ -23,12 +23,12 @@ from handrail.prompt.tool_definition import MIN_RESULT_CHARS
 from handrail.resources import Binding, ResourceRegistry
 
 _TEXT = """\
-Run commands with `shell_execute`, in a sandbox: an own system, of which only `/workspace` has files that stay.
+Run commands with `shell_execute`, in a sandbox: a system apart, of which only the files in `/workspace` stay.
 
 - `command` is a line for the shell, or a list of a program and its arguments. It starts in `/workspace`, or in `folder`
   below it.
 - {network} Only `/workspace` and `/tmp` can be written to, and `/workspace/.git` cannot.
-- A command may take {seconds:g} s, {memory:,} MiB of memory and {processes} processes. What it leaves running is
+- A command may take {seconds:g} s, {memory:,} MiB of memory and {processes} processes. Whatever it leaves running is
   killed.
 - No person answers a command, and there is no terminal. It reads `input`, and then the end of its input.
 - A command that ends with another exit code than {codes} has failed: what it has changed in `/workspace` is undone.
