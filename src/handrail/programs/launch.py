@@ -85,8 +85,8 @@ class ProgramIdentity:
         """
         if not self.is_of_this_boot():
             return set()
-        since, first = int(self.program.started), _process(self.namespace)
-        return kill_all(lambda: of_call(self.call, since) | ({first, *inside(first)} if first else set()))
+        since = int(self.program.started)
+        return kill_all(lambda: of_call(self.call, since) | self._whole_namespace())
 
     def kill_inside(self) -> set[Process]:
         """Kill what the program has left in the namespace that it has entered, and nothing that was there before.
@@ -101,6 +101,10 @@ class ProgramIdentity:
         if first is None or not (left := kill_all(lambda: inside(first, since))):
             return set()
         return kill_all(lambda: {first, *left} & running().keys())
+
+    def _whole_namespace(self) -> set[Process]:
+        first = _process(self.namespace)
+        return set() if first is None else {first, *inside(first)}
 
     def _names(self) -> tuple[ProcessName | None, ...]:
         return self.program, self.supervisor, self.namespace

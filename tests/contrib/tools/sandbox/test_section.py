@@ -58,8 +58,9 @@ def test_section_brings_the_tool_and_the_file_tools(files: HostFilesystem, wordi
 )
 def test_faults_are_named_with_their_cure(files: HostFilesystem, fields: dict[str, Any], wording: Wording) -> None:
     """All of them at once."""
+    given: dict[str, Any] = {"engine": Bubblewrap(), **fields}
     with pytest.raises(PromptValidationError) as caught:
-        SandboxSection(files, **{"engine": Bubblewrap(), **fields})
+        SandboxSection(files, **given)
     assert str(caught.value) == wording
 
 

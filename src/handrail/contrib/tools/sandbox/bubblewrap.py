@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
-from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace
+from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName
 
@@ -136,7 +136,7 @@ class RunningBubblewrap:
         # Inside, because the kernel counts the processes of a user namespace apart.
         limiting = (_LIMITER, f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--core=0")
         limiting += (f"--nofile={_MOST_FILES}", *(() if self._group else (f"--as={limits.memory_bytes}",)))
-        line = (*self._line, "--chdir", f"{WORKSPACE}/{folder}", "--", *limiting, "--", *command)
+        line = (*self._line, "--chdir", path_inside(folder), "--", *limiting, "--", *command)
         return line if self._group is None else self._group.line(line)
 
     def is_running(self) -> bool:

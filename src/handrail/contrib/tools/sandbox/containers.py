@@ -81,7 +81,7 @@ def remove_left_over(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_dead(owner: ProcessName) -> bool:
-    """Whether the owner of a container has ended; false where this process cannot tell."""
+    """Whether the owner of a container has ended; false where that is not known."""
     own = own_name(os.getpid())
     if not own.boot or not owner.boot:
         return False

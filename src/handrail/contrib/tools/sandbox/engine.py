@@ -11,6 +11,7 @@ it leaves inside is found by the PID namespace, if the sandbox lives longer than
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ INSIDE: Mapping[str, str] = {"HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108 - 
 """The environment inside, beside what the engine and the section add."""
 
 UNREADABLE = ("acpi", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats")
-"""Entries of `/proc` that tell of the host, and that its superuser may read without a capability."""
+"""Entries of `/proc` that describe the host, and that its superuser may read without a capability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ class SandboxWorkspace:
         """
         git = self.root / ".git"
         return git if git.exists() and not git.is_symlink() else None
+
+
+def path_inside(folder: str) -> str:
+    """The path inside of a folder of the workspace, which is relative to its root."""
+    return posixpath.normpath(f"{WORKSPACE}/{folder}")
 
 
 class RunningSandbox(Protocol):

@@ -9,7 +9,7 @@ from typing import cast
 
 _MIB = 1024 * 1024
 
-LEAST_MEMORY_BYTES = 16 * _MIB
+LEAST_SANDBOX_BYTES = 16 * _MIB
 """The least memory that a sandbox can be given: 16 MiB."""
 
 LEAST_PROCESSES = 4
@@ -44,7 +44,7 @@ class SandboxLimits:
 
     def faults(self) -> Iterator[str]:
         """What is wrong with them, each as a clause."""
-        least = {"memory_bytes": LEAST_MEMORY_BYTES, "processes": LEAST_PROCESSES}
+        least = {"memory_bytes": LEAST_SANDBOX_BYTES, "processes": LEAST_PROCESSES}
         for name in (each.name for each in fields(self) if each.name not in {"timeout", "cpus"}):
             value = cast("object", getattr(self, name))
             # `bool` is a subclass of `int`, so `True` would be a limit of one.

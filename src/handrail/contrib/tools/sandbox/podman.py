@@ -11,7 +11,7 @@ a read-only root               the image; `/workspace` has the files, whose `.gi
 limits                         a control group of memory, processes and processors; resource limits for files
 =============================  =======================================================================================
 
-The first process of a container waits for the end of its input, which this process holds: a container does not outlive
+The first process of a container waits for the end of its input, which this process holds: a container ends with
 the agent. Commands enter by `podman exec`, below the guardian as any program; what they leave inside is found by the
 PID namespace of that first process (`handrail.programs`).
 """
@@ -40,7 +40,7 @@ from handrail.contrib.tools.sandbox.containers import (
     remove_left_over,
     run_podman,
 )
-from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace
+from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName, is_running, own_name, process_name
 from handrail.programs.process_tree import Process, send
@@ -170,7 +170,7 @@ class RunningPodman:
     def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
         """The command of the host that runs a command inside; see `RunningSandbox`."""
         interactive = ("--interactive",) if has_input else ()
-        return (*self._command, "exec", *interactive, "--workdir", f"{WORKSPACE}/{folder}", self.name, *command)
+        return (*self._command, "exec", *interactive, "--workdir", path_inside(folder), self.name, *command)
 
     def is_running(self) -> bool:
         """Whether the first process of the container runs."""
