@@ -50,7 +50,8 @@ class Ground:
     def __init__(
         self, where: Where, outside: Path, limits: SandboxLimits | None = None, fields: Mapping[str, Any] | None = None
     ) -> None:
-        self.where, self.outside, self.root = where, outside, outside / "workspace"
+        self.where: Where = where
+        self.outside, self.root = outside, outside / "workspace"
         if not self.root.exists():
             plant(self.root)
             (outside / "private").write_text(PRIVATE)

@@ -28,7 +28,7 @@ def test_agent_is_killed(where: Where, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "program, word",
-    some([("podman", "exec"), ("sleep", "50"), ("/bin/sh", "cat <&3"), ("podman", "run")], 1),
+    some([("podman", "exec"), ("sleep", "50"), ("/bin/sh", "cat <&3"), ("podman", "run")], 2),
 )
 def test_part_of_podman_is_killed(program: str, word: str, tmp_path: Path) -> None:
     """The client of the command, the command, the first process of the container, or what follows the container."""
