@@ -1,6 +1,7 @@
 #!/bin/sh
 # Prepares .venv: the pinned packages of requirements/dev.txt, their hashes checked, and this project, editable.
-# Usage: scripts/setup.sh [PYTHON]. Needs a Python >= 3.11 and nothing else.
+# Usage: scripts/setup.sh [PYTHON]. Needs a Python >= 3.11, and what the tests of sandboxes run: on Debian, as root, it
+# installs that; elsewhere it says what is missing.
 set -eu
 cd "$(dirname "$0")/.."
 pins=requirements/dev.txt
@@ -50,6 +51,22 @@ if ! new_enough .venv/bin/python || ! .venv/bin/uv --version >/dev/null 2>&1; th
     printf 'setup: making .venv with %s\n' "$("$python" --version)"
     make_venv "$python"
     install_uv "$python"
+fi
+
+# What the tests of sandboxes need: programs, and the Debian packages that bring them.
+missing=
+for each in podman:podman bwrap:bubblewrap runc:runc busybox:busybox-static; do
+    PATH="$PATH:/usr/sbin:/sbin" command -v "${each%%:*}" >/dev/null 2>&1 || missing="$missing ${each##*:}"
+done
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        printf 'setup: installing%s\n' "$missing"
+        # shellcheck disable=SC2086 # a list of names
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing ||
+            printf 'setup: the tests of sandboxes will fail without%s\n' "$missing" >&2
+    else
+        printf 'setup: the tests of sandboxes need%s; on Debian or Ubuntu: apt-get install%s\n' "$missing" "$missing" >&2
+    fi
 fi
 
 printf 'setup: installing %s\n' "$pins"

@@ -46,6 +46,8 @@ STORED = {
     "handrail.requested_call",
     "handrail.said",
     "handrail.setup_plan",
+    "handrail.shell_execute",
+    "handrail.shell_executed",
     "handrail.shell_run",
     "handrail.tool_invoked",
     "handrail.tool_succeeded",
@@ -66,18 +68,22 @@ FACES = {
         AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits Decision Entry
         GatedCall Listener LoadedAgent Origin Project PythonOptions QuestionAsked QuestionDecided Registry Rule RunEnded
         RunEvent RunOptions RunResult RunStarted RunWarned TextDelta current_run files_toolset load_agent
-        parse_agent_file parse_rules python_toolset read_agent_file read_rules shared shell_toolset toolset_factory
+        parse_agent_file parse_rules python_toolset read_agent_file read_rules sandbox_toolset SandboxOptions shared
+        shell_toolset toolset_factory
     """,
     "handrail.cli": """
         main
     """,
     "handrail.contrib.tools": """
-        AddStep AstevalSection CHECKING EditFile EvaluatePython FIXING FileEdited FileExcerpt FileList FileMoved
+        AddStep AstevalSection Bubblewrap CHECKING EditFile EvaluatePython FIXING FileEdited FileExcerpt FileList
+        FileMoved
         FileRemoved FileWritten FilesFound GIT_READING
         GlobFiles GrepFiles OverflowExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanStatus
-        PlanStep PlanningStrategy PlanningToolsSection ProgramEnded PythonEvaluated PythonFault READING ReadFile
+        PlanStep PlanningStrategy PlanningToolsSection Podman PodmanSandboxSection ProgramEnded PythonEvaluated
+        PythonFault READING ReadFile
         ReadKept ReadPlan RemoveFile
-        SetupPlan ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
+        SandboxLimits SandboxSection SetupPlan ShellExecute ShellExecuted
+        ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
     """,
     "handrail.errors": """
         AgentDepthError AgentError AgentFileError ApprovalRulesError BudgetExceededError CallIdReusedError CallPostponed
@@ -88,7 +94,8 @@ FACES = {
         ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
         ReducerError RegistryError ResolutionError ResourceBusyError ResourceError ResourceUseError RollbackError
         RootMissingError
-        RunAbortedError SchemaError ScriptError SecondStoreError SessionBusyError SessionError SessionLockedError
+        RunAbortedError SandboxError SchemaError ScriptError SecondStoreError SessionBusyError SessionError
+        SessionLockedError
         SessionLostError SessionNotFoundError SessionUseError SnapshotError StoreClosedError StoreCorruptError
         StoreError StoreReadOnlyError StoreUnavailableError StoreVersionError SignatureFault ToolConflictError
         ToolSignatureError ToolValidationError TransactionClosedError TurnConflictError UnboundResourceError

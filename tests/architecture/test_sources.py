@@ -17,6 +17,8 @@ SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
     "agents/run/child_sessions.py": "the session of a called agent is named after its call",
+    "contrib/tools/sandbox/limits.py": "what a sandbox may use, which the engines and the section know",
+    "contrib/tools/sandbox/sandbox.py": "the lifetime of a sandbox, apart from what starts it",
     "cli/approvals/group.py": "the commands of one group, loaded by name",
     "cli/ledger/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",

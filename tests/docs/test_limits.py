@@ -12,7 +12,7 @@ from importlib import import_module
 import pytest
 
 from handrail.agents import RunOptions
-from handrail.contrib.tools import VfsLimits
+from handrail.contrib.tools import SandboxLimits, VfsLimits
 from handrail.session import Session
 from handrail.store import open as open_store
 from tests.architecture.sources import ROOT
@@ -56,7 +56,12 @@ def test_each_row_names_what_it_is_the_limit_of() -> None:
     """No row is left out of the comparison, and no field of the limits of file tools is left out of the page."""
     text = (ROOT / "docs" / PAGE).read_text(encoding="utf-8")
     tables = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| limit |")]
-    of_tools = table_of(PAGE, "field of `VfsLimits`")
-    assert len(list(rows())) + len(of_tools) + 1 == len(tables)
-    documented = {row[0].strip("`"): int(row[1].split()[0].replace(",", "")) for row in of_tools}
-    assert documented == {field.name: getattr(VfsLimits(), field.name) for field in fields(VfsLimits)}
+    count = len(list(rows()))
+    for limits in (VfsLimits(), SandboxLimits()):
+        of_tools = table_of(PAGE, f"field of `{type(limits).__name__}`")
+        count += len(of_tools) + 1
+        documented = {row[0].strip("`"): int(row[1].split()[0].replace(",", "")) for row in of_tools}
+        values = {field.name: getattr(limits, field.name) for field in fields(limits)}
+        seconds = {name: value.total_seconds() for name, value in values.items() if isinstance(value, timedelta)}
+        assert documented == values | seconds
+    assert count == len(tables)

@@ -13,7 +13,7 @@ import pytest
 
 from chaos.programs import Fifo
 from handrail.clock import SYSTEM_CLOCK
-from handrail.programs.guardian import KILL, LENGTH
+from handrail.programs.guardian import KILL, LENGTH, REQUEST_FILES
 from handrail.programs.launch import Launch, ProgramEnd
 from handrail.programs.supervised import SupervisedProgram
 from tests.programs.starts import LEAVES_EVERYTHING, ForkedGuardian, ended, output_of, supervised, wait_for_end
@@ -92,7 +92,7 @@ def test_supervisor_ends_its_program_when_the_agent_closes_its_socket(
     for request in (b"", LENGTH.pack(100) + b"a part", KILL):
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            forked.ask((theirs.fileno(), theirs.fileno(), theirs.fileno()))
+            forked.ask([theirs.fileno()] * REQUEST_FILES)
             theirs.close()
             ours.sendall(request)
             ours.shutdown(socket.SHUT_WR)

@@ -42,7 +42,15 @@ from handrail.agents.run.events import (
 )
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
-from handrail.agents.toolsets.builtin import BUILT_INS, PythonOptions, files_toolset, python_toolset, shell_toolset
+from handrail.agents.toolsets.builtin import (
+    BUILT_INS,
+    PythonOptions,
+    SandboxOptions,
+    files_toolset,
+    python_toolset,
+    sandbox_toolset,
+    shell_toolset,
+)
 from handrail.agents.toolsets.shared_toolset import shared
 
 __all__ = [
@@ -73,6 +81,7 @@ __all__ = [
     "RunResult",
     "RunStarted",
     "RunWarned",
+    "SandboxOptions",
     "TextDelta",
     "current_run",
     "files_toolset",
@@ -82,6 +91,7 @@ __all__ = [
     "python_toolset",
     "read_agent_file",
     "read_rules",
+    "sandbox_toolset",
     "shared",
     "shell_toolset",
     "toolset_factory",

@@ -42,6 +42,7 @@
     │   ├── RootMissingError        the folder that a filesystem was opened on is gone
     │   ├── JournalError             the record of what to restore on disk cannot be used
     │   └── FilesystemBusyError      another process works on the same root
+    ├── SandboxError                 developer: a sandbox cannot be started; has `engine` and `cure`
     ├── DocumentError                developer: a YAML document that cannot be read; it names file, line and column
     ├── AgentError                   developer: an agent, its project, or what it names cannot be used
     │   ├── AgentFileError           (also a DocumentError) an agent file that is none
@@ -121,6 +122,7 @@ from handrail.errors.developer import (
     ResourceBusyError,
     ResourceError,
     ResourceUseError,
+    SandboxError,
     SchemaError,
     ScriptError,
     SecondStoreError,
@@ -218,6 +220,7 @@ __all__ = [
     "RollbackError",
     "RootMissingError",
     "RunAbortedError",
+    "SandboxError",
     "SchemaError",
     "ScriptError",
     "SecondStoreError",

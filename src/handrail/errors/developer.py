@@ -95,6 +95,20 @@ class InvalidReturnError(DeveloperMistake, TypeError):
         self.expected = expected
 
 
+class SandboxError(HandrailError):
+    """A sandbox cannot be started, because something is missing or refused on this machine.
+
+    Attributes:
+        engine: what was to start it: `"podman"` or `"bubblewrap"`.
+        cure: what to do, with the command where there is one.
+    """
+
+    def __init__(self, engine: str, fault: str, *, cure: str) -> None:
+        super().__init__(f"{engine}: {fault}. {cure}")
+        self.engine = engine
+        self.cure = cure
+
+
 class SecondStoreError(DeveloperMistake):
     """A call writes to two stores of Handrail, and can commit in one only. The call is rolled back.
 

@@ -24,6 +24,7 @@ class GroupProgram:
     Attributes:
         identity: what identifies it.
         output: the descriptor to read what it writes.
+        errors: the descriptor to read its error output, if that is apart.
         input: the descriptor to write what it reads.
         woken: nothing wakes its caller when it ends.
     """
@@ -36,6 +37,7 @@ class GroupProgram:
         self._lock = threading.Lock()
         self._is_killed = self._is_running = False
         self.output: int = -1
+        self.errors: int | None = None
         self.input: int | None = None
 
     def start(self) -> bool:
@@ -55,7 +57,7 @@ class GroupProgram:
             stdin=subprocess.PIPE if launch.has_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             # Standard error joins the output, so that the order in which a program has written is preserved.
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE if launch.errors_apart else subprocess.STDOUT,
             bufsize=0,
             # A group of its own, so that `killpg` reaches its children and not this process.
             start_new_session=True,
@@ -64,6 +66,7 @@ class GroupProgram:
             self._process, self._is_running = process, True
         self.identity: ProgramIdentity = ProgramIdentity(launch.call, process_name(process.pid))
         self.output = -1 if process.stdout is None else process.stdout.fileno()
+        self.errors = None if process.stderr is None else process.stderr.fileno()
         self.input = None if process.stdin is None else process.stdin.fileno()
         if self._was_killed():  # while it was being started
             self.kill()
@@ -112,8 +115,9 @@ class GroupProgram:
     def close(self) -> None:
         """Close the descriptors."""
         self.close_input()
-        if self._process.stdout is not None:  # pragma: no branch - it was requested
-            self._process.stdout.close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
 
     def _was_killed(self) -> bool:
         with self._lock:

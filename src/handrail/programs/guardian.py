@@ -54,8 +54,8 @@ REPORT = struct.Struct("<cqq")
 LENGTH = struct.Struct("<I")
 """Precedes a request: how long the rest is."""
 
-REQUEST_FILES = 3
-"""How many descriptors come with a request: the socket of the call, the program's input, its output."""
+REQUEST_FILES = 4
+"""How many descriptors come with a request: the socket of the call, the program's input, its output, its errors."""
 
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -288,7 +288,7 @@ def _become(request: list[bytes], files: Sequence[int], gate: int, control: sock
         os.setsid()
         for number in (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
             signal.signal(number, signal.SIG_DFL)
-        for source, target in zip((files[0], files[1], files[1]), (0, 1, 2), strict=True):
+        for target, source in enumerate(files):
             os.dup2(source, target)
         if os.read(gate, 1) == RELEASE:
             folder, count, *rest = request

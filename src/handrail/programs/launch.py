@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from handrail.process_identity import ProcessName, is_running, own_name
-from handrail.programs.process_tree import Process, kill_all, of_call
+from handrail.programs.process_tree import Process, inside, kill_all, look, of_call, running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,9 @@ class Launch:
         folder: where it starts.
         environment: the rest of its environment.
         has_input: whether it gets a pipe to read from; else its input is empty.
+        errors_apart: whether its error output has a pipe of its own; else it joins the output in the order written.
+        namespace: the first process of a PID namespace that the program enters, as a command in a container does; what
+            the program leaves there is found by that, and not by its parents. `None` if it enters none.
     """
 
     call: str
@@ -30,6 +33,8 @@ class Launch:
     folder: Path
     environment: Mapping[str, str]
     has_input: bool
+    errors_apart: bool = False
+    namespace: ProcessName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +45,26 @@ class ProgramIdentity:
         call: the id of its call.
         program: the process that became the program.
         supervisor: the process that ends what the program leaves; `None` where there is none.
+        namespace: the first process of the PID namespace that the program enters: all in it ends with that one.
     """
 
     call: str
     program: ProcessName
     supervisor: ProcessName | None = None
+    namespace: ProcessName | None = None
 
     def to_json(self) -> bytes:
         """The identity as it is stored."""
-        return json.dumps([self.call, str(self.program), str(self.supervisor or "")]).encode()
+        return json.dumps([self.call, *(str(name or "") for name in self._names())]).encode()
 
     @staticmethod
     def from_json(data: bytes) -> ProgramIdentity | None:
         """The identity that `to_json` wrote; `None` for anything else, such as a part of one."""
         try:
-            call, program, supervisor = json.loads(data)
+            # Earlier versions recorded no namespace.
+            call, program, supervisor, *namespace = json.loads(data)
             name = ProcessName.parse(program)
-            return name and ProgramIdentity(str(call), name, ProcessName.parse(supervisor))
+            return name and ProgramIdentity(str(call), name, *map(ProcessName.parse, (supervisor, *namespace[:1])))
         except (ValueError, TypeError, AttributeError):
             return None
 
@@ -70,7 +78,7 @@ class ProgramIdentity:
         return self.supervisor is not None and self.is_of_this_boot() and is_running(self.supervisor)
 
     def kill(self) -> set[Process]:
-        """Kill the processes that have the id of the call in their environment, and their descendants.
+        """Kill the processes that have the id of the call in their environment, their descendants, and the namespace.
 
         Returns:
             Those that cannot be killed.
@@ -78,7 +86,47 @@ class ProgramIdentity:
         if not self.is_of_this_boot():
             return set()
         since = int(self.program.started)
-        return kill_all(lambda: of_call(self.call, since))
+        return kill_all(lambda: of_call(self.call, since) | self._whole_namespace())
+
+    def kill_inside(self) -> set[Process]:
+        """Kill what the program has left in the namespace that it has entered, and nothing that was there before.
+
+        If a process cannot be killed, the first one is, and the kernel ends the rest.
+
+        Returns:
+            Those that cannot be killed.
+        """
+        first = _process(self.namespace) if self.is_of_this_boot() else None
+        since = int(self.program.started) if first else 0
+        if first is None or not (left := kill_all(lambda: inside(first, since))):
+            return set()
+        return kill_all(lambda: {first, *left} & running().keys())
+
+    def _whole_namespace(self) -> set[Process]:
+        first = _process(self.namespace)
+        return set() if first is None else {first, *inside(first)}
+
+    def _names(self) -> tuple[ProcessName | None, ...]:
+        return self.program, self.supervisor, self.namespace
+
+
+def _process(name: ProcessName | None) -> Process | None:
+    """The process of a name of this boot, if it runs."""
+    if name is None or not name.started.isdecimal():
+        return None
+    process = Process(name.pid, int(name.started))
+    return process if look(name.pid) == process else None
+
+
+def processes_of(call: str, namespace: ProcessName | None) -> set[int]:
+    """The process ids of what a call runs: with its id in their environment, their descendants, and in a namespace.
+
+    Args:
+        call: the id of the call.
+        namespace: the first process of a PID namespace that belongs to the call alone while it runs.
+    """
+    first = _process(namespace)
+    return {process.pid for process in of_call(call, 0) | (inside(first) if first else set())}
 
 
 class ProgramRecords(Protocol):
@@ -132,7 +180,12 @@ class RunningProgram(Protocol):
 
     @property
     def output(self) -> int:
-        """The descriptor to read what it writes, output and error output."""
+        """The descriptor to read what it writes: output, and error output unless that is apart."""
+        ...
+
+    @property
+    def errors(self) -> int | None:
+        """The descriptor to read its error output; `None` unless the launch says that it is apart."""
         ...
 
     @property

@@ -2,6 +2,10 @@
 
 Its supervisor (`handrail.programs.guardian`) ends it and all that it has started. If the supervisor is killed, this
 process kills what has the id of the call in its environment, and the exit code is not known.
+
+A program that enters another PID namespace is a client, as `podman exec` is: it ends when what it has started there
+ends. So that is killed first, by this process. A client that is killed itself leaves records of a command that never
+ends.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ _SECONDS_TO_END = 10.0
 _SECONDS_TO_ANSWER = 0.25
 """After this time a supervisor that does not answer is sent SIGCONT, and again after each such time."""
 
+_TIMES_TO_LEAVE, _SECONDS_TO_LEAVE = 20, 0.05
+"""How often, and how long each time, to wait for the end of a client after what it has started was killed."""
+
 _REPORTS = 4096
 
 
@@ -40,6 +47,7 @@ class SupervisedProgram:
     Attributes:
         identity: what identifies it.
         output: the descriptor to read what it writes.
+        errors: the descriptor to read its error output, if that is apart.
         input: the descriptor to write what it reads.
         woken: the socket to its supervisor.
 
@@ -59,8 +67,10 @@ class SupervisedProgram:
         self._left: int | None = None
         self._errno = 0
         self._is_lost = False
+        self._has_left = threading.Event()  # the namespace that it has entered
         self._reports = bytearray()
         self.output: int = -1
+        self.errors: int | None = None
         self.input: int | None = None
         self.woken: int = -1
 
@@ -102,7 +112,10 @@ class SupervisedProgram:
         """Have its supervisor kill it and what it has started; `start` ends at once if it is still waiting."""
         with self._lock:
             self._is_killed = True
-            if self._is_placed:
+            if self._is_placed and self._launch.namespace is not None:
+                # Finding what it has started takes milliseconds, and this does not wait.
+                threading.Thread(target=self._kill_inside_first, name="handrail-kill", daemon=True).start()
+            elif self._is_placed:
                 self._send(KILL)
             elif self._socket is not None:
                 with suppress(OSError):  # the guardian has ended
@@ -110,8 +123,11 @@ class SupervisedProgram:
 
     def end(self) -> ProgramEnd:
         """Have its supervisor kill it and what it has started, and wait for that."""
+        if self._launch.namespace is not None:
+            self._leave()
         if self._code is None:
-            self.kill()
+            with self._lock:
+                self._send(KILL)
         until = self._clock.monotonic() + _SECONDS_TO_END
         while not self._is_over() and (rest := until - self._clock.monotonic()) > 0:
             if not select.select([self.woken], [], [], min(rest, _SECONDS_TO_ANSWER))[0]:
@@ -119,6 +135,8 @@ class SupervisedProgram:
         if self._left is None:
             # The supervisor was killed, or stopped. What it has left has been adopted by the guardian, if that lives.
             self._left = len(self.identity.kill())
+        # After the program: what it starts in the namespace has ended, or is there.
+        self._left += len(self.identity.kill_inside())
         if self._errno:
             raise OSError(self._errno, os.strerror(self._errno))
         return ProgramEnd(self._code, self._left)
@@ -129,10 +147,31 @@ class SupervisedProgram:
         if self.output >= 0:
             os.close(self.output)
             self.output = -1
+        if self.errors is not None:
+            os.close(self.errors)
+            self.errors = None
         with self._lock:
             if self._socket is not None:
                 self._socket.close()
                 self._socket = None
+
+    def _leave(self) -> None:
+        """Have it end by the end of what it has started in the namespace."""
+        for _ in range(_TIMES_TO_LEAVE):
+            if self.has_ended():
+                break
+            # Each time, because it may just be starting something there.
+            self.identity.kill_inside()
+            select.select([self.woken], [], [], _SECONDS_TO_LEAVE)
+        self._has_left.set()
+
+    def _kill_inside_first(self) -> None:
+        for _ in range(_TIMES_TO_LEAVE):
+            self.identity.kill_inside()
+            if self._has_left.wait(_SECONDS_TO_LEAVE):
+                return
+        with self._lock:
+            self._send(KILL)
 
     def _asked(self) -> tuple[int, socket.socket] | None:
         """Ask the guardian for a supervisor; returns its pid and the socket; `None` if it was killed before."""
@@ -143,6 +182,11 @@ class SupervisedProgram:
             output, writing = os.pipe()
             opened.callback(os.close, output)
             given.callback(os.close, writing)
+            errors, writing_errors = None, writing
+            if self._launch.errors_apart:
+                errors, writing_errors = os.pipe()
+                opened.callback(os.close, errors)
+                given.callback(os.close, writing_errors)
             feeding = None
             if self._launch.has_input:
                 reading, feeding = os.pipe()
@@ -155,8 +199,8 @@ class SupervisedProgram:
                 if self._is_killed:
                     return None
                 self._socket = ours
-            guardian = self._guardians.ask((theirs.fileno(), reading, writing))
-            self.output, self.input = output, feeding
+            guardian = self._guardians.ask((theirs.fileno(), reading, writing, writing_errors))
+            self.output, self.errors, self.input = output, errors, feeding
             opened.pop_all()
         return guardian, ours
 
@@ -170,7 +214,9 @@ class SupervisedProgram:
             if not self._is_placed:
                 self.close()
         if self._is_placed:
-            self.identity: ProgramIdentity = ProgramIdentity(self._launch.call, *map(process_name, report[1:]))
+            program, supervisor = map(process_name, report[1:])
+            launch = self._launch
+            self.identity: ProgramIdentity = ProgramIdentity(launch.call, program, supervisor, launch.namespace)
         return self._is_placed
 
     def _first_report(self, control: socket.socket) -> tuple[bytes, int, int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,10 @@ from handrail.agents.agent_file import NAME_PATTERN, AgentFile
 from handrail.agents.exports.entries import BUILT_IN, Entry, ToolDef, ToolsetFactory
 from handrail.contrib.tools import (
     AstevalSection,
+    Bubblewrap,
     PlanningToolsSection,
+    SandboxLimits,
+    SandboxSection,
     ShellRule,
     ShellToolsSection,
     VfsToolsSection,
@@ -36,6 +39,8 @@ from handrail.contrib.tools import (
 from handrail.contrib.tools.python.engines import EngineName
 from handrail.contrib.tools.python.handler import DEFAULT_MEMORY_BYTES, DEFAULT_TIMEOUT, PythonSettings
 from handrail.contrib.tools.python.section import python_tool
+from handrail.contrib.tools.sandbox.engine import SandboxEngine
+from handrail.contrib.tools.sandbox.section import sandbox_tool
 from handrail.contrib.tools.shell.rules import rules_of
 from handrail.contrib.tools.shell.section import PROGRAM_PATH
 from handrail.errors import AgentError, PathEscapeError, ToolValidationError
@@ -196,6 +201,7 @@ def built_ins() -> tuple[Entry, ...]:
     `project_files_ro`  as `files_ro`, below the folder of the project
     `planning`          tools that keep a plan in the session of the run
     `shell`             programs in the folder that the run works on: those that the project allows, or that only look
+    `sandbox`           commands in a sandbox of bubblewrap, over the folder that the run works on
     `python`            small Python programs, over the files below the folder that the run works on
     `dynamic_agents`    tools by which an agent makes agents, and calls them
     ==================  ==============================================================================================
@@ -209,6 +215,7 @@ def built_ins() -> tuple[Entry, ...]:
             _planning, known_tools=cache(lambda: _UNPREFIXED.known(PlanningToolsSection(session=Session())))
         ),
         "shell": ToolsetFactory(_shell, known_tools=cache(lambda: _UNPREFIXED.known(ShellToolsSection("/")))),
+        "sandbox": _sandbox(_root, SandboxOptions()),
         "python": _python(_root, PythonOptions()),
     }
     return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items()), DYNAMIC_AGENTS)
@@ -326,6 +333,44 @@ def python_toolset(
     return _python(_folder_of(folder), options or PythonOptions(), prefix=_checked_prefix(prefix))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxOptions:
+    """How the commands of a `sandbox_toolset` are run; see `SandboxSection`.
+
+    Attributes:
+        engine: makes the sandbox: `Podman(image=...)` or `Bubblewrap()`.
+        limits: what commands may use.
+        commit_on: the exit codes with which a call succeeds, and the changes of its command stay.
+        environment: added to the environment of commands.
+        reads_everything: whether commands may read files that the run keeps from its tools.
+    """
+
+    engine: SandboxEngine = field(default_factory=Bubblewrap)
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    commit_on: Sequence[int] = (0,)
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    reads_everything: bool = False
+
+
+def sandbox_toolset(
+    folder: str | os.PathLike[str] = ".", *, options: SandboxOptions | None = None, prefix: str = ""
+) -> ToolsetFactory:
+    """A toolset that runs commands in a sandbox over the files of a folder, to be exported in `TOOLSETS`.
+
+    With `options=SandboxOptions(engine=Podman(image="docker.io/library/python"))` commands run in a container. The
+    toolset `files` has the file tools.
+
+    Args:
+        folder: the folder; below the folder of the project, if it is relative.
+        options: what makes the sandbox, and its limits.
+        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
+
+    Raises:
+        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
+    """
+    return _sandbox(_folder_of(folder), options or SandboxOptions(), prefix=_checked_prefix(prefix))
+
+
 @dataclass(frozen=True, slots=True)
 class _Names:
     """What the tools of a section are called.
@@ -418,6 +463,28 @@ def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> To
 
     # Made without a section, so that the interpreter need not be installed to know the name of its tool.
     return ToolsetFactory(make_python, known_tools=cache(lambda: names.named(python_tool(PythonSettings()))))
+
+
+def _sandbox(folder: FolderOf, options: SandboxOptions, *, prefix: str = "") -> ToolsetFactory:
+    names = _Names(prefix)
+
+    def make_sandbox(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+        run = current_run()
+        section = SandboxSection(
+            run.filesystem(folder(run)),
+            engine=options.engine,
+            limits=options.limits,
+            commit_on=options.commit_on,
+            environment=options.environment,
+            reads_everything=options.reads_everything,
+            file_tools=False,
+            title=names.title("Sandbox"),
+            children=names.note,
+        )
+        return names.given_to(section, run)
+
+    # Made without a section, so that nothing need be installed to know the name of the tool.
+    return ToolsetFactory(make_sandbox, known_tools=cache(lambda: names.named(sandbox_tool(SandboxLimits()))))
 
 
 def _planning(_ctx: RunContext[Any]) -> Section[Any]:

@@ -16,6 +16,11 @@ from handrail.contrib.tools.planning import (
 )
 from handrail.contrib.tools.python.evaluation import EvaluatePython, PythonEvaluated, PythonFault
 from handrail.contrib.tools.python.section import AstevalSection
+from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
+from handrail.contrib.tools.sandbox.execution import ShellExecute, ShellExecuted
+from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.podman import Podman
+from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellRun
 from handrail.contrib.tools.shell.presets import CHECKING, FIXING
 from handrail.contrib.tools.shell.rules import GIT_READING, READING, ShellRule
@@ -47,6 +52,7 @@ __all__ = [
     "READING",
     "AddStep",
     "AstevalSection",
+    "Bubblewrap",
     "EditFile",
     "EvaluatePython",
     "FileEdited",
@@ -69,6 +75,8 @@ __all__ = [
     "PlanStep",
     "PlanningStrategy",
     "PlanningToolsSection",
+    "Podman",
+    "PodmanSandboxSection",
     "ProgramEnded",
     "PythonEvaluated",
     "PythonFault",
@@ -76,7 +84,11 @@ __all__ = [
     "ReadKept",
     "ReadPlan",
     "RemoveFile",
+    "SandboxLimits",
+    "SandboxSection",
     "SetupPlan",
+    "ShellExecute",
+    "ShellExecuted",
     "ShellRule",
     "ShellRun",
     "ShellToolsSection",

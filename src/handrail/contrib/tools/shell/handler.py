@@ -126,14 +126,14 @@ class ShellHandler:
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-        run = ProgramRun(context.clock, self.terms.new_id(), live=_notifying(context))
+        run = ProgramRun(context.clock, self.terms.new_id(), live=notifying("shell_run", context))
         reach = ProgramReach.of(params, context, self.root)
         # The changes of the call are rolled back when this function returns, so the program must have ended by then.
         return await run_stoppable(lambda: self._carry_out(params, reach, run), run.stop)
 
     def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
-        path, place = self._place(params.folder)
+        path, place = place_of(params.folder, self.root)
         rule = match_command(self.rules, command, place, reach.fault)
         program = self.programs[rule.program]
         if program is None:
@@ -168,23 +168,6 @@ class ShellHandler:
         not_restored = () if watch is None or commits else tuple(change.sentence for change in watch.changes())
         value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes, not_restored)
         return self._result_of(value, ended, rule, commits=commits)
-
-    def _place(self, folder: str) -> tuple[str, ArgumentPath]:
-        """The folder that a command names, in its shortest form, and its location."""
-        try:
-            path = normalise(folder)
-        except FilesystemError as error:
-            raise ToolValidationError(f"$.folder: {error}") from error
-        # The check below needs the real path, because a link in the folder may lead out of the root.
-        real = Path(os.path.realpath(self.root / path))
-        if not real.is_relative_to(self.root):
-            raise ToolValidationError(
-                f"$.folder: {format_command(path)} is or goes through a link that leads out of the root. Give another "
-                "folder."
-            )
-        if not real.is_dir():
-            raise ToolValidationError(f"$.folder: there is no folder {format_command(path)}. Give one that exists.")
-        return path, ArgumentPath(self.root, real)
 
     def _result_of(
         self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule, *, commits: bool
@@ -235,18 +218,49 @@ def _checked(command: Command) -> Command:
     return command
 
 
+def place_of(folder: str, root: Path) -> tuple[str, ArgumentPath]:
+    """The folder that a command names, in its shortest form, and its location.
+
+    Args:
+        folder: relative to the root.
+        root: where programs run, without links.
+
+    Raises:
+        ToolValidationError: there is no such folder, or it is not inside the root.
+    """
+    try:
+        path = normalise(folder)
+    except FilesystemError as error:
+        raise ToolValidationError(f"$.folder: {error}") from error
+    # The check below needs the real path, because a link in the folder may lead out of the root.
+    real = Path(os.path.realpath(root / path))
+    if not real.is_relative_to(root):
+        raise ToolValidationError(
+            f"$.folder: {format_command(path)} is or goes through a link that leads out of the root. Give another "
+            "folder."
+        )
+    if not real.is_dir():
+        raise ToolValidationError(f"$.folder: there is no folder {format_command(path)}. Give one that exists.")
+    return path, ArgumentPath(root, real)
+
+
 def _asks(output: str) -> bool:
     """Whether a program seems to have asked a question: its output ends in the middle of a line, as a prompt does."""
     last = output[-_LONGEST_QUESTION:].rpartition("\n")[2].rstrip(" ")
     return last.endswith(("?", ":", "]", ")", ">")) or "EOFError" in output[-_LONGEST_QUESTION:]
 
 
-def _notifying(context: ToolContext) -> Callable[[str, float], object] | None:
-    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any."""
+def notifying(name: str, context: ToolContext) -> Callable[[str, float], object] | None:
+    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any.
+
+    Args:
+        name: the name of the tool in its section.
+        context: the context of the call.
+    """
     dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
     if not dispatcher.listens(ProgramProgress):
         return None
-    tool = name_of_tool("shell_run", context)
+    tool = name_of_tool(name, context)
 
     def dispatch(event: ProgramProgress) -> None:
         try:

@@ -23,6 +23,7 @@ from typing import Literal
 
 from handrail.clock import Clock
 from handrail.contrib.tools.shell.live_output import LiveOutput
+from handrail.process_identity import ProcessName
 from handrail.programs.group import GroupProgram
 from handrail.programs.launch import Launch, ProgramEnd, ProgramRecords, RunningProgram
 from handrail.programs.supervised import SupervisedProgram
@@ -58,7 +59,9 @@ class Program:
         environment: all of its environment.
         input: what it can read.
         seconds: how long it may take.
-        max_output_bytes: how much of its output is returned.
+        max_output_bytes: how much of its output is returned, and of its error output if that is apart.
+        errors_apart: whether its error output is returned apart; else it joins the output in the order written.
+        namespace: the first process of a PID namespace that it enters; see `Launch`.
     """
 
     line: tuple[str, ...]
@@ -67,6 +70,8 @@ class Program:
     input: bytes
     seconds: float
     max_output_bytes: int
+    errors_apart: bool = False
+    namespace: ProcessName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,11 @@ class ProgramExit:
     Attributes:
         how: what ended it.
         code: its exit code; negative for the signal that killed it.
-        output: its output and error output, in the order written.
+        output: its output, and error output in the order written unless that is apart.
         left_out: how many bytes in the middle of it are left out.
         left_running: how many processes that it has started cannot be killed.
+        errors: its error output, if that is apart.
+        errors_left_out: how many bytes in the middle of that are left out.
     """
 
     how: How
@@ -86,6 +93,8 @@ class ProgramExit:
     output: str
     left_out: int
     left_running: int = 0
+    errors: str = ""
+    errors_left_out: int = 0
 
 
 class ProgramOutput:
@@ -129,6 +138,22 @@ class ProgramOutput:
         # A tail may begin in the middle of a character, whose remaining bytes (at most three) are left out.
         start = next((at for at, byte in enumerate(tail[:4]) if byte not in _INSIDE_A_CHARACTER), 0)
         return f"{head}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail[start:])}".replace("\0", "\u2400")
+
+
+class ProgramStreams:
+    """What a program writes: its output, and its error output if that is apart.
+
+    Attributes:
+        output: its output.
+        errors: its error output; nothing is added unless it is apart.
+    """
+
+    __slots__ = ("errors", "output")
+
+    def __init__(self, program: Program, live: LiveOutput | None) -> None:
+        """Store as much of each as the program says, and give both to `live` as they come."""
+        self.output: ProgramOutput = ProgramOutput(program.max_output_bytes, live)
+        self.errors: ProgramOutput = ProgramOutput(program.max_output_bytes, live)
 
 
 class ProgramRun:
@@ -178,13 +203,15 @@ class ProgramRun:
         Raises:
             OSError: it cannot be started or recorded; or it is not known how it has ended.
         """
-        output = ProgramOutput(program.max_output_bytes, self._live)
+        streams = ProgramStreams(program, self._live)
         launch = Launch(
             call=self._call,
             line=program.line,
             folder=program.folder,
             environment=program.environment,
             has_input=bool(program.input),
+            errors_apart=program.errors_apart,
+            namespace=program.namespace,
         )
         running = self._start(launch, self._clock)
         # From here on `stop` finds it. The start itself is not under the lock: a guardian may take seconds to answer.
@@ -198,10 +225,10 @@ class ProgramRun:
             if records is not None:
                 records.record(running.identity)
             running.release()
-            timed_out = not self._followed(running, program, output)
+            timed_out = not self._followed(running, program, streams)
         finally:
             # Also on an exception of the reading: nothing must continue to run.
-            end = self._end(running, output)
+            end = self._end(running, streams)
             # What cannot be killed is found by the record at the next opening.
             if records is not None and not end.left:
                 records.discard(running.identity)
@@ -210,9 +237,12 @@ class ProgramRun:
         if end.code is None:
             how = "lost" if how == "exited" else how
         code = -signal.SIGKILL if end.code is None else end.code
-        return ProgramExit(how, code, output.text(), output.left_out, end.left)
+        output, errors = streams.output, streams.errors
+        return ProgramExit(
+            how, code, output.text(), output.left_out, end.left, errors=errors.text(), errors_left_out=errors.left_out
+        )
 
-    def _followed(self, running: RunningProgram, program: Program, output: ProgramOutput) -> bool:
+    def _followed(self, running: RunningProgram, program: Program, streams: ProgramStreams) -> bool:
         """Read and write until the program has ended; false on a timeout."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
@@ -228,15 +258,17 @@ class ProgramRun:
                 ready = selector.select(pause if running.woken is None else rest)
                 pause = _SHORTEST_PAUSE if ready else min(2 * pause, _LONGEST_PAUSE)
                 for key, _ in ready:
-                    feed = _serve(key.fd, running, selector, feed, output)
+                    feed = _serve(key.fd, running, selector, feed, streams)
         return True
 
-    def _end(self, running: RunningProgram, output: ProgramOutput) -> ProgramEnd:
+    def _end(self, running: RunningProgram, streams: ProgramStreams) -> ProgramEnd:
         try:
             end = running.end()
         finally:
             running.close_input()
-            self._read_rest(running.output, output)
+            self._read_rest(running.output, streams.output)
+            if running.errors is not None:
+                self._read_rest(running.errors, streams.errors)
             if self._live is not None:
                 self._live.finish()
             # Under the lock: `stop` must not kill through descriptors that have been closed.
@@ -265,7 +297,8 @@ def start_of(platform: str) -> ProgramStart:
 
 def _register(running: RunningProgram, selector: selectors.BaseSelector) -> None:
     # Without blocking, a program that neither reads nor writes cannot stop this thread beyond its timeout.
-    for pipe, event in ((running.output, selectors.EVENT_READ), (running.input, selectors.EVENT_WRITE)):
+    reading, writing = selectors.EVENT_READ, selectors.EVENT_WRITE
+    for pipe, event in ((running.output, reading), (running.errors, reading), (running.input, writing)):
         if pipe is not None:
             os.set_blocking(pipe, False)
             selector.register(pipe, event)
@@ -278,13 +311,13 @@ def _serve(
     running: RunningProgram,
     selector: selectors.BaseSelector,
     feed: memoryview,
-    output: ProgramOutput,
+    streams: ProgramStreams,
 ) -> memoryview:
     """Read or write what a descriptor is ready for; returns what is still to be written."""
     if descriptor == running.woken:
         return feed
-    if descriptor == running.output:
-        is_over = not _read(descriptor, output)
+    if descriptor in {running.output, running.errors}:
+        is_over = not _read(descriptor, streams.output if descriptor == running.output else streams.errors)
     else:
         feed = _fed(descriptor, feed)
         is_over = not feed

@@ -153,7 +153,7 @@ class ShellToolsSection(Section[None]):
             # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
             if not isinstance(most, int) or isinstance(most, bool) or most < 1:
                 faults.append(f"{name} is {most!r}; give a number of bytes, at least 1")
-        faults += _faults_of_environment(self.environment)
+        faults += faults_of_environment(self.environment)
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         environment = _environment(root) | dict(self.environment)
@@ -185,7 +185,8 @@ def _environment(root: Path) -> dict[str, str]:
     }
 
 
-def _faults_of_environment(given: object) -> list[str]:
+def faults_of_environment(given: object) -> list[str]:
+    """What is wrong with an environment for programs, each as a clause."""
     if not isinstance(given, Mapping):
         return [f"environment is a {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
     faults: list[str] = []

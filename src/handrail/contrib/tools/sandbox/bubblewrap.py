@@ -1,0 +1,164 @@
+"""Sandboxes of bubblewrap: each command is a process with namespaces of its own, and read-only programs of the host.
+
+=============================  =======================================================================================
+what a command has             by what
+=============================  =======================================================================================
+no other process, no network,  namespaces of the kernel, of which it cannot make others; all in the PID namespace ends
+no user or capability          with its first process, which ends with the command and with what has started it
+programs and libraries         `/usr` and what `folders` names, read-only; nothing of `/etc` but what programs load by
+`/workspace`                   the files; their `.git` is read-only
+`/tmp`, `/dev/shm`             file systems in memory, of limited size, new for each command
+`/proc`                        that of the namespace, read-only, because files of the kernel belong to the superuser
+limits                         a control group, if this process may make one; else resource limits: memory for each
+                               process apart, and no limit of processors
+=============================  =======================================================================================
+
+System calls are not filtered: a fault of the kernel is within reach.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
+from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
+from handrail.errors import SandboxError
+from handrail.process_identity import ProcessName
+
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_OF_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
+_PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_MOST_FILES = 1024
+_LIMITER = "/usr/bin/prlimit"
+_INSTALL = "Install it: apt-get install bubblewrap"
+_NO_LIMITS = "as the superuser it cannot limit the number of processes, because no control group can be made here"
+_OTHER_USER = "Run as another user, or use Podman."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubblewrap:
+    """Sandboxes below bubblewrap, with the programs of this machine; see `SandboxEngine`.
+
+    Attributes:
+        program: the name or path of the program `bwrap`.
+        folders: more folders of this machine that commands may read, such as a virtual environment. They must hold no
+            secrets.
+    """
+
+    program: str = "bwrap"
+    folders: tuple[Path, ...] = ()
+
+    name: str = "bubblewrap"
+    reaches_network: bool = False
+
+    def fault(self) -> str | None:
+        """What is missing here, and what cures it."""
+        error = self._error()
+        return None if error is None else str(error)
+
+    def start(self, workspace: SandboxWorkspace) -> RunningBubblewrap:
+        """Prepare a sandbox: a process is started for each command.
+
+        Raises:
+            SandboxError: something is missing here.
+        """
+        error = self._error()
+        if error is not None:
+            raise error
+        group = control_group(workspace.limits)
+        # The kernel does not count the processes of the superuser, so a resource limit would not hold.
+        if group is None and os.getuid() == 0:
+            raise SandboxError(self.name, _NO_LIMITS, cure=_OTHER_USER)
+        return RunningBubblewrap(tuple(self._line(workspace)), workspace, group)
+
+    def _error(self) -> SandboxError | None:
+        if sys.platform != "linux":
+            return SandboxError(self.name, "it exists for Linux alone", cure="Use Podman on Linux, or no sandbox.")
+        if shutil.which(self.program) is None:
+            return SandboxError(self.name, f"the program {self.program!r} is not installed", cure=_INSTALL)
+        if not Path(_LIMITER).exists():
+            return SandboxError(self.name, f"{_LIMITER} is missing", cure="Install it: apt-get install util-linux")
+        missing = next((folder for folder in self.folders if not folder.is_absolute() or not folder.exists()), None)
+        if missing is not None:
+            cure = "Give the absolute path of a folder that exists."
+            return SandboxError(self.name, f"folders has {str(missing)!r}, which cannot be shown", cure=cure)
+        return None
+
+    def _line(self, workspace: SandboxWorkspace) -> Iterator[str]:
+        limits = workspace.limits
+        yield from (shutil.which(self.program) or self.program, "--unshare-all", "--unshare-user", "--disable-userns")
+        yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox")
+        yield from ("--uid", str(USER), "--gid", str(USER))
+        yield from ("--ro-bind", "/usr", "/usr")
+        for path in map(Path, _SYSTEM):
+            if path.is_symlink():
+                yield from ("--symlink", os.fspath(path.readlink()), os.fspath(path))
+            elif path.is_dir():
+                yield from ("--ro-bind", os.fspath(path), os.fspath(path))
+        for known in _OF_ETC:
+            yield from ("--ro-bind-try", known, known)
+        for folder in map(os.fspath, self.folders):
+            yield from ("--ro-bind", folder, folder)
+        yield from _proc()
+        yield from ("--dev", "/dev", *_memory("/dev/shm", limits.tmp_bytes), "--remount-ro", "/dev")  # noqa: S108
+        yield from (*_memory("/tmp", limits.tmp_bytes), "--bind", os.fspath(workspace.root), WORKSPACE)  # noqa: S108
+        if workspace.git is not None:
+            yield from ("--ro-bind", os.fspath(workspace.git), f"{WORKSPACE}/.git")
+        # Last: nothing can be mounted below it afterwards.
+        yield from ("--remount-ro", "/")
+
+
+class RunningBubblewrap:
+    """A `RunningSandbox` of bubblewrap: what a command is started with.
+
+    Attributes:
+        environment: the environment of the command of the host, and of the command inside.
+        namespace: none: it ends with its command.
+    """
+
+    namespace: ProcessName | None = None
+
+    def __init__(self, line: tuple[str, ...], workspace: SandboxWorkspace, group: ControlGroup | None) -> None:
+        """Prepare commands that begin with `line`, and run in a control group."""
+        self.environment: Mapping[str, str] = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
+        self._line = line
+        self._limits = workspace.limits
+        self._group = group
+
+    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """The command of the host that runs a command inside; see `RunningSandbox`."""
+        limits = self._limits
+        # Inside, because the kernel counts the processes of a user namespace apart.
+        limiting = (_LIMITER, f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--core=0")
+        limiting += (f"--nofile={_MOST_FILES}", *(() if self._group else (f"--as={limits.memory_bytes}",)))
+        line = (*self._line, "--chdir", path_inside(folder), "--", *limiting, "--", *command)
+        return line if self._group is None else self._group.line(line)
+
+    def is_running(self) -> bool:
+        """Always: each command is started anew."""
+        return True
+
+    def close(self) -> None:
+        """Remove the control group."""
+        if self._group is not None:
+            self._group.close()
+
+
+def _proc() -> Iterator[str]:
+    yield from ("--proc", "/proc")
+    for name in UNREADABLE:
+        path = Path("/proc", name)
+        if path.is_dir():
+            yield from ("--tmpfs", os.fspath(path), "--remount-ro", os.fspath(path))
+        elif path.exists():
+            yield from ("--ro-bind", os.devnull, os.fspath(path))
+    yield from ("--remount-ro", "/proc")
+
+
+def _memory(path: str, size: int) -> tuple[str, ...]:
+    return ("--perms", "1777", "--size", str(size), "--tmpfs", path)

@@ -1,0 +1,122 @@
+"""A control group for the commands of one sandbox, made by this process, where it may make one.
+
+=====================================  ===============================================================================
+what the machine has                   where the group is made
+=====================================  ===============================================================================
+hierarchies of cgroup version 1        in each of `memory`, `pids` and `cpu`, below the group of this process
+one of version 2 alone                 at its top, if `memory`, `pids` and `cpu` are enabled for its groups
+=====================================  ===============================================================================
+
+A group holds no process once the call of its command has ended, and is removed with the sandbox. The next sandbox
+removes those of dead processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.process_identity import is_running, own_name, process_name
+
+_CONTROLLERS = ("memory", "pids", "cpu")
+_PERIOD_MICROSECONDS = 100_000
+_OWN_PROCESSES = 4
+"""Those of bubblewrap and of the programs that become the command."""
+
+_JOIN = """\
+n=$1; shift
+while [ "$n" -gt 0 ]; do echo 0 > "$1/cgroup.procs" || exit 126; shift; n=$((n - 1)); done
+exec "$@"
+"""
+"""Puts the shell into groups, and becomes a command. Its arguments are how many they are, they, and the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """A group of processes, with limits.
+
+    Attributes:
+        folders: its folder in each hierarchy.
+    """
+
+    folders: tuple[Path, ...]
+
+    def line(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """A command that puts itself into the group and becomes `command`."""
+        return ("/bin/sh", "-c", _JOIN, "sh", str(len(self.folders)), *map(os.fspath, self.folders), *command)
+
+    def close(self) -> None:
+        """Remove the group; if a process is left in it, a later sandbox removes it."""
+        for folder in self.folders:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def control_group(limits: SandboxLimits, *, mounts: Path = Path("/sys/fs/cgroup")) -> ControlGroup | None:
+    """Make a group with these limits; `None` where this process may not."""
+    parents = _parents(mounts)
+    if parents is None:
+        return None
+    own = own_name(os.getpid())
+    name = f"handrail-{own.pid}-{own.started}-{uuid4().hex[:8]}"
+    group = ControlGroup(tuple(dict.fromkeys(parent / name for parent in parents.values())))
+    try:
+        for folder in group.folders:
+            _remove_left_over(folder.parent)
+            folder.mkdir()
+        for file, value in _settings(limits, is_unified=len(group.folders) == 1).items():
+            place = parents[file.partition(".")[0]] / name / file
+            # Without swap the kernel has no such file, and there is nothing to limit.
+            if ("swap" not in file and "memsw" not in file) or place.exists():
+                place.write_text(value)
+    except OSError:
+        group.close()
+        return None
+    return group
+
+
+def _settings(limits: SandboxLimits, *, is_unified: bool) -> Mapping[str, str]:
+    memory, processes = str(limits.memory_bytes), str(limits.processes + _OWN_PROCESSES)
+    quota = int(limits.cpus * _PERIOD_MICROSECONDS)
+    if is_unified:
+        return {
+            "memory.max": memory,
+            "memory.swap.max": "0",
+            "pids.max": processes,
+            "cpu.max": f"{quota} {_PERIOD_MICROSECONDS}",
+        }
+    return {
+        "memory.limit_in_bytes": memory,
+        "memory.memsw.limit_in_bytes": memory,
+        "pids.max": processes,
+        "cpu.cfs_period_us": str(_PERIOD_MICROSECONDS),
+        "cpu.cfs_quota_us": str(quota),
+    }
+
+
+def _parents(mounts: Path) -> Mapping[str, Path] | None:
+    """In which folder to make the group, for each controller."""
+    with suppress(OSError):
+        enabled = (mounts / "cgroup.subtree_control").read_text().split()
+        return dict.fromkeys(_CONTROLLERS, mounts) if set(_CONTROLLERS) <= set(enabled) else None
+    own: dict[str, str] = {}
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            own |= dict.fromkeys(controllers.split(","), path.lstrip("/"))
+    if not set(_CONTROLLERS) <= own.keys():
+        return None
+    return {each: mounts / each / own[each] for each in _CONTROLLERS}
+
+
+def _remove_left_over(parent: Path) -> None:
+    for folder in parent.glob("handrail-*-*-*"):
+        _, pid, started, _ = folder.name.split("-")
+        if pid.isdecimal() and not is_running(process_name(int(pid))._replace(started=started)):
+            with suppress(OSError):
+                folder.rmdir()

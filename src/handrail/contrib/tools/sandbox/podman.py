@@ -1,0 +1,255 @@
+"""Sandboxes of Podman: a container that starts with the first command of a run, and stays until its end.
+
+=============================  =======================================================================================
+what a container has           by what
+=============================  =======================================================================================
+no network, no capability      options of Podman; system calls are filtered by its own list
+a user of its own              a user namespace, in which the user of the agent is an ordinary one: files of the
+                               workspace belong to the agent, whether made inside or outside
+a read-only root               the image; `/workspace` has the files, whose `.git` is read-only
+`/tmp`, `/dev/shm`             file systems in memory, of limited size
+limits                         a control group of memory, processes and processors; resource limits for files
+=============================  =======================================================================================
+
+The first process of a container waits for the end of its input, which this process holds: a container ends with
+the agent. Commands enter by `podman exec`, below the guardian as any program; what they leave inside is found by the
+PID namespace of that first process (`handrail.programs`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from handrail.contrib.tools.sandbox.containers import (
+    OWNER_LABEL,
+    SECONDS_TO_ANSWER,
+    podman_environment,
+    remove_left_over,
+    run_podman,
+)
+from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
+from handrail.errors import SandboxError
+from handrail.process_identity import ProcessName, is_running, own_name, process_name
+from handrail.programs.process_tree import Process, send
+
+_READY = b"ready\n"
+# `wait` also waits for processes that commands have left to it, so that none of them stays as a zombie. The shell gives
+# a program in the background no input, unless it is another descriptor.
+_FIRST = "{ cat <&3 >/dev/null & } 3<&0; echo ready; wait"
+_SECONDS_BEFORE_COMMANDS = 0.02
+"""A command must start in a later tick of the kernel than the first processes, which are not to be ended with it."""
+
+_FIRST_HOST_ID = 100_000
+"""The first of the user ids of the host that other users of a container have; no account should have them."""
+
+_IDS = 65_536
+_MOST_FILES = 1024
+_LONGEST_REPORT = 2000
+_INSTALL = "Install it: apt-get install podman"
+
+_LOGGER = logging.getLogger("handrail")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Podman:
+    """Sandboxes in containers of Podman; see `SandboxEngine`.
+
+    Attributes:
+        image: the image, which must be there: none is fetched. It needs `/bin/sh`.
+        command: Podman, and its general options, such as `("podman", "--runtime", "runc")`.
+        network: the network of the container, as `podman run --network` names it. With any but `"none"` commands may
+            have effects outside, and the ledger keeps calls as such.
+    """
+
+    image: str
+    command: tuple[str, ...] = ("podman",)
+    network: str = "none"
+
+    name: str = "podman"
+
+    @property
+    def reaches_network(self) -> bool:
+        """Whether commands may have effects outside."""
+        return self.network != "none"
+
+    def fault(self) -> str | None:
+        """What is missing here, and what cures it."""
+        error = self._error()
+        return None if error is None else str(error)
+
+    def start(self, workspace: SandboxWorkspace) -> RunningPodman:
+        """Start a container, after those of dead processes are removed.
+
+        Raises:
+            SandboxError: something is missing here; or Podman refuses, as it does for limits that it cannot set.
+        """
+        error = self._error()
+        if error is not None:
+            raise error
+        if ":" in os.fspath(workspace.root):
+            cure = "Give a folder without colons in its path."
+            raise SandboxError(self.name, f"{os.fspath(workspace.root)!r} cannot be mounted", cure=cure)
+        remove_left_over(self.command)
+        return RunningPodman(self, workspace)
+
+    def _error(self) -> SandboxError | None:
+        if sys.platform != "linux":
+            return SandboxError(self.name, "containers are followed on Linux alone", cure="Use a machine with Linux.")
+        if not self.command or shutil.which(self.command[0]) is None:
+            program = self.command[0] if self.command else ""
+            return SandboxError(self.name, f"the program {program!r} is not installed", cure=_INSTALL)
+        # A name that begins with a dash would be an option.
+        if not self.image or self.image.startswith("-"):
+            return SandboxError(self.name, f"{self.image!r} is not the name of an image", cure="Give one as image=.")
+        return self._error_of_image()
+
+    def _error_of_image(self) -> SandboxError | None:
+        shown = " ".join(self.command)
+        try:
+            found = run_podman(self.command, "image", "exists", self.image)
+        except (OSError, subprocess.SubprocessError) as error:
+            return SandboxError(self.name, f"it does not answer ({error})", cure=f"Try: {shown} info")
+        if found.returncode == 1:
+            return SandboxError(self.name, f"no image {self.image!r}", cure=f"Fetch it: {shown} pull {self.image}")
+        if found.returncode:
+            return SandboxError(self.name, f"it failed: {_report(found.stderr)}", cure=f"Try: {shown} info")
+        return None
+
+
+class RunningPodman:
+    """A `RunningSandbox` that is a container.
+
+    Attributes:
+        name: the name of the container.
+        environment: the environment of Podman.
+        namespace: the first process of the container.
+    """
+
+    def __init__(self, engine: Podman, workspace: SandboxWorkspace) -> None:
+        """Start a container, and wait until commands can enter.
+
+        Raises:
+            SandboxError: Podman refuses, or the container ends at once.
+        """
+        self.name: str = f"handrail-{uuid4().hex}"
+        self.environment: Mapping[str, str] = podman_environment()
+        self._command = (shutil.which(engine.command[0]) or engine.command[0], *engine.command[1:])
+        self._lock = threading.Lock()
+        self._folder = Path(tempfile.mkdtemp(prefix="handrail-podman-"))
+        line = (*self._command, "run", *self._options(engine, workspace), engine.image, "-c", _FIRST)
+        with (self._folder / "errors").open("wb") as errors:
+            self._process = subprocess.Popen(  # noqa: S603 - the developer's own command
+                line,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                bufsize=0,
+                start_new_session=True,  # so that Ctrl-C in a terminal does not end it before its run
+            )
+        self.namespace: ProcessName | None = None
+        try:
+            self.namespace = self._ready(engine)
+        except BaseException:
+            self.close()
+            raise
+
+    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
+        """The command of the host that runs a command inside; see `RunningSandbox`."""
+        interactive = ("--interactive",) if has_input else ()
+        return (*self._command, "exec", *interactive, "--workdir", path_inside(folder), self.name, *command)
+
+    def is_running(self) -> bool:
+        """Whether the first process of the container runs."""
+        return self.namespace is not None and self._process.poll() is None and is_running(self.namespace)
+
+    def close(self) -> None:
+        """End the container, and have Podman remove it."""
+        with self._lock:
+            pipe = self._process.stdin
+            if pipe is None or pipe.closed:
+                return
+            pipe.close()
+            first = self.namespace
+            # The kernel ends everything else in the container with it.
+            if first is not None and first.started.isdecimal():
+                send(Process(first.pid, int(first.started)), signal.SIGKILL)
+            # Not waited for: after a command that was killed, it waits long for a report that is never written.
+            self._process.kill()
+            self._process.wait()
+            try:
+                run_podman(self._command, "rm", "--force", "--ignore", "--time", "0", self.name)
+            except (OSError, subprocess.SubprocessError):
+                _LOGGER.warning("the container %s could not be removed", self.name, exc_info=True)
+            if self._process.stdout is not None:  # pragma: no branch - it was requested
+                self._process.stdout.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _options(self, engine: Podman, workspace: SandboxWorkspace) -> Iterator[str]:
+        limits = workspace.limits
+        yield from ("--rm", "--interactive", "--name", self.name, "--pidfile", os.fspath(self._folder / "pid"))
+        yield from ("--label", f"{OWNER_LABEL}={own_name(os.getpid())}", "--pull", "never", "--log-driver", "none")
+        yield from ("--network", engine.network, "--hostname", "sandbox", "--http-proxy=false", "--no-healthcheck")
+        yield from ("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all")
+        yield from ("--security-opt", "no-new-privileges", "--security-opt", "label=disable")
+        yield from ("--security-opt", f"mask={':'.join(f'/proc/{name}' for name in UNREADABLE)}")
+        yield from _user_options(os.getuid(), os.getgid())
+        yield from ("--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes))
+        # One more, for the first process.
+        yield from ("--pids-limit", str(limits.processes + 1), "--cpus", str(limits.cpus))
+        yield from ("--ulimit", f"nofile={_MOST_FILES}:{_MOST_FILES}", "--ulimit", "core=0:0")
+        yield from ("--ulimit", f"fsize={limits.file_bytes}:{limits.file_bytes}")
+        yield from ("--ulimit", f"nproc={limits.processes + 1}:{limits.processes + 1}")
+        yield from ("--tmpfs", f"/tmp:size={limits.tmp_bytes},mode=1777", "--shm-size", f"{limits.tmp_bytes}b")  # noqa: S108
+        yield from ("--volume", f"{workspace.root}:{WORKSPACE}:rw,nosuid,nodev", "--workdir", WORKSPACE)
+        if workspace.git is not None:
+            yield from ("--volume", f"{workspace.git}:{WORKSPACE}/.git:ro,nosuid,nodev")
+        for name, value in {**INSIDE, **workspace.environment}.items():
+            yield from ("--env", f"{name}={value}")
+        yield from ("--entrypoint", "/bin/sh")
+
+    def _ready(self, engine: Podman) -> ProcessName:
+        """Wait for the first process; returns its name."""
+        output = self._process.stdout
+        with selectors.DefaultSelector() as selector:
+            if output is None or not selector.register(output, selectors.EVENT_READ):
+                raise AssertionError  # pragma: no cover - it was requested
+            # It writes the line as a whole; an end of the output is readable, too.
+            answered = bool(selector.select(SECONDS_TO_ANSWER)) and output.read(len(_READY)) == _READY
+        if answered:
+            time.sleep(_SECONDS_BEFORE_COMMANDS)
+            return process_name(int((self._folder / "pid").read_text()))
+        self._process.kill()
+        self._process.wait()
+        report = _report((self._folder / "errors").read_text(errors="replace"))
+        shown = " ".join(engine.command)
+        cure = f"Try: {shown} run --rm {engine.image} true; and see the options that were given: {shown} info"
+        raise SandboxError("podman", f"the container cannot be started: {report or 'no answer'}", cure=cure)
+
+
+def _user_options(user: int, group: int) -> Iterator[str]:
+    """The user namespace, in which the user and group of this process are `USER`."""
+    if user:
+        yield from (f"--userns=keep-id:uid={USER},gid={USER}", "--user", f"{USER}:{USER}")
+        return
+    for option, own in (("--uidmap", user), ("--gidmap", group)):
+        yield from (option, f"0:{_FIRST_HOST_ID}:{USER}", option, f"{USER}:{own}:1")
+        yield from (option, f"{USER + 1}:{_FIRST_HOST_ID + USER}:{_IDS - USER - 1}")
+    yield from ("--user", f"{USER}:{USER}")
+
+
+def _report(text: str) -> str:
+    return " ".join(text.split())[-_LONGEST_REPORT:]

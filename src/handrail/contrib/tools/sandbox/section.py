@@ -1,0 +1,189 @@
+"""The sandbox suite: one tool that runs commands in a sandbox, the file tools over the same files, and the guidance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import uuid4
+
+from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxWorkspace
+from handrail.contrib.tools.sandbox.execution import ShellExecute, ShellExecuted
+from handrail.contrib.tools.sandbox.handler import TOOL, SandboxHandler
+from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.podman import Podman
+from handrail.contrib.tools.sandbox.sandbox import Sandbox
+from handrail.contrib.tools.shell.rules import ShellRule
+from handrail.contrib.tools.shell.section import faults_of_environment
+from handrail.contrib.tools.vfs.section import VfsToolsSection
+from handrail.errors import PromptValidationError
+from handrail.filesystem import HostFilesystem
+from handrail.prompt import External, ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
+from handrail.prompt.tool_definition import MIN_RESULT_CHARS
+from handrail.resources import Binding, ResourceRegistry
+
+_TEXT = """\
+Run commands with `shell_execute`, in a sandbox: a system apart, of which only the files in `/workspace` stay.
+
+- `command` is a line for the shell, or a list of a program and its arguments. It starts in `/workspace`, or in `folder`
+  below it.
+- {network} Only `/workspace` and `/tmp` can be written to, and `/workspace/.git` cannot.
+- A command may take {seconds:g} s, {memory:,} MiB of memory and {processes} processes. Whatever it leaves running is
+  killed.
+- No person answers a command, and there is no terminal. It reads `input`, and then the end of its input.
+- A command that ends with another exit code than {codes} has failed: what it has changed in `/workspace` is undone.
+- Of a long output the middle is left out, and the message says how it is read."""
+
+_NO_NETWORK = "There is no network, and no package can be installed."
+_NETWORK = "There is a network. What a command does outside is not undone."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SandboxSection(Section[None]):
+    """A section with a tool that runs commands in a sandbox: `SandboxSection(filesystem, engine=Bubblewrap())`.
+
+    The folder of the filesystem is `/workspace` inside. What a command changes there is rolled back if it fails, or if
+    the call does. The sandbox starts with the first command of a run, and is closed with the resources of the run.
+
+    Attributes:
+        filesystem: the workspace, which the section binds.
+        engine: makes the sandbox: `Podman` or `Bubblewrap`.
+        limits: what commands may use.
+        commit_on: the exit codes with which a call succeeds, and the changes of its command stay.
+        environment: added to the environment of commands, which has nothing of this process's own.
+        reads_everything: whether commands may read files of the workspace that a run of an agent keeps from its tools.
+        file_tools: whether the section has the file tools over the same files, too.
+        file_policies: judge the calls of the file tools; by default a file must be read before it is written to or
+            removed.
+        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
+
+    Raises:
+        DuplicateBindingError: `resources` binds a `HostFilesystem` or `Sandbox` too.
+        PromptValidationError: a declaration is invalid, or what makes the sandbox is not installed; the message names
+            every fault, and what cures it.
+    """
+
+    filesystem: HostFilesystem = field(kw_only=False)
+    engine: SandboxEngine
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    commit_on: Sequence[int] = (0,)
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    reads_everything: bool = False
+    file_tools: bool = True
+    file_policies: Sequence[ToolPolicy] = field(default_factory=lambda: (ReadBeforeWritePolicy(),))
+    accepts_overrides: bool = False
+    title: str = "Sandbox"
+    key: str = "sandbox"
+    tools: Sequence[Tool[Any, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        faults = [*self._faults()]
+        if faults:
+            raise PromptValidationError("; ".join(faults), section_path=(self.key,))
+        set_field(self, "environment", dict(self.environment))
+        rule = ShellRule((TOOL,), commit_on=tuple(self.commit_on), reads_everything=self.reads_everything)
+        outside = self.engine.reaches_network
+        tool = sandbox_tool(self.limits, rule, outside=outside, accepts_overrides=self.accepts_overrides)
+        set_field(self, "tools", (tool,))
+        if self.file_tools:
+            files = VfsToolsSection(self.filesystem, policies=self.file_policies)
+            set_field(self, "children", (files, *self.children))
+        given = self.resources
+        declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
+        workspace = SandboxWorkspace(self.filesystem.root, self.limits, self.environment)
+        # By a provider, so that each run has a sandbox of its own, and closes it.
+        sandbox = Binding(Sandbox, lambda _: Sandbox(self.engine, self.filesystem, workspace))
+        own = ResourceRegistry.build({HostFilesystem: self.filesystem, Sandbox: sandbox})
+        set_field(self, "resources", ResourceRegistry.of(*declared, *own))
+        Section.__post_init__(self)
+
+    def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
+        """The guidance: what there is inside, and the limits."""
+        codes = [str(code) for code in self.commit_on]
+        return _TEXT.format(
+            network=_NETWORK if self.engine.reaches_network else _NO_NETWORK,
+            seconds=self.limits.timeout.total_seconds(),
+            memory=self.limits.memory_bytes // 1024 // 1024,
+            processes=self.limits.processes,
+            codes=" and ".join((", ".join(codes[:-1]), codes[-1])) if len(codes) > 1 else codes[0],
+        )
+
+    def _faults(self) -> Sequence[str]:
+        faults: list[str] = []
+        filesystem, limits = cast("object", self.filesystem), cast("object", self.limits)  # whatever was given
+        if not isinstance(filesystem, HostFilesystem):
+            faults.append(f"filesystem is a {type(filesystem).__name__}; give a HostFilesystem over the workspace")
+        if not isinstance(limits, SandboxLimits):
+            faults.append(f"limits is {limits!r}; give SandboxLimits()")
+        else:
+            faults += limits.faults()
+        codes = cast("Sequence[object]", self.commit_on)
+        if not codes or not all(isinstance(code, int) and not isinstance(code, bool) for code in codes):
+            faults.append(f"commit_on is {codes!r}; give exit codes: (0,)")
+        faults += faults_of_environment(self.environment)
+        engine = cast("object", self.engine)
+        if not isinstance(engine, SandboxEngine):
+            faults.append(f"engine is {engine!r}; give Podman(image=...) or Bubblewrap()")
+        elif (fault := engine.fault()) is not None:
+            faults.append(fault)
+        return faults
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PodmanSandboxSection(SandboxSection):
+    """A `SandboxSection` whose sandbox is a container: `PodmanSandboxSection(filesystem, image="docker.io/python")`.
+
+    Attributes:
+        image: the image, which must be there; see `Podman`, of which `engine` is made.
+        podman: Podman, and its general options.
+        network: the network of the container.
+    """
+
+    image: str
+    podman: tuple[str, ...] = ("podman",)
+    network: str = "none"
+    engine: SandboxEngine = field(init=False)
+
+    def __post_init__(self) -> None:
+        engine = Podman(image=self.image, command=tuple(self.podman), network=self.network)
+        object.__setattr__(self, "engine", engine)
+        SandboxSection.__post_init__(self)
+
+
+ANY_COMMAND = ShellRule((TOOL,))
+"""What is said of every command, unless the section says otherwise."""
+
+
+def sandbox_tool(
+    limits: SandboxLimits, rule: ShellRule = ANY_COMMAND, *, outside: bool = False, accepts_overrides: bool = False
+) -> Tool[Any, Any]:
+    """The tool of the section.
+
+    Args:
+        limits: what commands may use.
+        rule: what is said of every command; see `SandboxHandler`.
+        outside: whether commands may have effects outside, by a network.
+        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
+    """
+    return Tool[ShellExecute, ShellExecuted](
+        name=TOOL,
+        description="Run a command in the sandbox and show what it writes.",
+        handler=SandboxHandler(limits, rule, new_id=lambda: uuid4().hex).run,
+        examples=(
+            ToolExample(
+                description="Run a line of the shell in a folder",
+                input=ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
+                output=ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
+            ),
+            ToolExample(
+                description="Run a program with arguments that no shell reads",
+                input=ShellExecute(("grep", "-c", "$HOME", "plan.md")),
+                output=ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
+            ),
+        ),
+        accepts_overrides=accepts_overrides,
+        max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
+        # Without a network all effects are in the workspace, and are rolled back.
+        effect=External(repeat_unknown="allow") if outside else "state",
+    )

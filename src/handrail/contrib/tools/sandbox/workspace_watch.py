@@ -1,0 +1,180 @@
+"""The size of the workspace while a command runs: a command that fills the disk is stopped.
+
+The kernel bounds the size of a file, and not their number: so the workspace is measured four times a second, and once
+more when the command has ended. A file that was removed and is still open has no path: it is found by the processes
+that have it open or mapped. What is not found either way is bounded by the free space of the disk.
+
+A command may also make a file with set-user-ID, which would run as the agent's user outside. The last measuring finds
+it, and the call fails.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+SECONDS_BETWEEN = 0.25
+"""How long to wait between two measurings."""
+
+LEAST_ENTRY_BYTES = 4096
+"""What each file, folder and link counts at least, so that their number is bounded, too."""
+
+LEAST_FREE_BYTES = 256 * 1024 * 1024
+"""A command is stopped when it leaves less than this of the disk free, unless there was less before."""
+
+_BLOCK = 512  # of `st_blocks`, by POSIX
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceUse:
+    """What is in a workspace.
+
+    Attributes:
+        size: how many bytes of the disk it takes, as far as it was measured.
+        set_id: the path of a file with set-user-ID or set-group-ID that has been changed since; `None` without any.
+    """
+
+    size: int
+    set_id: str | None = None
+
+
+def measure(root: Path, most_bytes: int, since: int = 0) -> WorkspaceUse:
+    """Measure a workspace, until it is larger than `most_bytes`; what vanishes meanwhile is passed over.
+
+    Args:
+        root: the folder.
+        most_bytes: where to stop.
+        since: nanoseconds since 1970: a file with set-user-ID that has not been changed since does not count.
+    """
+    size, set_id = 0, None
+    for path, status in _entries(root):
+        size += max(status.st_blocks * _BLOCK, LEAST_ENTRY_BYTES)
+        # The time of change cannot be set back by the owner.
+        if status.st_ctime_ns >= since and _is_set_id(status.st_mode):
+            set_id = path
+        if size > most_bytes:
+            break
+    return WorkspaceUse(size, set_id)
+
+
+def removed_size(processes: Iterable[int], device: int) -> int:
+    """How many bytes of a disk files take that have no path any more, and that processes have open or mapped.
+
+    Args:
+        processes: their process ids; one that has ended, or is not ours to look at, is passed over.
+        device: the disk, as `os.stat` names it.
+    """
+    found: dict[int, int] = {}
+    for pid in processes:
+        for kind in ("fd", "map_files"):
+            folder = f"/proc/{pid}/{kind}"
+            with suppress(OSError):
+                for name in os.listdir(folder):  # noqa: PTH208 - half the time of making a path of each
+                    with suppress(OSError):
+                        status = os.stat(f"{folder}/{name}")  # noqa: PTH116 - the same
+                        if not status.st_nlink and status.st_dev == device and stat.S_ISREG(status.st_mode):
+                            found[status.st_ino] = status.st_blocks * _BLOCK
+    return sum(found.values())
+
+
+class WorkspaceWatch:
+    """Watches a workspace from entering to leaving the context.
+
+    Attributes:
+        fault: why the call must fail, as a clause; `None` if it need not.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        most_bytes: int,
+        stop: Callable[[], object],
+        processes: Callable[[], Iterable[int]],
+        *,
+        now: int,
+    ) -> None:
+        """Watch a folder.
+
+        Args:
+            root: the folder.
+            most_bytes: how large it may become.
+            stop: ends the command; called by another thread, once.
+            processes: the process ids of the command and of what it has started.
+            now: nanoseconds since 1970.
+        """
+        self.fault: str | None = None
+        self._root = root
+        self._most = most_bytes
+        self._stop = stop
+        self._processes = processes
+        self._since = now
+        self._device = root.stat().st_dev
+        self._least_free = min(LEAST_FREE_BYTES, _free(root) // 2)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="handrail-workspace", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Measure for the last time; the command has ended."""
+        self._is_over.set()
+        self._thread.join()
+        if self.fault is None and error is None:
+            used = measure(self._root, self._most, self._since)
+            self.fault = self._fault(used.size)
+            if self.fault is None and used.set_id is not None:
+                self.fault = f"{used.set_id} has been given set-user-ID or set-group-ID, which is not allowed"
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(SECONDS_BETWEEN):
+            removed = removed_size(self._processes(), self._device)
+            self.fault = self._fault(measure(self._root, self._most).size + removed)
+            if self.fault is not None:
+                self._stop()
+                return
+
+    def _fault(self, size: int) -> str | None:
+        if size > self._most:
+            return f"the workspace has grown over {self._most:,} bytes"
+        if _free(self._root) < self._least_free:
+            return "the disk is almost full"
+        return None
+
+
+def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    ahead = [""]
+    while ahead:
+        folder = ahead.pop()
+        try:
+            with os.scandir(root / folder) as found:
+                for entry in found:
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    if stat.S_ISDIR(status.st_mode):
+                        ahead.append(path)
+                    yield path, status
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+
+
+def _is_set_id(mode: int) -> bool:
+    return stat.S_ISREG(mode) and bool(mode & (stat.S_ISUID | stat.S_ISGID))
+
+
+def _free(root: Path) -> int:
+    system = os.statvfs(root)
+    return system.f_bfree * system.f_frsize

@@ -1,0 +1,117 @@
+"""A workspace with a run over it, whose commands run in a sandbox or on the host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, get_args
+
+from handrail.contrib.tools import ShellToolsSection
+from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
+from handrail.contrib.tools.sandbox.engine import SandboxEngine
+from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.podman import Podman
+from handrail.contrib.tools.sandbox.section import SandboxSection
+from handrail.contrib.tools.shell.rules import ShellRule
+from handrail.filesystem import HostFilesystem
+from handrail.prompt import Section
+from handrail.runtime import ToolMessage
+from tests.contrib.suites import SuiteRun
+from tests.contrib.tools.sandbox.podman_store import IMAGE, podman_command
+from tests.filesystem.disks import Picture, picture, plant
+
+Where = Literal["podman", "bubblewrap", "host"]
+"""Where commands run."""
+
+SANDBOXES: tuple[Where, ...] = ("podman", "bubblewrap")
+EVERYWHERE: tuple[Where, ...] = get_args(Where)
+
+PRIVATE = "what-only-the-host-has"
+"""What stands in a file beside the workspace, and in a variable of the agent."""
+
+
+def engine_of(where: Where) -> SandboxEngine:
+    """What makes the sandbox."""
+    return Podman(image=IMAGE, command=podman_command()) if where == "podman" else Bubblewrap()
+
+
+class Ground:
+    """A workspace with something of everything, and a run over it.
+
+    Attributes:
+        root: the workspace.
+        outside: the folder that holds it, with a secret.
+    """
+
+    def __init__(
+        self, where: Where, outside: Path, limits: SandboxLimits | None = None, fields: Mapping[str, Any] | None = None
+    ) -> None:
+        self.where: Where = where
+        self.outside, self.root = outside, outside / "workspace"
+        if not self.root.exists():
+            plant(self.root)
+            (outside / "private").write_text(PRIVATE)
+        self.limits = limits or SandboxLimits()
+        self._fields = dict(fields or {})
+
+    def __enter__(self) -> Self:
+        self.files = HostFilesystem(self.root, journal=self.outside / "journal", durability="normal")
+        self.run = SuiteRun(self._section())
+        self.run.executor.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.run.executor.__exit__(kind, error, traceback)
+        self.files.close()
+
+    def picture(self) -> Picture:
+        """Everything in the workspace."""
+        return picture(self.root)
+
+    def call(self, line: str, **more: str) -> ToolMessage:
+        """The message that answers a call which runs a line of the shell."""
+        if self.where == "host":
+            return self.run.call("shell_run", command=["sh", "-c", line], **more)
+        return self.run.call("shell_execute", command=line, **more)
+
+    def told(self, line: str, **more: str) -> str:
+        """What the model reads after a command that must succeed."""
+        message = self.call(line, **more)
+        assert message.success, message.content
+        return message.content
+
+    def refused(self, line: str, **more: str) -> str:
+        """What the model reads after a command that must fail."""
+        message = self.call(line, **more)
+        assert not message.success, message.content
+        return message.content
+
+    def _section(self) -> Section[Any]:
+        if self.where != "host":
+            return SandboxSection(self.files, engine=engine_of(self.where), limits=self.limits, **self._fields)
+        rule = replace(ShellRule(("sh",), confined=False), commit_on=tuple(self._fields.get("commit_on", (0,))))
+        return ShellToolsSection(
+            self.files,
+            allow=[rule],
+            timeout=self.limits.timeout,
+            max_output_bytes=self.limits.max_output_bytes,
+            max_kept_bytes=self.limits.max_kept_bytes,
+        )
+
+
+def short_limits(seconds: float = 2.0, **fields: Any) -> SandboxLimits:
+    """Limits that an attack meets soon."""
+    given = {"memory_bytes": 64 << 20, "processes": 32, "file_bytes": 8 << 20, "max_workspace_bytes": 24 << 20}
+    given |= {"tmp_bytes": 8 << 20, "max_output_bytes": 2000, "max_kept_bytes": 2000} | fields
+    return SandboxLimits(timeout=timedelta(seconds=seconds), **given)
+
+
+def is_superuser() -> bool:
+    """Whether this process is that of the superuser."""
+    return os.getuid() == 0
