@@ -51,6 +51,7 @@ from handrail.serde import codec
 
 Q = ParamSpec("Q")
 Q2 = ParamSpec("Q2")
+C = TypeVar("C", bound=type[object])
 S = TypeVar("S")
 V = TypeVar("V")
 Returned = TypeVar("Returned")
@@ -86,13 +87,20 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
         return self.function(*args, **kwargs)
 
     if TYPE_CHECKING:
-        # A method has a `ToolMethod` at run time, which does this.
+        # A method has a `ToolMethod` at run time, which does this. Checkers see the function below `classmethod` and
+        # `staticmethod`, so its first parameter says which it is: mypy compares it only with `Callable`.
+        @overload
+        def __get__(
+            self: Callable[Concatenate[C, Q2], Returned], instance: object, owner: C, /
+        ) -> FunctionTool[Q2, Returned, Value]: ...
         @overload
         def __get__(self, instance: None, owner: type[object], /) -> Self: ...
         @overload
         def __get__(
-            self: FunctionTool[Concatenate[S, Q2], Returned, Value], instance: S, owner: type[object] | None = None, /
+            self: Callable[Concatenate[S, Q2], Returned], instance: S, owner: type[object] | None = None, /
         ) -> FunctionTool[Q2, Returned, Value]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[object] | None = None, /) -> Self: ...
         def __get__(self, instance: object, owner: type[object] | None = None, /) -> Any: ...
 
     else:  # pragma: no branch - checkers know the brackets from `Generic`
