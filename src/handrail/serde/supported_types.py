@@ -48,6 +48,7 @@ from handrail.serde.annotations import (
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.constraints import joint_fault, metadata_fault, option_fault
 from handrail.serde.formatting import shorten, type_name
+from handrail.serde.json_values import escape_surrogates
 from handrail.serde.record_types import is_model, is_record, model_fault, model_hints, typed_dict_hints
 
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
@@ -399,7 +400,10 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
     # A default factory is not called here: it may do anything, and its value is not in the schema.
     if field.default is not MISSING and (fault := _default_fault(field.default, hint)):
         unsupported_field(
-            hint, path, f"its default does not fit {type_name(hint)} ({fault})", "change the default or the type"
+            hint,
+            path,
+            f"its default does not fit {type_name(strip_annotated(hint))} ({fault})",
+            "change the default or the type",
         )
 
 
@@ -413,7 +417,8 @@ def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
     """Why `default` cannot be what the field holds, or nothing; a contradiction here would reach the model's schema."""
     # The commonest defaults, for which no adapter has to be made.
     if type(default) is hint and any(hint is scalar for scalar in (str, int, bool)):
-        return ""
+        is_sayable = not isinstance(default, str) or escape_surrogates(default) is default
+        return "" if is_sayable else "JSON cannot say it"
     if default is None and NoneType in (hint, *get_args(hint)):
         return ""
     try:
