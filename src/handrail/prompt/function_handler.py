@@ -107,7 +107,8 @@ def _files_or_result(value: object) -> Any:  # noqa: ANN401 - as above
     # The text of a result stands before its parts.
     first, *others = parts
     text, files = (first.text, tuple(others)) if isinstance(first, TextPart) else ("", parts)
-    return ToolResult[Any](text, None, parts=files)
+    made: ToolResult[None] = ToolResult(text, None, parts=files)
+    return made
 
 
 async def _awaited(value: Awaitable[object], as_result: Callable[[object], Any]) -> Any:  # noqa: ANN401 - as above

@@ -67,7 +67,9 @@ from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEv
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
+from handrail.runtime.long_results import READER, cut_text
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -409,6 +411,8 @@ class AgentRun:
         # The next call of this id is another one; see `RunExecutors.forget`.
         self._doors.forget(event.ref, event.name)
         text, seconds = event.result.render(), event.total_seconds
+        if len(text) > MAX_RESULT_CHARS:
+            text = cut_text(text, MAX_RESULT_CHARS, event.ref, READER)
         path, call_id, reply, place = self.path, event.call_id, event.reply, self._raised_at.pop(event.ref, "")
         ended = CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply, place)
         refused = not event.success and event.handler_seconds is None
