@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, get_args, get_origin
 
 from handrail.errors import PromptValidationError, UnboundResourceError
+from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.function_tools import FunctionTool
 from handrail.prompt.tool_definition import Tool
 from handrail.resources import ResourceRegistry
@@ -65,19 +66,24 @@ def check_injected(tools: Iterable[Tool[Any, Any]], bound: Container[object]) ->
         UnboundResourceError: nothing is bound for the type of a parameter that must have one; its notes name every such
             parameter.
     """
-    unbound = [
-        (tool.name, parameter)
-        for tool in tools
-        if isinstance(tool, FunctionTool)
-        for parameter in tool.signature.injected
-        if parameter.must_be_bound and parameter.kind not in bound
-    ]
+    unbound = [*unbound_parameters(tools, bound)]
     if not unbound:
         return
     error = UnboundResourceError(unbound[0][1].kind)
     for name, parameter in unbound:
         error.add_note(f"Tool {name}: {parameter.origin}.")
     raise error
+
+
+def unbound_parameters(
+    tools: Iterable[Tool[Any, Any]], bound: Container[object]
+) -> Iterator[tuple[str, InjectedParameter]]:
+    """The parameters that must have a resource where nothing is bound, each with the name of its tool."""
+    for tool in tools:
+        if isinstance(tool, FunctionTool):
+            for parameter in tool.signature.injected:
+                if parameter.must_be_bound and parameter.kind not in bound:
+                    yield tool.name, parameter
 
 
 def _parameters_of(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:

@@ -221,6 +221,10 @@ class AgentRun:
             notify=self._note_listed,
         )
 
+    def permit_unbound(self) -> None:
+        """Offer also the tools whose resources nothing binds; for a run that calls none."""
+        self._doors.permits_unbound = True
+
     def listings(self) -> Listings:
         """The tools of the toolsets that have been made, as far as they are known at this step."""
         return {
@@ -459,11 +463,14 @@ class Inspection(NamedTuple):
 async def inspect_run(run: AgentRun) -> Inspection:
     """Make and enter all toolsets of a run as if it began, and say which tools they have; no model is asked.
 
+    Resources need not be bound: a program may bind them with the options of its runs.
+
     Raises:
         AgentError: a factory made no toolset, or names are taken twice.
         BaseException: what a toolset raises when it is entered.
     """
     ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
+    run.permit_unbound()
     with run.opened():
         toolset = await run.toolset(dict).for_run(ctx)
         async with toolset:
