@@ -31,7 +31,7 @@ from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
-from handrail.prompt.arguments import ArgumentField, arguments_class, arguments_dataclass
+from handrail.prompt.arguments import ArgumentField, arguments_class, arguments_dataclass, is_copied
 from handrail.prompt.content_parts import TextPart, is_file_type
 from handrail.prompt.context import ToolContext
 from handrail.prompt.docstrings import Description, description_in
@@ -43,6 +43,7 @@ from handrail.serde import codec, stored_codec
 from handrail.serde.annotations import is_union, known_type, options_around
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.formatting import type_name
+from handrail.serde.supported_types import default_fault
 
 _DATA: Final = frozenset(
     {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}
@@ -265,6 +266,9 @@ class _Reading:
             self._injected.append(InjectedParameter(name, cls, default, reason))
         else:
             self._fields.append(ArgumentField(name, hint, parameter.default))
+            # The field has a factory that copies it, which serde does not call.
+            if is_copied(parameter.default) and (unfit := default_fault(parameter.default, hint)):
+                self._add(name, "; ".join(unfit))
 
     def _resolved(self, annotation: object) -> Any:  # noqa: ANN401 - an annotation may be any object
         if (known := known_type(annotation, self._locals, self._globals)) is not None:

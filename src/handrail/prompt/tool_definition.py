@@ -221,7 +221,7 @@ class Tool(Generic[P, R]):
         set_field(self, "value_codec", declaration.value_codec())
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
-        set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(schema))
+        set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))
         declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_limits(self.timeout, self.max_result_chars)

@@ -54,6 +54,7 @@ def faulty(  # noqa: D103, PLR0913, PLR0917 - one for each fault
     bounded: int = Field(5, gt=0),
     __private: int = 0,
     sure: Annotated[float, Field(gt=0)] = float("nan"),
+    words: list[str] = [1],  # type: ignore[list-item]  # noqa: B006
     kind: Kind | None = None,  # pyright: ignore[reportInvalidTypeVarUse] - the case
     *rest: int,
     either: Annotated[int | str, Resource],
