@@ -98,10 +98,10 @@ def parts_of_files(value: object) -> tuple[ContentPart, ...]:
         InvalidArgumentError: a file of PydanticAI has no valid media type.
     """
     items = cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
-    files = [is_file_type(type(each)) for each in items]
-    if not any(files) or not all(
-        is_file or isinstance(each, str | TextPart) for each, is_file in zip(items, files, strict=True)
-    ):
+    # By their types, of which a long list has few.
+    kinds = set(map(type, items))
+    files = {kind for kind in kinds if is_file_type(kind)}
+    if not files or not all(issubclass(kind, str | TextPart) for kind in kinds - files):
         return ()
     return tuple(map(_part_of, items))
 
