@@ -318,7 +318,7 @@ def _shown(value: object) -> str:
 
 
 def _cure(item: object, kind: type[object]) -> str:
-    """How an item of the tools becomes a tool; empty if it is no function."""
+    """How an item of the tools becomes a tool; empty if it is not a function."""
     if kind is not Tool or not (isfunction(item) or ismethod(item)):
         return ""
     # Of a decorated tool the function is hidden: what is around it would be called, and not the tool.
