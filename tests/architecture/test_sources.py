@@ -26,6 +26,8 @@ SHORT_MODULES = {
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
     "interrupts.py": "one rule about Ctrl-C, below everything",
+    "contrib/tools/section_options.py": "checks and a binding that three suites share, below all of them",
+    "prompt/tool_texts.py": "what the APIs of models take as texts, below the two forms of a tool",
     "serde/bounded_cache.py": "one cache, below all that has one",
     "testing/clock.py": "the fake of one protocol",
 }

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import handrail.store
+from handrail import tool as decorated
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import load_agent
@@ -24,6 +25,7 @@ from handrail.errors import (
     SessionNotFoundError,
     SessionUseError,
     StoreError,
+    ToolSignatureError,
     UnboundResourceError,
     WrongResourceError,
 )
@@ -78,7 +80,9 @@ from tests.docs.mistaken_programs import (
     given,
     keep,
     pay,
+    pay_by_client,
     pay_client,
+    pay_somehow,
     pay_without_context,
     prompt,
     reuse,
@@ -94,6 +98,10 @@ from tests.docs.mistaken_programs import (
 )
 
 TOOLS = (
+    Mistake("a function that cannot be a tool", "`@tool`", ToolSignatureError, "how: JSON has no complex numbers",
+            lambda _: decorated(pay_somehow), {"function": "pay_somehow"}),
+    Mistake("an option that `@tool` does not have", "`@tool`", PromptValidationError, "did you mean effect?",
+            lambda _: wrong(decorated)(efect="read")(pay_by_client), {"tool": "pay_by_client"}),
     Mistake("a tool without its types", "`Tool(...)`", PromptValidationError, "needs its types, in brackets",
             lambda _: wrong(Tool)(name="pay", description="Pays."), TOOL),
     Mistake("one type in the brackets", "`Tool[...]`", PromptValidationError, "write Tool[Params, Result]",
@@ -286,6 +294,9 @@ STORES = (
 """Stores, sessions and limits."""
 
 RUNS = (
+    Mistake("a function whose resource nothing binds", "`ToolExecutor(...)`", UnboundResourceError, "nothing is bound",
+            lambda _: door(prompt=prompt(Section(title="Desk", tools=[decorated(pay_by_client)]))),
+            {"protocol": Client, "needed_by": ()}),
     Mistake("a template in the place of a prompt", "`ToolExecutor(...)`", InvalidArgumentError, "Prompt(template)",
             lambda _: door(prompt=prompt().template), given("ToolExecutor", "prompt", PromptTemplate)),
     Mistake("a session id in the place of a session", "`ToolExecutor(...)`", InvalidArgumentError, "a Session",

@@ -74,6 +74,14 @@ def pay_without_context(params: Order) -> ToolResult[None]:
     return ToolResult.ok(None)
 
 
+def pay_by_client(number: str, client: Client) -> None:
+    """Pay with a client that is injected."""
+
+
+def pay_somehow(number: str, how: complex) -> None:
+    """Pay as somebody says."""
+
+
 def pay_client(params: Client, *, context: ToolContext) -> ToolResult[None]:
     """Takes something else."""
     return ToolResult.ok(None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptValidationError, ToolSignatureError
+from handrail.errors import ParseError, PromptValidationError, ToolSignatureError
 from handrail.prompt import (
     IdempotencyConfig,
     Prompt,
@@ -65,6 +65,49 @@ def test_the_model_reads_the_schema_and_the_handler_gets_a_dict() -> None:
     assert message.result.value == {"order": "a", "call": "0"}
     (event,) = session[ToolInvoked].all()
     assert event.params == {"order": "a"}
+
+
+OF_OPENAPI: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "pet": {"$ref": "#/components/schemas/Pet"},
+        "default": {"anyOf": [{"$ref": "#/components/schemas/Pet"}, {"type": "null"}]},
+    },
+    "required": ["pet"],
+    "components": {
+        "schemas": {
+            "Pet": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "pin": {"type": "string", "format": "password"},
+                    "young": {"type": "array", "items": {"$ref": "#/components/schemas/Pet"}},
+                },
+                "required": ["name"],
+            }
+        },
+        "parameters": {"limit": {"name": "limit", "in": "query"}},
+    },
+}
+
+
+def test_the_components_of_an_openapi_document_are_definitions() -> None:
+    """Models and adapters look for them there; secrets in them are masked."""
+    tool = made(schema=OF_OPENAPI)
+    published = tool.parameters_schema
+    assert "components" not in published
+    assert published["properties"]["pet"] == {"$ref": "#/$defs/Pet"}
+    assert published["$defs"]["Pet"]["properties"]["young"] == {"type": "array", "items": {"$ref": "#/$defs/Pet"}}
+    right = {"pet": {"name": "a", "pin": "secret", "young": [{"name": "b"}]}}
+    assert tool.parse(right) == right
+    assert "secret" not in str(tool.masking.mask(right))
+    with pytest.raises(ParseError) as raised:
+        tool.parse({"pet": {"name": "a", "young": [{"name": 5}]}, "default": {}})
+    assert [path for path, _ in raised.value.faults] == ["$.pet.young[0].name", "$.default.name"]
+    both = {**OF_OPENAPI, "$defs": {"Other": {"type": "string"}}}
+    assert sorted(made(schema=both).parameters_schema["$defs"]) == ["Other", "Pet"]
+    with pytest.raises(PromptValidationError, match="Pet: \\$defs has this name too"):
+        made(schema={**both, "$defs": {"Pet": {"type": "string"}}})
 
 
 def test_arguments_that_do_not_fit_are_refused(wording: Wording) -> None:

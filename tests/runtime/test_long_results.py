@@ -21,20 +21,12 @@ from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text
 from handrail.session.call_ref import CallRef
 from handrail.testing import run_to_crash
 from handrail.transcript import TranscriptCall, TranscriptReader
+from tests.long_logs import LOG, fetch
 from tests.runtime.bench import Decides, Note, executor
 from tests.runtime.bench import tool as noting_tool
 from tests.wording import Wording
 
-LOG = "".join(f"line {number}\n" for number in range(20_000))
-"""A text of 208,890 characters."""
-
 IDS = (f"read-{number}" for number in count())
-
-
-@tool(effect="read")
-def fetch() -> str:
-    """Fetch a log."""
-    return LOG
 
 
 @tool(max_result_chars=MIN_RESULT_CHARS)

@@ -19,6 +19,7 @@ from handrail.errors import CallPostponed
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
+from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.environment import Environment, session_ledger
@@ -115,6 +116,7 @@ class ToolExecutor:
         Raises:
             InvalidArgumentError: an argument has a wrong type: a template for a prompt, a span for a deadline.
             PromptRenderError: the prompt lacks parameters that its sections need.
+            UnboundResourceError: the function of a tool has a resource injected that nothing binds.
         """
         check_argument("ToolExecutor", "prompt", prompt, Prompt, "a Prompt: Prompt(template)")
         check_argument("ToolExecutor", "session", session, Session, "a Session")
@@ -134,6 +136,7 @@ class ToolExecutor:
         for name, (kinds, expected) in _EXPECTED.items():
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
         check_approver("ToolExecutor", approver)
+        check_injected(self.environment.rendered_prompt.tools, self.environment.resources)
 
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:

@@ -101,11 +101,15 @@ def arguments_class(function: AnyCallable, given: Sequence[ArgumentField], descr
     return made
 
 
+def is_copied(default: object) -> bool:
+    """Whether each call gets a copy of a default: a list would be shared by all, and a dataclass refuses it."""
+    return type(default).__hash__ is None
+
+
 def _field(default: Any, metadata: Mapping[str, str]) -> Any:  # noqa: ANN401 - a default, and what `field` returns
     if default is inspect.Parameter.empty:
         return field(metadata=metadata)
-    # A list would be shared by all calls, and a dataclass refuses it.
-    if type(default).__hash__ is None:
+    if is_copied(default):
         return field(default_factory=partial(copy.deepcopy, default), metadata=metadata)
     return field(default=default, metadata=metadata)
 

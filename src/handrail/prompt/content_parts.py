@@ -78,6 +78,40 @@ ContentPart: TypeAlias = TextPart | BinaryPart
 """A part of the content of a result."""
 
 
+_FILE_OF_PYDANTIC_AI = ("pydantic_ai.messages", "BinaryContent")
+"""Known by its name, because the core does not import PydanticAI."""
+
+
+def is_file_type(kind: object) -> bool:
+    """Whether it is a class of files: `BinaryPart`, or `BinaryContent` of PydanticAI."""
+    if not isinstance(kind, type):
+        return False
+    return issubclass(kind, BinaryPart) or any(
+        (base.__module__, base.__qualname__) == _FILE_OF_PYDANTIC_AI for base in kind.__mro__
+    )
+
+
+def parts_of_files(value: object) -> tuple[ContentPart, ...]:
+    """The parts that a returned value means: a file, or a list or tuple of files and text; empty for any other value.
+
+    Raises:
+        InvalidArgumentError: a file of PydanticAI has no valid media type.
+    """
+    items = cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
+    # By their types, of which a long list has few.
+    kinds = set(map(type, items))
+    files = {kind for kind in kinds if is_file_type(kind)}
+    if not files or not all(issubclass(kind, str | TextPart) for kind in kinds - files):
+        return ()
+    return tuple(map(_part_of, items))
+
+
+def _part_of(item: Any) -> ContentPart:  # noqa: ANN401 - a part, text, or a file of PydanticAI
+    if isinstance(item, TextPart | BinaryPart):
+        return item
+    return TextPart(item) if isinstance(item, str) else BinaryPart(item.data, item.media_type)
+
+
 def describe_file(media_type: str, size: int) -> str:
     """What stands for a file of so many bytes in a text: `[image/png, 12 kB]`."""
     for unit, name in ((_MB, "MB"), (_KB, "kB")):

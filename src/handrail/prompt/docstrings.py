@@ -47,14 +47,14 @@ class Description:
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def description_in(docstring: str | None, parameters: Collection[str]) -> Description:
+def description_in(docstring: object, parameters: Collection[str]) -> Description:
     """What a docstring says of a function.
 
     Args:
-        docstring: the docstring, as Python has it; `None` for none.
+        docstring: the docstring, as Python has it; `None`, or anything else that is not text, for none.
         parameters: the names of all parameters of the function.
     """
-    text = cleandoc(docstring or "")
+    text = cleandoc(docstring) if isinstance(docstring, str) else ""
     style = _style_of(text)
     if style is None:
         return Description(text)

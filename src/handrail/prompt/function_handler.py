@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from handrail.errors import UnboundResourceError
+from handrail.prompt.content_parts import TextPart, parts_of_files
 from handrail.prompt.context import ToolContext
 from handrail.prompt.function_signature import FunctionSignature, InjectedParameter
 from handrail.prompt.signature import AnyCallable
@@ -28,9 +29,10 @@ def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_dat
         takes_data: as for `read_signature`.
     """
     call = _call_of(function, signature, takes_data=takes_data)
+    as_result = _files_or_result if signature.may_return_files else _as_result
 
     async def handle_async(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
-        return _as_result(await call(params, context))
+        return as_result(await call(params, context))
 
     def handle(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
         value = call(params, context)
@@ -43,11 +45,11 @@ def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_dat
 
     def handle_either(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
         value = call(params, context)
-        return _awaited(value) if inspect.isawaitable(value) else _as_result(value)
+        return _awaited(value, as_result) if inspect.isawaitable(value) else as_result(value)
 
     if signature.is_async:
         return handle_async
-    if signature.may_await:
+    if signature.may_await or signature.may_return_files:
         return handle_either
     return handle if signature.injected or takes_data or not signature.fields else handle_fields
 
@@ -90,8 +92,7 @@ def _resource(parameter: InjectedParameter, context: ToolContext) -> object:
         return context.resources.get(parameter.kind)
     except UnboundResourceError as error:
         # The type was perhaps meant to be filled by the model, and serde could not read it.
-        if parameter.reason:
-            error.add_note(f"The parameter {parameter.name} is a resource because {parameter.reason}.")
+        error.add_note(f"Here {parameter.origin}.")
         raise
 
 
@@ -99,5 +100,16 @@ def _as_result(value: object) -> Any:  # noqa: ANN401 - a result of any value
     return value if isinstance(value, _RESULT) else ToolResult("", value)
 
 
-async def _awaited(value: Awaitable[object]) -> Any:  # noqa: ANN401 - as above
-    return _as_result(await value)
+def _files_or_result(value: object) -> Any:  # noqa: ANN401 - as above
+    parts = parts_of_files(value)
+    if not parts:
+        return _as_result(value)
+    # The text of a result stands before its parts.
+    first, *others = parts
+    text, files = (first.text, tuple(others)) if isinstance(first, TextPart) else ("", parts)
+    made: ToolResult[None] = ToolResult(text, None, parts=files)
+    return made
+
+
+async def _awaited(value: Awaitable[object], as_result: Callable[[object], Any]) -> Any:  # noqa: ANN401 - as above
+    return as_result(await value)

@@ -13,7 +13,7 @@ when the function becomes a tool. At a call the fields are passed by name and th
 inspected.
 
 What is returned is the value of a success; a `ToolResult` is passed on as it is, and `None` is a success without a
-value, which the model reads as `OK`.
+value, which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
 """
 
 from __future__ import annotations
@@ -21,25 +21,29 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from types import NoneType, SimpleNamespace
-from typing import Any, Final, Never, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Never, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
-from handrail.prompt.arguments import ArgumentField, arguments_class, arguments_dataclass
+from handrail.prompt.arguments import ArgumentField, arguments_class, arguments_dataclass, is_copied
+from handrail.prompt.content_parts import TextPart, is_file_type
 from handrail.prompt.context import ToolContext
 from handrail.prompt.docstrings import Description, description_in
 from handrail.prompt.signature import AnyCallable, annotation_names, callable_signature
 from handrail.prompt.tool_result import ToolResult
+from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.resources import Resource
 from handrail.serde import codec, stored_codec
 from handrail.serde.annotations import is_union, known_type, options_around
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.formatting import type_name
+from handrail.serde.supported_types import default_fault
 
 _DATA: Final = frozenset(
     {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}
@@ -47,6 +51,11 @@ _DATA: Final = frozenset(
 """Modules whose classes are data and never resources, whether serde reads them or not."""
 
 _MANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
+
+_MANY_FAULT: Final = (
+    "a model names each argument; declare each as a parameter, or, in a decorator, copy the signature with "
+    "functools.wraps"
+)
 
 _RETURN: Final = "return"
 
@@ -71,6 +80,17 @@ class InjectedParameter:
     default: object
     reason: str = ""
 
+    @property
+    def must_be_bound(self) -> bool:
+        """Whether a resource must be bound for it."""
+        return self.kind is not ToolContext and self.default is inspect.Parameter.empty
+
+    @property
+    def origin(self) -> str:
+        """Why it is injected, in words."""
+        because = f" because {self.reason}" if self.reason else f", a {type_name(self.kind)}"
+        return f"the parameter {self.name} is a resource{because}"
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionSignature:
@@ -84,6 +104,7 @@ class FunctionSignature:
         result_type: the type of the value that it returns; `None` for none.
         is_async: whether calling it gives an awaitable in any case.
         may_await: whether it may return an awaitable nevertheless, because its annotation does not exclude it.
+        may_return_files: whether it may return files, which are parts of a result and not its value.
         description: what its docstring says.
     """
 
@@ -94,36 +115,60 @@ class FunctionSignature:
     result_type: Any
     is_async: bool
     may_await: bool
+    may_return_files: bool
     description: Description
 
 
-def read_signature(
-    function: AnyCallable, *, names: Mapping[str, Any] | None = None, is_method: bool = False, takes_data: bool = False
-) -> FunctionSignature:
-    """Read the signature of a function that is to become a tool.
+@dataclass(frozen=True, slots=True)
+class DecoratedFunction:
+    """A function that is to become a tool, and what is known of it there.
 
-    Args:
+    Attributes:
         function: the function.
         names: what its annotations may refer to beside the names of its module, as the variables around it.
+        place: file and line where it becomes a tool, for what has no code of its own.
         is_method: whether its first parameter is the object, which is bound later.
         takes_data: whether its first parameter takes all arguments as one dict. Then it has no fields.
+        says: which of `name` and `description` it has to say itself.
+    """
+
+    function: AnyCallable
+    names: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    place: tuple[str, int] = ("", 0)
+    is_method: bool = False
+    takes_data: bool = False
+    says: AbstractSet[str] = frozenset()
+
+    def refuse(self, faults: Sequence[SignatureFault]) -> NoReturn:
+        """Raise the error for some faults, with file and line of the function."""
+        function = self.function
+        while isinstance(function, partial):
+            function = cast("partial[object]", function).func
+        code: Any = getattr(inspect.unwrap(function), "__code__", None)
+        file, line = self.place if code is None else (code.co_filename, code.co_firstlineno)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        raise ToolSignatureError(function=name, file=file, line=line, faults=faults)
+
+
+def read_signature(decorated: DecoratedFunction) -> FunctionSignature:
+    """Read the signature of a function that is to become a tool.
 
     Raises:
-        ToolSignatureError: it cannot become a tool; the error has every fault.
+        ToolSignatureError: it cannot become a tool; the error has every fault, in the order of the signature.
     """
-    return _Reading(function, names or {}, is_method=is_method, takes_data=takes_data).signature()
+    return _Reading(decorated).signature()
 
 
 class _Reading:
     """Reads one signature, and collects its faults."""
 
-    def __init__(self, function: AnyCallable, names: Mapping[str, Any], *, is_method: bool, takes_data: bool) -> None:
-        self._function = function
-        self._globals = annotation_names(function)
+    def __init__(self, decorated: DecoratedFunction) -> None:
+        self._decorated = decorated
+        self._function = decorated.function
+        self._globals = annotation_names(self._function)
         # A name of the module that the variables around hide is hidden for the function too.
-        self._locals = names
-        self._takes_data = takes_data
-        self._skipped = int(is_method or takes_data)
+        self._locals = decorated.names
+        self._skipped = int(decorated.is_method or decorated.takes_data)
         self._faults: list[SignatureFault] = []
         self._fields: list[ArgumentField] = []
         self._injected: list[InjectedParameter] = []
@@ -133,7 +178,7 @@ class _Reading:
         read = callable_signature(function) if inspect.isroutine(function) else None
         if read is None:
             self._add("", f"it is {_kind_of(function)}; write a function with def and annotations")
-            self._refuse()
+            self._decorated.refuse(self._faults)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             self._add("", "it is a generator, which returns nothing to send to the model; return a list")
         parameters = list(read.parameters.values())
@@ -141,46 +186,47 @@ class _Reading:
             self._parameter(parameter)
         if len(parameters) < self._skipped or any(each.kind in _MANY for each in parameters[: self._skipped]):
             self._add("", "its first parameter is missing, which takes the arguments or the object of the method")
-        if self._takes_data:
+        if self._decorated.takes_data:
             for each in self._fields:
                 self._add(each.name, "the arguments come as one dict; only a context or a resource can be beside it")
-        result_type, awaits = self._result(read.return_annotation)
         described = description_in(function.__doc__, read.parameters)
+        self._check_texts(described)
         params_type = self._params_type(described)
+        returned = self._result(read.return_annotation)
         if self._faults:
-            self._refuse()
+            self._decorated.refuse(_in_order(self._faults, tuple(read.parameters)))
         is_async = inspect.iscoroutinefunction(function)
         # A decorator may have put an `async` function behind a plain one, whose annotations are those of the first.
-        may_await = awaits or hasattr(function, "__wrapped__")
+        may_await = returned.may_await or hasattr(function, "__wrapped__")
         return FunctionSignature(
             function,
             tuple(self._fields),
             tuple(self._injected),
             params_type,
-            result_type,
+            returned.kind,
             is_async,
             may_await,
+            returned.may_be_files,
             described,
         )
 
     def _add(self, parameter: str, text: str) -> None:
         self._faults.append(SignatureFault(parameter, text))
 
-    def _refuse(self) -> NoReturn:
-        code: Any = getattr(inspect.unwrap(self._function), "__code__", None)
-        raise ToolSignatureError(
-            function=getattr(self._function, "__qualname__", type(self._function).__name__),
-            file="" if code is None else code.co_filename,
-            line=0 if code is None else code.co_firstlineno,
-            faults=self._faults,
-        )
+    def _check_texts(self, described: Description) -> None:
+        """Check the name and the descriptions that the function says itself."""
+        name: str = getattr(self._function, "__name__", "")
+        if "name" in self._decorated.says and (fault := name_fault(name)):
+            self._add("", f"its name {name!r} {fault}; write @tool(name={near_name(name)!r})")
+        if "description" in self._decorated.says and described.text and (fault := description_fault(described.text)):
+            self._add("", f"its docstring {fault}")
 
     # ------------------------------------------------------------------------------------------------------ parameters
 
     def _parameter(self, parameter: inspect.Parameter) -> None:
         name = parameter.name
         if parameter.kind in _MANY:
-            self._add(str(parameter).partition(":")[0], "a model names each argument; declare each as a parameter")
+            self._add(str(parameter).partition(":")[0], _MANY_FAULT)
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             self._add(name, "it is positional-only, and arguments have names; remove the /")
         elif name.startswith("__"):
@@ -197,6 +243,9 @@ class _Reading:
             hint = self._resolved(parameter.annotation)
         except _UNRESOLVED as error:
             self._add(name, _unresolved(parameter.annotation, error))
+            return
+        if fault := _variable_fault(hint):
+            self._add(name, fault)
             return
         if type(default).__module__ == _FIELD_MODULE:
             self._add(name, "a Field(...) is not a default; write Annotated[T, Field(...)], and = and the default")
@@ -217,6 +266,9 @@ class _Reading:
             self._injected.append(InjectedParameter(name, cls, default, reason))
         else:
             self._fields.append(ArgumentField(name, hint, parameter.default))
+            # The field has a factory that copies it, which serde does not call.
+            if is_copied(parameter.default) and (unfit := default_fault(parameter.default, hint)):
+                self._add(name, "; ".join(unfit))
 
     def _resolved(self, annotation: object) -> Any:  # noqa: ANN401 - an annotation may be any object
         if (known := known_type(annotation, self._locals, self._globals)) is not None:
@@ -248,15 +300,17 @@ class _Reading:
 
     # ---------------------------------------------------------------------------------------------------------- result
 
-    def _result(self, annotation: object) -> tuple[Any, bool]:
-        """The type of the value, and whether an awaitable may be returned."""
+    def _result(self, annotation: object) -> _Returned:
         if annotation is inspect.Signature.empty:
-            return Any, True
+            return _ANYTHING
         try:
             hint = self._resolved(annotation)
         except _UNRESOLVED as error:
             self._add(_RETURN, _unresolved(annotation, error))
-            return Any, True
+            return _ANYTHING
+        if fault := _variable_fault(hint):
+            self._add(_RETURN, fault)
+            return _ANYTHING
         members: list[object] = []
         awaits = False
         for member in _members(hint):
@@ -266,14 +320,52 @@ class _Reading:
                 members.extend(_members((get_args(member) or (Any,))[-1]))
             else:
                 members.append(member)
-        kind = _union_of([kind for member in members for kind in _values_of(member)])
-        awaits = awaits or kind is Any
+        values = [member for member in members if not _means_files(member)]
+        has_files = len(values) < len(members)
+        # With a file the result has no value.
+        kinds = [kind for member in values for kind in _values_of(member)]
+        kind = _union_of([*kinds, None] if has_files else kinds)
         if kind is not None:
             try:
                 stored_codec(kind)
             except SchemaError as error:
-                self._add(_RETURN, f"{type_name(kind)} cannot be the result: {error}")
-        return kind, awaits
+                self._add(_RETURN, f"{type_name(kind)} cannot be the result: {_without_root(error)}")
+        return _Returned(kind, may_await=awaits or kind is Any, may_be_files=has_files or kind is Any)
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """What a function returns: the type of the value, and whether it may be an awaitable or files."""
+
+    kind: Any
+    may_await: bool
+    may_be_files: bool
+
+
+_ANYTHING: Final = _Returned(Any, may_await=True, may_be_files=True)
+
+
+def _means_files(member: object) -> bool:
+    """Whether a returned type means files: a class of them, or a list or tuple of them and text."""
+    if is_file_type(member):
+        return True
+    if get_origin(member) not in (list, tuple, Sequence):
+        return False
+    items = [kind for argument in get_args(member) if argument is not ... for kind in _members(argument)]
+    files = [is_file_type(kind) for kind in items]
+    return any(files) and all(is_file or kind in (str, TextPart) for kind, is_file in zip(items, files, strict=True))
+
+
+def _variable_fault(hint: object) -> str:
+    """The fault of a type that has type variables; empty if it has none."""
+    # A generic class without arguments has variables too, but they are its own, and mean any type.
+    held = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
+    variables = [hint] if isinstance(hint, TypeVar) else held
+    if not variables:
+        return ""
+    names = ", ".join(each.__name__ for each in variables)
+    shown = type_name(hint).replace("~", "")
+    return f"{shown} has the type variable {names}, which nothing fills; write the type itself"
 
 
 def _members(hint: object) -> Sequence[Any]:
@@ -345,6 +437,17 @@ def _without_place(error: SchemaError, name: str) -> str:
     path, _, text = str(error).partition(": ")
     below = path.removeprefix(f"$.{name}")
     return f"{below.lstrip('.')}: {text}" if below and below != path else text or path
+
+
+def _without_root(error: SchemaError) -> str:
+    """The text of an error of serde, without its path if that is the type itself."""
+    return str(error).removeprefix("$: ")
+
+
+def _in_order(faults: Sequence[SignatureFault], parameters: Sequence[str]) -> Sequence[SignatureFault]:
+    """Faults in the order of a signature: those of the function itself, of its parameters, and of its result."""
+    places = {name: place for place, name in enumerate(parameters, start=1)} | {"": 0}
+    return sorted(faults, key=lambda fault: places.get(fault.parameter.lstrip("*"), len(places)))
 
 
 def _unresolved(annotation: object, error: Exception) -> str:

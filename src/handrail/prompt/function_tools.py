@@ -25,7 +25,7 @@ import copy
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import GenericAlias, MethodType
+from types import FrameType, GenericAlias, MethodType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -41,16 +41,18 @@ from typing import (
     overload,
 )
 
-from handrail.errors import ParseError, PromptValidationError
+from handrail.errors import ParseError, PromptValidationError, SignatureFault
 from handrail.prompt.function_handler import handler_of
-from handrail.prompt.function_signature import FunctionSignature, read_signature
+from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, read_signature
 from handrail.prompt.signature import AnyCallable
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolOptions
 from handrail.prompt.tool_result import ToolResult
 from handrail.serde import codec
+from handrail.serde.formatting import nearest
 
 Q = ParamSpec("Q")
 Q2 = ParamSpec("Q2")
+C = TypeVar("C", bound=type[object])
 S = TypeVar("S")
 V = TypeVar("V")
 Returned = TypeVar("Returned")
@@ -86,13 +88,20 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
         return self.function(*args, **kwargs)
 
     if TYPE_CHECKING:
-        # A method has a `ToolMethod` at run time, which does this.
+        # A method has a `ToolMethod` at run time, which does this. Checkers see the function below `classmethod` and
+        # `staticmethod`, so its first parameter says which it is: mypy compares it only with `Callable`.
+        @overload
+        def __get__(
+            self: Callable[Concatenate[C, Q2], Returned], instance: object, owner: C, /
+        ) -> FunctionTool[Q2, Returned, Value]: ...
         @overload
         def __get__(self, instance: None, owner: type[object], /) -> Self: ...
         @overload
         def __get__(
-            self: FunctionTool[Concatenate[S, Q2], Returned, Value], instance: S, owner: type[object] | None = None, /
+            self: Callable[Concatenate[S, Q2], Returned], instance: S, owner: type[object] | None = None, /
         ) -> FunctionTool[Q2, Returned, Value]: ...
+        @overload
+        def __get__(self, instance: object, owner: type[object] | None = None, /) -> Self: ...
         def __get__(self, instance: object, owner: type[object] | None = None, /) -> Any: ...
 
     else:  # pragma: no branch - checkers know the brackets from `Generic`
@@ -191,32 +200,27 @@ def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
     frame = inspect.currentframe()
     around = frame.f_back if frame is not None else None
     if function is not None:
-        return function_tool(function, options, names=_variables(around))
+        return function_tool(function, options, around=around)
 
     def decorate(function: Any) -> Any:  # noqa: ANN401 - see the overloads
-        # The variables where the decorator was made are those where it is applied.
-        return function_tool(function, options, names=_variables(around))
+        # The frame where the decorator was made is that where it is applied.
+        return function_tool(function, options, around=around)
 
     return decorate
-
-
-def _variables(frame: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a frame, or `None`
-    """The variables around a decorated function, for its annotations; empty at the top of a module."""
-    return {} if frame is None or frame.f_locals is frame.f_globals else frame.f_locals
 
 
 def function_tool(
     function: Any,  # noqa: ANN401 - anything may be decorated, and what is not a function is refused
     options: FunctionOptions,
     *,
-    names: Mapping[str, Any] | None = None,
+    around: FrameType | None = None,
 ) -> Any:  # noqa: ANN401 - a `FunctionTool`, or a `ToolMethod` in the body of a class
     """What `tool` makes of a function.
 
     Args:
         function: the function.
         options: the options.
-        names: the variables around the function, for annotations that are text.
+        around: the frame that decorates it: its variables may be in annotations that are text.
 
     Raises:
         ToolSignatureError: the function cannot become a tool.
@@ -225,24 +229,48 @@ def function_tool(
     is_of_class, is_static = isinstance(function, classmethod), isinstance(function, staticmethod)
     inner: AnyCallable = function.__func__ if is_of_class or is_static else function
     is_method = is_of_class or (not is_static and _is_method(inner))
-    signature = read_signature(inner, names=names, is_method=is_method)
-    made = _made(inner, signature, options)
+    decorated = DecoratedFunction(
+        inner,
+        names={} if around is None or around.f_locals is around.f_globals else around.f_locals,
+        place=("", 0) if around is None else (around.f_code.co_filename, around.f_lineno),
+        is_method=is_method,
+        says={"name", "description"} - options.keys(),
+    )
+    if fault := _tool_fault(inner):
+        decorated.refuse([SignatureFault("", fault)])
+    made = _made(inner, read_signature(decorated), options)
     return ToolMethod(made, is_of_class=is_of_class) if is_method else made
 
 
+def _tool_fault(function: object) -> str:
+    """The fault of what is a tool already, or a decorator around one; empty if it is neither."""
+    if isinstance(function, str):
+        return f"it is a text; options have names: write @tool(name={function!r})"
+    if isinstance(function, FunctionTool | ToolMethod):
+        return "it is a tool already; remove one of the two decorators"
+    while (function := getattr(function, "__wrapped__", None)) is not None:
+        if isinstance(function, FunctionTool | ToolMethod):
+            return "it is a decorator around a tool, which would be bypassed; write @tool above the other decorators"
+    return ""
+
+
 def _is_method(function: AnyCallable) -> bool:
-    """Whether a function is defined in the body of a class, and has a first parameter for the object."""
+    """Whether a function is defined in the body of a class, and its first parameter is the object."""
     if inspect.ismethod(function) or not inspect.isfunction(function):
         return False
     outer = function.__qualname__.rpartition(".")[0]
     if not outer or outer.endswith("<locals>"):
         return False
     first = next(iter(inspect.signature(function).parameters.values()), None)
-    return first is not None and first.annotation is inspect.Parameter.empty
+    return first is not None and (first.annotation is inspect.Parameter.empty or first.name in {"self", "cls"})
 
 
 def _made(function: AnyCallable, signature: FunctionSignature, options: FunctionOptions) -> FunctionTool[..., Any, Any]:
     given: dict[str, Any] = dict(options)
+    if unknown := sorted(given.keys() - FunctionOptions.__optional_keys__):
+        near = nearest(unknown[0], FunctionOptions.__optional_keys__)
+        cure = f"did you mean {near}?" if near else f"they are {', '.join(sorted(FunctionOptions.__optional_keys__))}."
+        raise PromptValidationError(f"tool has no option {unknown[0]!r}; {cure}", tool=signature.function.__name__)
     name = given.pop("name", getattr(function, "__name__", ""))
     # A function without a docstring is still described by its name.
     description = given.pop("description", signature.description.text or str(name).replace("_", " "))

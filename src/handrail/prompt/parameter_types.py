@@ -1,15 +1,20 @@
-"""A prompt must not bind a type that one of its tools takes as a parameter from the model.
+"""The parameters of a tool's function, beside what a prompt binds.
 
-Such a parameter was meant to be injected, and its type is one that JSON can say too, such as a dataclass: the model
-would make a value of its own, and the resource would never be used.
+A prompt must not bind a type that one of its tools takes as a parameter from the model. Such a parameter was meant to
+be injected, and its type is one that JSON can say too, such as a dataclass: the model would make a value of its own,
+and the resource would never be used.
+
+The other way round a run has to bind each type that a tool has injected. One that is not bound may be a resource only
+because its class cannot be read, by mistake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, get_args, get_origin
 
-from handrail.errors import PromptValidationError
+from handrail.errors import PromptValidationError, UnboundResourceError
+from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.function_tools import FunctionTool
 from handrail.prompt.tool_definition import Tool
 from handrail.resources import ResourceRegistry
@@ -48,6 +53,37 @@ def check_parameter_types(tools: Iterable[PlacedTool], registries: Sequence[Plac
                     tool=tool.name,
                     dataclass=kind,
                 )
+
+
+def check_injected(tools: Iterable[Tool[Any, Any]], bound: Container[object]) -> None:
+    """Refuse tools whose function has a resource injected that nothing binds.
+
+    Args:
+        tools: the tools that a run offers.
+        bound: the types that are bound for its calls.
+
+    Raises:
+        UnboundResourceError: nothing is bound for the type of a parameter that must have one; its notes name every such
+            parameter.
+    """
+    unbound = [*unbound_parameters(tools, bound)]
+    if not unbound:
+        return
+    error = UnboundResourceError(unbound[0][1].kind)
+    for name, parameter in unbound:
+        error.add_note(f"Tool {name}: {parameter.origin}.")
+    raise error
+
+
+def unbound_parameters(
+    tools: Iterable[Tool[Any, Any]], bound: Container[object]
+) -> Iterator[tuple[str, InjectedParameter]]:
+    """The parameters that must have a resource where nothing is bound, each with the name of its tool."""
+    for tool in tools:
+        if isinstance(tool, FunctionTool):
+            for parameter in tool.signature.injected:
+                if parameter.must_be_bound and parameter.kind not in bound:
+                    yield tool.name, parameter
 
 
 def _parameters_of(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:

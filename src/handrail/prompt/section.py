@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
+from inspect import isfunction, ismethod
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Generic, cast
 
@@ -114,7 +115,8 @@ class Section(Generic[ParamsT]):
         for item in cast("Sequence[object]", given):
             if not isinstance(item, kind):
                 raise PromptValidationError(
-                    f"{name} holds {item!r}, which is not a {kind.__name__}.", section_path=(self.key,)
+                    f"{name} holds {item!r}, which is not a {kind.__name__}{_cure(item, kind)}.",
+                    section_path=(self.key,),
                 )
         return tuple(cast("Sequence[object]", given))
 
@@ -313,3 +315,11 @@ def _shown(value: object) -> str:
         # Not as ASCII: escapes would cost the model several tokens for each character.
         return json.dumps(dump(cast("object", value)), ensure_ascii=False)
     return str(value)
+
+
+def _cure(item: object, kind: type[object]) -> str:
+    """How an item of the tools becomes a tool; empty if it is not a function."""
+    if kind is not Tool or not (isfunction(item) or ismethod(item)):
+        return ""
+    # Of a decorated tool the function is hidden: what is around it would be called, and not the tool.
+    return "; write @tool above its other decorators" if hasattr(item, "__wrapped__") else "; decorate it with @tool"

@@ -6,7 +6,6 @@ The checks of a declaration are pure; each raises `PromptValidationError` or doe
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
@@ -30,12 +29,14 @@ from handrail.errors import DumpError, ParseError, PromptValidationError, Schema
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import DeclaredEffect, Effect, External, GivenEffect, Reconcile
 from handrail.prompt.function_handler import handler_of
-from handrail.prompt.function_signature import read_signature
+from handrail.prompt.function_signature import DecoratedFunction, read_signature
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.prompt.signature import HandlerContract, handler_fault, handler_types, is_async, reconcile_fault
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
+from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
 from handrail.serde import Codec, Masking, codec, masking_of, result_codec, schema_masking, stored_codec
+from handrail.serde.formatting import shorten
 from handrail.serde.record_types import is_record
 from handrail.serde.schema_codec import schema_codec
 
@@ -53,13 +54,9 @@ _NOTHING: tuple[object, ...] = ("{}", "", "null", b"{}", b"", b"null", {})
 _MOST_BYTES = 4
 """The most bytes of one character in UTF-8."""
 
+_LONGEST_SHOWN = 100
+
 _log = logging.getLogger("handrail.prompt")
-
-# What the APIs of OpenAI and Anthropic take.
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-LONGEST_DESCRIPTION = 8_000
-"""Characters of the description of a tool or of an example."""
 
 MAX_RESULT_CHARS = 30_000
 """The default limit on the characters of a message: about 8,000 tokens, so that a conversation has room for many. It is
@@ -224,7 +221,7 @@ class Tool(Generic[P, R]):
         set_field(self, "value_codec", declaration.value_codec())
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
-        set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(schema))
+        set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))
         declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_limits(self.timeout, self.max_result_chars)
@@ -261,7 +258,7 @@ class Tool(Generic[P, R]):
         Raises:
             PromptValidationError: the declaration is invalid, or the schema has a keyword that is not checked.
         """
-        signature = read_signature(handler, takes_data=True)
+        signature = read_signature(DecoratedFunction(handler, takes_data=True))
         made = cast("Callable[..., Tool[dict[str, Any], Any]]", Tool)  # checkers do not see the last two fields
         return made(
             name=name,
@@ -340,6 +337,9 @@ class Tool(Generic[P, R]):
             fault = check_value(self.result_type, value)
             if fault is not None:
                 return f"its handler {fault}"
+        success = cast("object", result.success)  # which may be anything, as the message
+        if not isinstance(success, bool):
+            return f"its handler returned a result whose success is {shorten(repr(success), _LONGEST_SHOWN)}"
         if not isinstance(cast("object", result.message), str):
             return f"its handler returned a message of type {type(result.message).__name__}, but a message is a string"
         if value is None or self.value_codec is None or is_dataclass(value):
@@ -411,12 +411,10 @@ class Declaration:
     def check_texts(self, description: object) -> None:
         """Check name and description."""
         name = cast("object", self.name)  # it may be anything
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if fault := name_fault(name):
             # A spelling that would be accepted, so that the message can be copied.
-            near = re.sub(r"[^A-Za-z0-9_-]+", "_", str(name)).strip("_")[:64]
-            self.refuse(
-                f"the name {name!r} is not 1 to 64 letters, digits, '_' and '-'{f'; write {near!r}' if near else ''}."
-            )
+            near = near_name(name)
+            self.refuse(f"the name {name!r} {fault}{f'; write {near!r}' if near else ''}.")
         _check_description(self, "description", description)
 
     def params_codec(self) -> Codec[Any]:
@@ -555,12 +553,8 @@ class Declaration:
 def _check_description(declaration: Declaration, what: str, text: object) -> None:
     if not isinstance(text, str):
         declaration.refuse(f"{what} is {text!r}; it must be a string.")
-    # The APIs of models take UTF-8: one lone surrogate would fail every request of the run.
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        declaration.refuse(f"{what} has a lone surrogate, which is not Unicode; leave it out.")
-    length = len(text.strip())
-    if not 1 <= length <= LONGEST_DESCRIPTION:
-        declaration.refuse(f"{what} has {length} characters; it must have 1 to {LONGEST_DESCRIPTION}.")
+    if fault := description_fault(text):
+        declaration.refuse(f"{what} {fault}.")
 
 
 def _instance_of(kind: object) -> str:

@@ -313,7 +313,8 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         claim.record_now(returned)
     if not is_result(returned):
         raise _no_result(tool, returned)
-    fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
+    # The fast path: nearly all results are so.
+    fits = type(returned.value) is tool.result_type and type(returned.message) is str and type(returned.success) is bool
     fault = None if fits and not returned.parts else tool.fault_of(returned, stored=run.is_stored)
     if fault:
         raise CallRefusedError(

@@ -22,6 +22,7 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from handrail.serde.annotations import options_around
 from handrail.serde.formatting import type_name
+from handrail.serde.json_values import escape_surrogates
 
 ACTING: Final = frozenset(
     {"gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places"}
@@ -73,6 +74,9 @@ _DESCRIBING: Final[Mapping[str, tuple[tuple[type[Any], ...], str]]] = {
     "deprecated": ((bool, str), "a bool or a string"),
 }
 """Words that reach the schema as they are, with what a JSON Schema may hold there."""
+
+_TEXTS: Final = ("title", "description")
+"""Words whose text a model reads."""
 
 _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
 
@@ -215,7 +219,7 @@ def _read_fault(option: object, hint: object) -> ConstraintFault | None:
             return "its coerce_numbers_to_str takes numbers, and the schema says strings", _BY_TYPE[
                 "coerce_numbers_to_str"
             ]
-        words |= {word: value for word in _DESCRIBING if (value := getattr(part, word, None)) is not None}
+        words |= {word: value for word in (*_DESCRIBING, *_TEXTS) if (value := getattr(part, word, None)) is not None}
     return _value_fault({**words, **dict(_words_of(option))}, hint)
 
 
@@ -240,6 +244,10 @@ def _value_fault(words: Mapping[Any, object], hint: object) -> ConstraintFault |
         value = words.get(word)
         if value is not None and not isinstance(value, kinds):
             return f"its {word} is {value!r}, and a schema takes {wanted} there", f"write {wanted}"
+    for word in _TEXTS:
+        value = words.get(word)
+        if isinstance(value, str) and escape_surrogates(value) is not value:
+            return f"its {word} has a lone surrogate, which is not Unicode", "leave it out"
     for word in _BOUNDS:
         value = words.get(word)
         if isinstance(value, str) and _is_number(hint):

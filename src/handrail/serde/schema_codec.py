@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde.faults import Fault, fault_message
-from handrail.serde.json_schema import is_object
+from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import (
     MAX_JSON_DEPTH,
     TOO_DEEPLY,
@@ -115,6 +115,36 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
         )
     if schema.get("type") != "object":
         raise SchemaError('#/type: arguments are an object; write "type": "object"', type=schema, path="#/type")
-    copied = cast("Mapping[str, Any]", from_json(json_of(schema)))  # the caller may change its own
+    # A copy, because the caller may change its own.
+    copied = _with_definitions(cast("dict[str, Any]", from_json(json_of(schema))))
     made = _SchemaCodec(JsonSchemaValidator(copied))
     return cast("Codec[dict[str, Any]]", made)  # it implements what tools need of a codec
+
+
+_COMPONENTS: Final = "#/components/schemas/"
+"""How parts of an OpenAPI document refer to its schemas."""
+
+
+def _with_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with the `components` of an OpenAPI document as its `$defs`, where every reader looks for them."""
+    components = schema.get("components")
+    if not is_object(components) or not is_object(schemas := components.get("schemas")):
+        return schema
+    rest: Any = _with_references({name: value for name, value in schema.items() if name != "components"})
+    taken = rest.get("$defs", {})
+    if twice := sorted(schemas.keys() & taken.keys()):
+        raise SchemaError(
+            f"#/components/schemas/{twice[0]}: $defs has this name too; rename one of them", type=schema, path="#"
+        )
+    return {**rest, "$defs": {**taken, **_with_references(dict(schemas))}}
+
+
+def _with_references(node: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    """A part of a schema whose references to `components` lead to `$defs`."""
+    if is_array(node):
+        return [_with_references(each) for each in node]
+    if isinstance(node, str) and node.startswith(_COMPONENTS):
+        return f"#/$defs/{node.removeprefix(_COMPONENTS)}"
+    if not is_object(node):
+        return node
+    return {name: _with_references(value) for name, value in node.items()}

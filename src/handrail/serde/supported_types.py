@@ -46,8 +46,9 @@ from handrail.serde.annotations import (
     substitute_variables,
 )
 from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.constraints import joint_fault, metadata_fault, option_fault
+from handrail.serde.constraints import ConstraintFault, joint_fault, metadata_fault, option_fault
 from handrail.serde.formatting import shorten, type_name
+from handrail.serde.json_values import escape_surrogates
 from handrail.serde.record_types import is_model, is_record, model_fault, model_hints, typed_dict_hints
 
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
@@ -397,10 +398,8 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
             hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})"
         )
     # A default factory is not called here: it may do anything, and its value is not in the schema.
-    if field.default is not MISSING and (fault := _default_fault(field.default, hint)):
-        unsupported_field(
-            hint, path, f"its default does not fit {type_name(hint)} ({fault})", "change the default or the type"
-        )
+    if field.default is not MISSING and (fault := default_fault(field.default, hint)):
+        unsupported_field(hint, path, *fault)
 
 
 def _check_renaming(options: Mapping[Any, object], kind: object, path: str) -> None:
@@ -409,11 +408,19 @@ def _check_renaming(options: Mapping[Any, object], kind: object, path: str) -> N
             unsupported_field(kind, path, *_RENAMING[name])
 
 
-def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object
+def default_fault(default: object, hint: object) -> ConstraintFault | None:
+    """Why `default` cannot be what a field of this type holds; `None` if it can."""
+    why = _unfit_default(default, hint)
+    shown = type_name(strip_annotated(hint))
+    return (f"its default does not fit {shown} ({why})", "change the default or the type") if why else None
+
+
+def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object
     """Why `default` cannot be what the field holds, or nothing; a contradiction here would reach the model's schema."""
     # The commonest defaults, for which no adapter has to be made.
     if type(default) is hint and any(hint is scalar for scalar in (str, int, bool)):
-        return ""
+        is_sayable = not isinstance(default, str) or escape_surrogates(default) is default
+        return "" if is_sayable else "JSON cannot say it"
     if default is None and NoneType in (hint, *get_args(hint)):
         return ""
     try:

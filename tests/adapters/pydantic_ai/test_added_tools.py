@@ -11,29 +11,15 @@ from pydantic_ai.messages import BinaryContent, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail import tool
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
 from handrail.adapters.pydantic_ai.added_tools import MOST_RUNS, AddingToolsets
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import BinaryPart, Prompt, PromptTemplate, ToolResult, ToolsSection
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolInvoked
+from tests.long_logs import LOG, copy, fetch
 
 pytestmark = pytest.mark.anyio
-
-LOG = "".join(f"line {number}\n" for number in range(20_000))
-
-
-@tool(effect="read")
-def fetch() -> str:
-    """Fetch a log."""
-    return LOG
-
-
-@tool(effect="read")
-def copy() -> str:
-    """Fetch the same."""
-    return LOG
 
 
 def executor(session: Session | None = None, *tools: Any, key: str = "logs") -> ToolExecutor:

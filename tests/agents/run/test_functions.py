@@ -11,6 +11,7 @@ import pytest
 from pydantic import Field
 from pydantic_ai import (
     ApprovalRequired,
+    BinaryContent,
     ModelRetry,
     RunContext,
     RunUsage,
@@ -18,13 +19,14 @@ from pydantic_ai import (
     UsageLimitExceeded,
     UsageLimits,
 )
+from pydantic_ai.messages import BinaryImage, ToolReturnPart
 
 from handrail import tool
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import parse_rules
 from handrail.agents.approval.decisions import Answer
-from handrail.errors import PromptEvaluationError
-from handrail.prompt import ToolContext
+from handrail.errors import PromptEvaluationError, UnboundResourceError
+from handrail.prompt import BinaryPart, TextPart, ToolContext
 from handrail.runtime import Session
 from handrail.testing import Call, Outcome
 from tests.agents.desks import Person, called, desk, events, play
@@ -71,6 +73,47 @@ async def test_the_arguments_are_read_as_those_of_every_tool(tmp_path: Path, wor
     assert refused.result.render() == wording
     assert (done.params.day, done.params.note) == (date(2026, 1, 31), "")
     assert done.result.render() == '{"seats":2,"day":"2026-01-31"}'
+
+
+async def test_a_function_may_return_files(tmp_path: Path) -> None:
+    """Handrail's and PydanticAI's, alone or in a list with text; the model is sent them in PydanticAI's form."""
+
+    def photograph() -> BinaryContent:
+        return BinaryContent(b"photo", media_type="image/png")
+
+    def draw() -> list[str | BinaryContent]:
+        return ["Drawn.", BinaryImage(b"drawing", media_type="image/png"), "Signed."]
+
+    def scan() -> BinaryPart | str:
+        return BinaryPart(b"scan", "application/pdf")
+
+    session = Session()
+    script = called(Call("photograph"), Call("draw"), Call("scan"), c1=Outcome.ok(), c2=Outcome.ok(), c3=Outcome.ok())
+    result = await play(desk(tmp_path, tools=[photograph, draw, scan]), script, session=session)
+    assert [event.result.parts for event in events(session)] == [
+        (BinaryPart(b"photo", "image/png"),),
+        (BinaryPart(b"drawing", "image/png"), TextPart("Signed.")),
+        (BinaryPart(b"scan", "application/pdf"),),
+    ]
+    returns = [part for message in result.messages for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [[file.data for file in part.files if isinstance(file, BinaryContent)] for part in returns] == [
+        [b"photo"],
+        [b"drawing"],
+        [b"scan"],
+    ]
+
+
+async def test_a_resource_that_nothing_binds_stops_a_run_before_its_model_is_asked(tmp_path: Path) -> None:
+    """The program binds it with the options of a run, so that an inspection needs none."""
+
+    def pay(order: str, bank: Bank) -> str:
+        raise NotImplementedError
+
+    loaded = desk(tmp_path, tools=[pay])
+    assert [each.name for each in await loaded.inspect()] == ["pay"]
+    with pytest.raises(UnboundResourceError) as raised:
+        await play(loaded, [])
+    assert raised.value.protocol is Bank
 
 
 @DECORATORS

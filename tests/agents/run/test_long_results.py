@@ -7,28 +7,16 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Tool as Allowed
 
-from handrail import tool
+from handrail.agents import CallEnded
 from handrail.agents.approval.rules import parse_rules
 from handrail.prompt import ToolsSection
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
-from tests.agents.desks import desk, outcomes, play
+from tests.agents.desks import Heard, desk, outcomes, play
+from tests.long_logs import LOG, copy, fetch
 
 pytestmark = pytest.mark.anyio
-
-LOG = "".join(f"line {number}\n" for number in range(20_000))
-
-
-@tool(effect="read")
-def fetch() -> str:
-    """Fetch a log."""
-    return LOG
-
-
-@tool(effect="read")
-def copy() -> str:
-    """Fetch it again."""
-    return LOG
 
 
 def dump() -> str:
@@ -37,7 +25,7 @@ def dump() -> str:
 
 
 async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path) -> None:
-    """It runs unasked, as all that reads; the calls of functions are cut, too."""
+    """It runs unasked, as all that reads; the calls of functions are cut, too, and so is what listeners are told."""
     toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch]), "copies": ToolsSection(title="More", tools=[copy])}
     loaded, session = (
         desk(tmp_path, tools=[Allowed(dump, metadata={"approval": "allow"})], toolsets=toolsets),
@@ -52,8 +40,11 @@ async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path) -> Non
         Reply(calls=reads, expect=Expect(tools=["read_result"], messages=cut)),
         Reply(text="Done.", expect=Expect(messages=read)),
     ]
-    assert (await play(loaded, replies, session=session, mode="ask")).output == "Done."
+    heard = Heard()
+    assert (await play(loaded, replies, session=session, mode="ask", listener=heard)).output == "Done."
     assert all(success for _, success in outcomes(session))
+    told = [len(event.content) for event in heard.events if isinstance(event, CallEnded)]
+    assert max(told[:3]) <= MAX_RESULT_CHARS < len(LOG)
 
 
 async def test_a_resumed_run_offers_it(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ class Shop:
         return f"{self.name} greets {who}"
 
     @tool(effect="read")
-    async def greet_later(self, who: str, *, context: ToolContext) -> str:
+    async def greet_later(self: Shop, who: str, *, context: ToolContext) -> str:
         """Greet later."""
         return f"{self.name} greets {who} in {context.call_id}"
 

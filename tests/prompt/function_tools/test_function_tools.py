@@ -7,18 +7,20 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import timedelta
 from functools import wraps
-from typing import Annotated, Any, Generic, Literal, Never, NoReturn, TypeVar
+from typing import Annotated, Any, Generic, Literal, Never, NoReturn, TypeVar, cast
 
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError, UnboundResourceError
 from handrail.prompt import (
+    BinaryPart,
     External,
     FunctionTool,
     IdempotencyConfig,
     Prompt,
     PromptTemplate,
+    TextPart,
     Tool,
     ToolContext,
     ToolExample,
@@ -159,18 +161,85 @@ def test_a_class_with_arguments_is_a_resource_if_it_cannot_be_read() -> None:
     assert (caught.value.tool, caught.value.dataclass) == ("look", Page)
 
 
-def test_an_unbound_resource_is_reported_with_the_reason_why_it_is_one() -> None:
-    """The type was perhaps meant to be data."""
+def test_resources_that_nothing_binds_are_reported_before_the_first_call() -> None:
+    """Each with the reason why it is one: the type was perhaps meant to be data."""
+    section = ToolsSection(title="Tools", tools=[functions.injected], resources={})
+    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
     with pytest.raises(UnboundResourceError) as caught:
-        call(functions.injected, '{"word": "w"}', resources={})
-    assert caught.value.__notes__[0].startswith("The parameter client is a resource because Client cannot be")
+        ToolExecutor(prompt=prompt, session=Session())
+    assert caught.value.protocol is Client
+    reasons = [note.partition("because")[0] for note in caught.value.__notes__]
+    assert reasons == [
+        "Tool injected: the parameter client is a resource ",
+        "Tool injected: the parameter config is a resource, a Config.",
+    ]
 
 
-def test_an_unbound_resource_that_is_marked_needs_no_reason() -> None:
-    """The mark says it."""
+def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_by_its_call() -> None:
+    """With the same reason."""
+
+    def look(arguments: dict[str, Any], client: Client) -> str:
+        raise NotImplementedError
+
+    look_up = Tool.from_json_schema(name="look", description="Look.", schema={"type": "object"}, handler=look)
     with pytest.raises(UnboundResourceError) as caught:
-        call(functions.injected, '{"word": "w"}', resources={Client: Client()})
-    assert not hasattr(caught.value, "__notes__")
+        call(look_up, resources={})
+    assert caught.value.__notes__[0].startswith("Here the parameter client is a resource because Client cannot be")
+
+
+PICTURE = BinaryPart(b"picture", "image/png")
+
+
+@tool
+def draw() -> BinaryPart:
+    """Draw."""
+    return PICTURE
+
+
+@tool
+async def draw_both() -> list[str | BinaryPart]:
+    """Draw with a text between."""
+    return ["both", PICTURE, "and", BinaryPart(b"other", "image/png")]
+
+
+@tool
+def draw_perhaps(draws: bool) -> tuple[BinaryPart, ...] | str | None:
+    """Draw, or say why not."""
+    return (PICTURE,) if draws else "no pencil"
+
+
+@tool
+def draw_anything() -> Any:
+    """Draw."""
+    return [PICTURE]
+
+
+RETURNED: list[tuple[Tool[Any, Any], str, ToolResult[Any]]] = [
+    (draw, "{}", ToolResult("", None, parts=(PICTURE,))),
+    (draw_both, "{}", ToolResult("both", None, parts=(PICTURE, TextPart("and"), BinaryPart(b"other", "image/png")))),
+    (draw_perhaps, '{"draws": true}', ToolResult("", None, parts=(PICTURE,))),
+    (draw_perhaps, '{"draws": false}', ToolResult("", "no pencil")),
+    (draw_anything, "{}", ToolResult("", None, parts=(PICTURE,))),
+]
+
+
+@pytest.mark.parametrize("one, arguments, expected", RETURNED)
+def test_a_function_may_return_files(one: Tool[Any, Any], arguments: str, expected: ToolResult[Any]) -> None:
+    """They are parts of the result, and not its value."""
+    message = call(one, arguments)
+    assert (message.success, message.result) == (True, expected)
+    assert message.parts == expected.all_parts()
+
+
+def test_files_have_no_type_of_a_value() -> None:
+    """A list that holds more than files and text is a value."""
+
+    @tool
+    def listed() -> list[int | BinaryPart]:
+        return [1, PICTURE]
+
+    assert (draw.result_type, draw_both.result_type, draw_perhaps.result_type) == (None, None, str | None)
+    assert call(listed).result.value == [1, PICTURE]
 
 
 def test_a_function_tool_may_stand_in_an_annotation() -> None:
@@ -303,6 +372,16 @@ def test_options_have_the_checks_of_a_tool(options: dict[str, Any], wording: Wor
     assert str(raised.value) == wording
 
 
+@pytest.mark.parametrize("options", [{"efect": "read"}, {"handler": print}])
+def test_an_unknown_option_is_refused_with_the_known_ones(options: dict[str, Any], wording: Wording) -> None:
+    """Or with the one that was meant."""
+    unchecked: Any = tool
+    with pytest.raises(PromptValidationError) as raised:
+        unchecked(**options)(functions.plain)
+    assert str(raised.value) == wording
+    assert raised.value.tool == "plain"
+
+
 def test_the_input_of_an_example_may_be_a_dict() -> None:
     """As a model writes it; or the arguments themselves."""
     example = ToolExample(description="One", input={"order": "a"}, output=Receipt("a", 1))
@@ -358,6 +437,23 @@ def test_a_method_without_its_object_is_not_a_tool(wording: Wording) -> None:
     with pytest.raises(PromptValidationError) as raised:
         ToolsSection(title="Tools", tools=[unbound])
     assert str(raised.value) == wording
+
+
+def test_a_function_is_not_a_tool() -> None:
+    """A section says what is missing; a decorator around a tool hides it."""
+    unchecked: Any = functions.plain
+
+    @wraps(functions.charge)
+    def hidden(order: str) -> Receipt:
+        raise NotImplementedError
+
+    for given, cure in (
+        (unchecked, "decorate it with @tool"),
+        (cast("Any", hidden), "write @tool above its other decorators"),
+    ):
+        with pytest.raises(PromptValidationError) as raised:
+            ToolsSection(title="Tools", tools=[given])
+        assert str(raised.value).endswith(f"; {cure}.")
 
 
 # ------------------------------------------------------------------------------------------------------- the arguments

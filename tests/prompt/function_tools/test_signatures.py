@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,9 @@ from tests.wording import Wording
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
+
+Kind = TypeVar("Kind")
 
 
 class Pair(NamedTuple):
@@ -49,6 +53,9 @@ def faulty(  # noqa: D103, PLR0913, PLR0917 - one for each fault
     limit: int = "none",  # type: ignore[assignment]
     bounded: int = Field(5, gt=0),
     __private: int = 0,
+    sure: Annotated[float, Field(gt=0)] = float("nan"),
+    words: list[str] = [1],  # type: ignore[list-item]  # noqa: B006
+    kind: Kind | None = None,  # pyright: ignore[reportInvalidTypeVarUse] - the case
     *rest: int,
     either: Annotated[int | str, Resource],
     **more: int,
@@ -89,18 +96,53 @@ class Speaking:
         return word
 
 
+def taken(word: str) -> str:  # noqa: D103 - a case
+    return word
+
+
+@wraps(tool(taken))
+def around(word: str) -> str:  # noqa: D103 - a case
+    return word
+
+
+def long(word: str) -> str:  # noqa: D103 - a case
+    return word
+
+
+long.__doc__ = "x" * 8_001
+
+
+def grüßen(word: str) -> str:  # noqa: D103, PLC2401 - a case
+    return word
+
+
+def half(word: str) -> str:  # noqa: D103 - a case
+    return word
+
+
+half.__doc__ = "Half.\n\nArgs:\n    word: a \ud800 word.\n"
+
+
+def half_default(word: str = "\ud800") -> str:  # noqa: D103 - a case
+    return word
+
+
 REFUSED: list[Any] = [
     *(generating, generating_later, unresolved_result, Speaking(), Speaking, len, 5, None),
+    *(partial(taken, word="a"), tool(taken), around, "taken"),
+    *(long, grüßen, half, half_default, lambda: 0),
     lambda *words: 0,  # pyright: ignore[reportUnknownLambdaType]
 ]
 
 
-@pytest.mark.parametrize("function", REFUSED)
+@pytest.mark.parametrize("function", REFUSED, ids=range(len(REFUSED)))
 def test_what_cannot_be_a_tool_is_refused(function: Any, wording: Wording) -> None:
-    """A generator, a class, an object, a builtin of another signature."""
+    """A generator, a class, an object, a tool, a text that no model can read; with file and line."""
     with pytest.raises(ToolSignatureError) as caught:
         UNCHECKED()(function)
     assert [str(fault) for fault in caught.value.faults] == wording
+    assert Path(caught.value.file) == Path(__file__)
+    assert caught.value.line > 0
 
 
 def test_one_fault_stands_in_the_first_line() -> None:

@@ -78,6 +78,29 @@ class Desk:
     async def send(self, text: str, copies: int = 1) -> Result:
         return Result(text * copies)
 
+    @tool(effect="read")
+    @classmethod
+    def open(cls, text: str) -> ToolResult[Result]:
+        return ToolResult.ok(Result(f"{cls.__name__} {text}"))
+
+    @tool
+    @classmethod
+    async def close(cls) -> Result:
+        return Result(cls.__name__)
+
+    @tool(effect="read")
+    @staticmethod
+    def hours(day: int, *, context: ToolContext) -> Result:
+        return Result(f"{day} {context.call_id}")
+
+    @tool
+    @staticmethod
+    async def later(day: str) -> int:
+        return len(day)
+
+
+class BackDesk(Desk): ...
+
 
 async def function_tools(desk: Desk, context: ToolContext) -> None:
     assert_type(find("a", context=context), Result)
@@ -89,6 +112,19 @@ async def function_tools(desk: Desk, context: ToolContext) -> None:
     assert_type(pay("A-1", desk=Params("a")), Result)
     desk.write("a")
     Desk.write(desk, "a")
+    for each in (desk, BackDesk()):
+        assert_type(each.open("a"), ToolResult[Result])
+        assert_type(await each.close(), Result)
+        assert_type(each.hours(1, context=context), Result)
+        assert_type(await each.later("a"), int)
+    assert_type(BackDesk.open("a"), ToolResult[Result])
+    assert_type(await Desk.close(), Result)
+    assert_type(Desk.hours(1, context=context), Result)
+    assert_type(await Desk.later("a"), int)
+    Desk.open(5)  # type: ignore[arg-type]
+    await desk.close("a")  # type: ignore[call-arg]
+    desk.hours("a", context=context)  # type: ignore[arg-type]
+    await Desk.later(5)  # type: ignore[arg-type]
     find(5, context=context)  # type: ignore[arg-type]
     find("a")  # type: ignore[call-arg]
     desk.write(5)  # type: ignore[arg-type]

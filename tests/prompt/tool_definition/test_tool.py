@@ -175,6 +175,9 @@ def test_a_result_is_held_to_the_declared_type() -> None:
     assert tool.fault_of(ToolResult(no_text, Found("a"))) == snapshot(
         "its handler returned a message of type int, but a message is a string"
     )
+    assert tool.fault_of(ToolResult("done", Found("a"), no_text)) == snapshot(
+        "its handler returned a result whose success is 5"
+    )
     assert named_tool("ping").fault_of(ToolResult.ok("pong")) == snapshot(
         "its handler returned a value of type str, but the tool declares none"
     )

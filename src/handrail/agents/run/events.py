@@ -90,7 +90,8 @@ class CallEnded:
         call_id: the id of the call.
         tool: the name of the tool.
         success: whether it succeeded; if not, everything it changed has been undone.
-        content: the text of its result.
+        content: the text of its result; of more than 30,000 characters the beginning and the end, whatever limit the
+            tool sets for the model. The record of the call has the whole result.
         seconds: how long it took, waiting included.
         replayed: whether the result comes from the ledger.
         reply: the reply of the model that asked for it, as for `CallStarted`.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
 
 from pydantic_ai import RunContext as PydanticRunContext
@@ -36,12 +37,13 @@ from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.path_guard import ProgramPaths
 from handrail.contrib.tools.vfs.overflow import ToolNames
-from handrail.errors import AgentError, DumpError
+from handrail.errors import AgentError, DumpError, UnboundResourceError
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
+from handrail.prompt.parameter_types import unbound_parameters
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry, Scope
@@ -91,6 +93,7 @@ class RunExecutors:
         foreign: the executor for tools that are not Handrail's.
         policy: what judges every call of the run.
         path_filter: which paths exist, in whatever `Filesystem` the tools of the run find.
+        permits_unbound: whether tools whose resources nothing binds are offered, too; for a run that calls none.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class RunExecutors:
         self.path_filter: PathFilter = excluded.plus(self._rules.paths())
         self._own: dict[str, _Own] = {}
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
+        self.permits_unbound: bool = False
         self._origins: Mapping[str, str] = {}
         self.policy: GatePolicy = GatePolicy(tree.gate, self.describe)
         self.foreign: ToolExecutor = self._executor((), without_text=True)
@@ -357,6 +361,9 @@ class RunExecutors:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
         prompt = Prompt(template).bind(resources=given.merge(own))
         rendered = prompt.render()
+        if self.permits_unbound:
+            unbound = {parameter.kind for _, parameter in unbound_parameters(rendered.tools, prompt.resources)}
+            prompt = prompt.bind(resources={kind: Binding(kind, partial(_not_made, kind)) for kind in unbound})
         policies = {name: (self.policy, *others) for name, others in rendered.policies.items()}
         rendered = replace(rendered, policies=policies, prompt_policies=(self.policy, *rendered.prompt_policies))
         self._stack.enter_context(prompt.resources)
@@ -370,6 +377,10 @@ class RunExecutors:
             run_context=RunContext(run_id="/".join(self._path), session_id=self._session.session_id),
             approver=self.policy.answer,
         )
+
+
+def _not_made(kind: type[Any], _resolver: object) -> Any:  # noqa: ANN401 - nothing is made
+    raise UnboundResourceError(kind)
 
 
 def _own_name(definition: ToolDefinition) -> str | None:

@@ -67,7 +67,9 @@ from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEv
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
+from handrail.runtime.long_results import READER, cut_text
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -218,6 +220,10 @@ class AgentRun:
             check=checked,
             notify=self._note_listed,
         )
+
+    def permit_unbound(self) -> None:
+        """Offer also the tools whose resources nothing binds; for a run that calls none."""
+        self._doors.permits_unbound = True
 
     def listings(self) -> Listings:
         """The tools of the toolsets that have been made, as far as they are known at this step."""
@@ -409,6 +415,8 @@ class AgentRun:
         # The next call of this id is another one; see `RunExecutors.forget`.
         self._doors.forget(event.ref, event.name)
         text, seconds = event.result.render(), event.total_seconds
+        if len(text) > MAX_RESULT_CHARS:
+            text = cut_text(text, MAX_RESULT_CHARS, event.ref, READER)
         path, call_id, reply, place = self.path, event.call_id, event.reply, self._raised_at.pop(event.ref, "")
         ended = CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply, place)
         refused = not event.success and event.handler_seconds is None
@@ -455,11 +463,14 @@ class Inspection(NamedTuple):
 async def inspect_run(run: AgentRun) -> Inspection:
     """Make and enter all toolsets of a run as if it began, and say which tools they have; no model is asked.
 
+    Resources need not be bound: a program may bind them with the options of its runs.
+
     Raises:
         AgentError: a factory made no toolset, or names are taken twice.
         BaseException: what a toolset raises when it is entered.
     """
     ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
+    run.permit_unbound()
     with run.opened():
         toolset = await run.toolset(dict).for_run(ctx)
         async with toolset:

@@ -20,7 +20,10 @@ from handrail.cli.screen import NO_VALUE_CELL, Screen, format_duration, format_t
 from handrail.cli.table import Column
 from handrail.errors import LedgerError, UnknownTypeError
 from handrail.process_identity import process_in_words
+from handrail.prompt import BinaryPart
+from handrail.prompt.content_parts import ContentPart
 from handrail.runtime.ledger.recorded_arguments import read_arguments
+from handrail.runtime.ledger.recorded_results import split_parts
 from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
@@ -216,6 +219,7 @@ def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESID
         ("expires", format_when(row.expires_at)),
         ("message", row.message),
         ("value", value_text(row)),
+        ("parts", "\n".join(map(str, _value_and_parts(row)[1]))),
         ("testimony", "\n".join(_testimony_line(row, said) for said in beside.testimony)),
     ]
     return [(name, value) for name, value in fields if value]
@@ -265,10 +269,23 @@ def value_text(row: EffectRow) -> str:
         return ""
     if row.value is None:
         return f"{NO_VALUE_CELL} (it could not be stored)"
+    value, parts = _value_and_parts(row)
     try:
-        return json.dumps(json.loads(row.value), ensure_ascii=False, indent=2)
+        found = json.loads(value)
     except ValueError:
-        return f"not JSON: {row.value.decode(errors='replace')}"
+        return f"not JSON: {value.decode(errors='replace')}"
+    # A result of files has no value.
+    return "" if found is None and parts else json.dumps(found, ensure_ascii=False, indent=2)
+
+
+def _value_and_parts(row: EffectRow) -> tuple[bytes, tuple[ContentPart, ...]]:
+    """The recorded value, and the parts of the result; what cannot be read is the value as it is recorded."""
+    recorded = row.value or b""
+    try:
+        value, parts = split_parts(recorded)
+    except ValueError:
+        return recorded, ()
+    return value or b"", parts
 
 
 def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> dict[str, Any]:
@@ -277,7 +294,7 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
     `owner` is the call that claimed the effect last, and its process. A value that is not JSON is given as text in
     `value_text`, and `value` is null then, as it is if `value_unavailable` is true. `arguments` is
     null if they were not recorded, and a string if they were cut; `written` is what the model wrote, and null if that
-    is the arguments.
+    is the arguments. `parts` are the files of the result, with their sizes and without their bytes, and texts between.
     """
     found = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
     found |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
@@ -294,17 +311,25 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
         }
         for said in beside.testimony
     ]
-    if row.value is not None:
+    value, parts = _value_and_parts(row)
+    found["parts"] = [_part_json(part) for part in parts]
+    if value:
         try:
-            found["value"] = json.loads(row.value)
+            found["value"] = json.loads(value)
         except ValueError:
-            found["value_text"] = row.value.decode(errors="replace")
+            found["value_text"] = value.decode(errors="replace")
     if row.arguments is not None:
         try:
             found |= read_arguments(row.arguments)._asdict()
         except ValueError:
             found["arguments_text"] = row.arguments.decode(errors="replace")
     return found
+
+
+def _part_json(part: ContentPart) -> dict[str, str | int]:
+    if isinstance(part, BinaryPart):
+        return {"media_type": part.media_type, "size": len(part.data)}
+    return {"text": part.text}
 
 
 Shown: TypeAlias = tuple[EffectRow, Beside]

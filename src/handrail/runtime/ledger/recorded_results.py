@@ -41,7 +41,7 @@ def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
     """
     found = hit.result
     message, value = found.message, None
-    recorded, parts = _without_parts(found.value)
+    recorded, parts = split_parts(found.value)
     if recorded is None:
         message = f"{message} {hit.caveat}".strip()
     elif tool.value_codec is not None:
@@ -49,11 +49,17 @@ def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
     return ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context, parts=parts)
 
 
-def _without_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ...]]:
-    """The value that is recorded, and the parts around it."""
+def split_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ...]]:
+    """The value that is recorded, and the parts around it.
+
+    Raises:
+        ValueError: it is not what `dump_result` writes.
+    """
     if data is None or not data.startswith(b'{"$parts":'):
         return data, ()
     read: Any = from_json(data)
+    if read.keys() != {"$parts", "value"}:
+        raise ValueError("it has other keys than $parts and value")
     return to_json(read["value"]), load_parts(read["$parts"])
 
 

@@ -11,11 +11,14 @@ from handrail.cli.ledger import show
 from handrail.cli.ledger.show import Beside
 from handrail.cli.sessions import rows
 from handrail.errors import StoreCorruptError
+from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
+from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.session.persistence.protocol import Role, SessionEntry
 from handrail.store import EffectRow
 from tests.cli.desk import HOUR, SESSION, effect
 from tests.wording import Wording
 
+DRAW = Tool[None, str | None](name="draw", description="Draw.")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ENTRY = SessionEntry(3, "resp_1", "call_2", "state", "desk.plan", 2, 4, 2, 1, b'[{"title":"Z\xc3\xbcrich"}]')
 
@@ -93,6 +96,7 @@ def test_items_that_are_no_json_are_named(items: bytes, wording: Wording) -> Non
         (effect("k", "done", NOW, value=b"null"), "null"),
         (effect("k", "done", NOW, value=None), "- (it could not be stored)"),
         (effect("k", "done", NOW, value=b"{\xff"), "not JSON: {\ufffd"),
+        (effect("k", "done", NOW, value=b'{"$parts":[],"values":1}'), '{\n  "$parts": [],\n  "values": 1\n}'),
         (effect("k", "running", NOW), ""),
     ],
 )
@@ -112,7 +116,7 @@ def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
         False,
     )
     assert told["lease_until"] == "2026-01-01T11:59:00+00:00"
-    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written", "testimony"}
+    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written", "testimony", "parts"}
     assert told["owner"] == {
         "session_id": SESSION,
         "reply": "resp_1",
@@ -133,6 +137,21 @@ def test_a_value_that_is_no_json_is_told_as_text() -> None:
     """Nothing that the store keeps is held back."""
     told = show.effect_json(effect("k", "done", NOW, value=b"{"), NOW)
     assert (told["value"], told["value_text"], told["value_unavailable"]) == (None, "{", False)
+
+
+def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
+    """Their bytes would fill the screen."""
+    parts = (TextPart("By month:"), BinaryPart(bytes(12_000), "image/png"))
+    for value, shown in ((None, None), ("drawn", '"drawn"')):
+        result = dump_result(DRAW, ToolResult("Sales.", value, parts=parts))
+        row = effect("k", "done", NOW, value=result.value)
+        fields = dict(show.effect_fields(row, NOW))
+        assert (fields.get("value"), fields["parts"]) == (shown, "By month:\n[image/png, 12 kB]")
+        told = show.effect_json(row, NOW)
+        assert (told["value"], told["parts"]) == (
+            value,
+            [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}],
+        )
 
 
 def test_fields_of_an_effect_leave_out_what_is_empty(wording: Wording) -> None:

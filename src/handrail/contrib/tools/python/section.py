@@ -20,10 +20,10 @@ from handrail.contrib.tools.python.handler import (
     PythonSettings,
 )
 from handrail.contrib.tools.python.workers import WORKERS, PythonWorkers, WorkerKind
+from handrail.contrib.tools.section_options import also_bound, limit_faults, timeout_faults
 from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import Section, Tool, ToolExample
-from handrail.resources import ResourceRegistry
 
 LEAST_MEMORY_BYTES = 16 * 1024 * 1024
 """The least memory that code can be given: 16 MiB."""
@@ -112,11 +112,7 @@ class AstevalSection(Section[None]):
         )
         set_field(self, "tools", (python_tool(settings, accepts_overrides=self.accepts_overrides),))
         if self.filesystem is not None:
-            given = self.resources
-            declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
-            # `of` and not `merge`, so that a second binding of `Filesystem` is an error.
-            own = ResourceRegistry.build({Filesystem: self.filesystem})
-            set_field(self, "resources", ResourceRegistry.of(*declared, *own))
+            set_field(self, "resources", also_bound(self.resources, {Filesystem: self.filesystem}))
         Section.__post_init__(self)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
@@ -136,15 +132,9 @@ class AstevalSection(Section[None]):
             faults.append(f"engine is {engine!r}; give 'monty' or 'asteval'")
         elif (fault := engine_fault(self.engine)) is not None:
             faults.append(fault)
-        timeout = cast("object", self.timeout)
-        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
-            faults.append(f"timeout is {timeout!r}; give a positive timedelta: timedelta(seconds=10)")
-        # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
-        memory, most = cast("object", self.memory_bytes), cast("object", self.max_output_characters)
-        if not isinstance(memory, int) or isinstance(memory, bool) or memory < LEAST_MEMORY_BYTES:
-            faults.append(f"memory_bytes is {memory!r}; give a number of bytes, at least {LEAST_MEMORY_BYTES:,}")
-        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            faults.append(f"max_output_characters is {most!r}; give a number of characters, at least 1")
+        faults += timeout_faults(self.timeout, usual=10)
+        faults += limit_faults("memory_bytes", self.memory_bytes, unit="bytes", least=LEAST_MEMORY_BYTES)
+        faults += limit_faults("max_output_characters", self.max_output_characters, unit="characters")
         return faults
 
 

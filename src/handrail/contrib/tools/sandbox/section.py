@@ -13,6 +13,7 @@ from handrail.contrib.tools.sandbox.handler import TOOL, SandboxHandler
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.sandbox import Sandbox
+from handrail.contrib.tools.section_options import also_bound
 from handrail.contrib.tools.shell.rules import ShellRule
 from handrail.contrib.tools.shell.section import faults_of_environment
 from handrail.contrib.tools.vfs.section import VfsToolsSection
@@ -20,7 +21,7 @@ from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
 from handrail.prompt.tool_definition import MIN_RESULT_CHARS
-from handrail.resources import Binding, ResourceRegistry
+from handrail.resources import Binding
 
 _TEXT = """\
 Run commands with `shell_execute`, in a sandbox: a system apart, of which only the files in `/workspace` stay.
@@ -89,13 +90,10 @@ class SandboxSection(Section[None]):
         if self.file_tools:
             files = VfsToolsSection(self.filesystem, policies=self.file_policies)
             set_field(self, "children", (files, *self.children))
-        given = self.resources
-        declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
         workspace = SandboxWorkspace(self.filesystem.root, self.limits, self.environment)
         # By a provider, so that each run has a sandbox of its own, and closes it.
         sandbox = Binding(Sandbox, lambda _: Sandbox(self.engine, self.filesystem, workspace))
-        own = ResourceRegistry.build({HostFilesystem: self.filesystem, Sandbox: sandbox})
-        set_field(self, "resources", ResourceRegistry.of(*declared, *own))
+        set_field(self, "resources", also_bound(self.resources, {HostFilesystem: self.filesystem, Sandbox: sandbox}))
         Section.__post_init__(self)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters

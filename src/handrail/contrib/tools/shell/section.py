@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
+from handrail.contrib.tools.section_options import also_bound, limit_faults, timeout_faults
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellHandler, ShellRun, ShellSettings
 from handrail.contrib.tools.shell.rules import ShellRule, describe_rules, rules_of
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, Section, Tool, ToolExample
 from handrail.prompt.tool_definition import MIN_RESULT_CHARS
-from handrail.resources import ResourceRegistry
 
 # Not the `PATH` of this process: it may have relative folders, or ones that the user of the process can write to.
 PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -112,11 +112,8 @@ class ShellToolsSection(Section[None]):
         shown = max(self.max_output_bytes, MIN_RESULT_CHARS)
         set_field(self, "tools", (_tool(shell, accepts_overrides=self.accepts_overrides, max_result_chars=shown),))
         if shell.filesystem is not None:
-            given = self.resources
-            declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
             # Bound, so that it takes part in the transactions of calls: its changes are then rolled back with them.
-            own = ResourceRegistry.build({HostFilesystem: shell.filesystem})
-            set_field(self, "resources", ResourceRegistry.of(*declared, *own))
+            set_field(self, "resources", also_bound(self.resources, {HostFilesystem: shell.filesystem}))
         Section.__post_init__(self)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
@@ -145,14 +142,9 @@ class ShellToolsSection(Section[None]):
             rules = rules_of(self.allow)
         except PromptValidationError as error:
             faults.append(str(error))
-        timeout = cast("object", self.timeout)  # whatever was given
-        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
-            faults.append(f"timeout is {timeout!r}; give a positive timedelta: timedelta(seconds=60)")
-        for name in ("max_output_bytes", "max_kept_bytes"):
-            most: object = getattr(self, name)
-            # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
-            if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-                faults.append(f"{name} is {most!r}; give a number of bytes, at least 1")
+        faults += timeout_faults(self.timeout, usual=60)
+        faults += limit_faults("max_output_bytes", self.max_output_bytes, unit="bytes")
+        faults += limit_faults("max_kept_bytes", self.max_kept_bytes, unit="bytes")
         faults += faults_of_environment(self.environment)
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))

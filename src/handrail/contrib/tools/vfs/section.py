@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from handrail.contrib.tools.section_options import also_bound
 from handrail.contrib.tools.vfs.files import (
     EditFile,
     FileEdited,
@@ -34,7 +35,6 @@ from handrail.filesystem import FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.prompt import ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
-from handrail.resources import ResourceRegistry
 
 _LIST_EXAMPLE = ToolExample(
     description="All that a folder holds",
@@ -210,7 +210,7 @@ class VfsToolsSection(Section[None]):
         if isinstance(self.filesystem, Filesystem):
             set_field(self, "filesystem", self.filesystem.filtered(path_filter))
         if self.filesystem is not None:
-            set_field(self, "resources", _with_filesystem(self.resources, self.filesystem))
+            set_field(self, "resources", also_bound(self.resources, {Filesystem: self.filesystem}))
         Section.__post_init__(self)
         # The policy must use the same filter: otherwise its message could reveal an excluded path.
         kept = tuple(_behind(policy, path_filter) for policy in self.policies)
@@ -233,14 +233,6 @@ def _behind(policy: ToolPolicy, path_filter: PathFilter) -> ToolPolicy:
     if not isinstance(policy, ReadBeforeWritePolicy):
         return policy
     return replace(policy, path_filter=policy.path_filter.plus(path_filter))
-
-
-def _with_filesystem(
-    resources: ResourceRegistry | Mapping[type[Any], object] | None, filesystem: Filesystem
-) -> ResourceRegistry:
-    declared = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
-    # `of` and not `merge`, so that a second binding of `Filesystem` is an error.
-    return ResourceRegistry.of(*declared, *ResourceRegistry.build({Filesystem: filesystem}))
 
 
 def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:

@@ -1,0 +1,49 @@
+"""Options of sections that run something: the checks of spans and limits, and the resource that a section binds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from handrail.resources import ResourceRegistry
+
+
+def timeout_faults(given: object, *, usual: int) -> list[str]:
+    """The fault of a timeout; nothing if it is a positive span.
+
+    Args:
+        given: what was given.
+        usual: how many seconds the message shows as an example.
+    """
+    if isinstance(given, timedelta) and given > timedelta(0):
+        return []
+    return [f"timeout is {given!r}; give a positive timedelta: timedelta(seconds={usual})"]
+
+
+def limit_faults(name: str, given: object, *, unit: str, least: int = 1) -> list[str]:
+    """The fault of a limit; nothing if it is a whole number from `least` on.
+
+    Args:
+        name: the name of the option.
+        given: what was given.
+        unit: what it counts: `bytes`.
+        least: the smallest limit.
+    """
+    # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
+    if isinstance(given, int) and not isinstance(given, bool) and given >= least:
+        return []
+    return [f"{name} is {given!r}; give a number of {unit}, at least {least:,}"]
+
+
+def also_bound(
+    given: ResourceRegistry | Mapping[type[Any], object] | None, own: Mapping[type[Any], object]
+) -> ResourceRegistry:
+    """The resources that were given to a section, and its own.
+
+    Raises:
+        DuplicateBindingError: one type is in both.
+    """
+    declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
+    # `of` and not `merge`, so that a second binding of a type is an error.
+    return ResourceRegistry.of(*declared, *ResourceRegistry.build(own))
