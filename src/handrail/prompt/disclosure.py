@@ -84,9 +84,9 @@ def closed_above(path: tuple[str, ...], closed: AbstractSet[str]) -> str | None:
     return next((each for each in dotted if each in closed), None)
 
 
-def with_ancestors(path: str, sections: Iterable[SummarizedSection]) -> tuple[str, ...]:
-    """The paths of a section and of those above it that have a summary, outermost first: opening it opens them all."""
-    return tuple(each.path for each in sections if path == each.path or path.startswith(f"{each.path}."))
+def with_ancestors(path: str, sections: Iterable[SummarizedSection]) -> tuple[SummarizedSection, ...]:
+    """A section and those above it that have a summary, outermost first: opening it opens them all."""
+    return tuple(each for each in sections if path == each.path or path.startswith(f"{each.path}."))
 
 
 def section_hint(asked: str, paths: Collection[str]) -> str:

@@ -271,9 +271,7 @@ def render_template(
     )
 
 
-def _section_text(
-    template: PromptTemplate[Any], params: BoundParams, path: str, open: AbstractSet[str] | None
-) -> str:
+def _section_text(template: PromptTemplate[Any], params: BoundParams, path: str, open: AbstractSet[str] | None) -> str:
     enabled = tuple(enabled_sections(template.tree, params))
     sections = _summarized(template, enabled, params, open)
     below = [each for each in enabled if f"{each.placed.dotted}.".startswith(f"{path}.")]
@@ -318,9 +316,7 @@ class _Blocks:
         closed: the closed sections by their paths.
     """
 
-    def __init__(
-        self, params: BoundParams, sections: Iterable[SummarizedSection], names: SectionTools | None
-    ) -> None:
+    def __init__(self, params: BoundParams, sections: Iterable[SummarizedSection], names: SectionTools | None) -> None:
         self.closed = {each.path: each for each in sections if not each.is_open}
         self._params = params
         self._names = names
