@@ -20,8 +20,9 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from handrail.errors import ToolValidationError, VisibilityExpansionRequired
@@ -108,6 +109,12 @@ class ReadRequest:
     path: str = field(metadata={"description": "The path of the section, as its summary names it."})
 
 
+SECTION_REQUESTS: Mapping[str, type[Any]] = MappingProxyType(
+    {"open_sections": OpenRequest, "close_sections": CloseRequest, "read_section": ReadRequest}
+)
+"""What the tools that open, close and read sections take, by their names in a prompt without others of such names."""
+
+
 class PromptRendering:
     """The prompt of a run as it is rendered now, by the state of its session; the one owner of its renderings.
 
@@ -118,6 +125,7 @@ class PromptRendering:
         start: the prompt as it is rendered before anything is opened or closed.
         paths: the paths of the sections with a summary.
         beside: other prompts of the run, whose sections the tools of this one open and read, too.
+        brought: names of tools that are in no prompt, each with the path of the section that brings it.
     """
 
     __slots__ = (
@@ -127,6 +135,7 @@ class PromptRendering:
         "_start_open",
         "_tools",
         "beside",
+        "brought",
         "paths",
         "prompt",
         "start",
@@ -153,6 +162,7 @@ class PromptRendering:
         self._tools: _SectionTools | None = None
         self._origin: PromptRendering | None = None
         self.beside: tuple[PromptRendering, ...] = ()
+        self.brought: Mapping[str, str] = {}
 
     def showing(self, rendered: RenderedPrompt[Any]) -> PromptRendering:
         """The sections of this one behind another prompt, which shows what it shows whatever is opened."""
@@ -209,6 +219,11 @@ class PromptRendering:
             return self._origin.names
         return self.start.section_tools or SectionTools.beside({tool.name for tool in self.start.tools})
 
+    def all_open(self) -> OpenSections | None:
+        """What would have to be decided for all sections to be open; `None` if they are."""
+        closed = [each.path for each in self.sections if not each.is_open]
+        return self.decided.with_opened(closed, None) if closed else None
+
     def opening(self, error: VisibilityExpansionRequired, reply: str | None) -> OpenSections | None:
         """The item that opens the sections that an exception names; `None` if one of them cannot be opened here.
 
@@ -232,9 +247,11 @@ class PromptRendering:
     def closed_section_of(self, tool: str, reply: str | None) -> str | None:
         """The path of the section that has to be opened for a tool; `None` if no closed section brings it."""
         sections = self.sections_seen_by(reply)
+        brought = (self._origin or self).brought
         closed = {each.path for each in sections if not each.is_open}
         # Of nested closed sections the innermost is opened, and with it those above it.
-        holders = [each.path for each in sections if tool in each.tools and _is_hidden(each.path, closed)]
+        bringing = (each.path for each in sections if tool in each.tools or brought.get(tool) == each.path)
+        holders = [path for path in bringing if _is_hidden(path, closed)]
         return max(holders, key=len, default=None)
 
     @property
