@@ -246,6 +246,10 @@ def _text(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     return tree.text.strip()
 
 
+def _text_at(reader: DocumentReader, field: str, tree: YamlNode) -> str:
+    return _text(reader, tree, field)
+
+
 def _name(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     name = _text(reader, tree, field)
     if not _NAME.fullmatch(name):
@@ -291,7 +295,7 @@ def _disclosed(
         if toolsets is not None and name not in toolsets:
             known = f"they are {', '.join(toolsets)}" if toolsets else "there are none"
             reader.note(reader.fault(place, f"{field} names {quote_value(name)}, which is not in toolsets; {known}"))
-        summary = reader.attempt(value, lambda each: _text(reader, each, f"{field}, of a toolset,"))
+        summary = reader.attempt(value, partial(_text_at, reader, f"{field}.{shorten(name, 64)}"))
         if summary is not None:
             found.append(DisclosedEntry(name, "" if summary == OWN_SUMMARY else summary))
     return tuple(found)
