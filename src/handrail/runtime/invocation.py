@@ -379,13 +379,14 @@ class Invocation:
         return result, None if self.raises is not None or self.claim.unsettled else answer
 
     def _opening_of(self, error: BaseException) -> BaseException:
-        """Note which sections an exception opens; returns it, or the one that explains why they cannot be opened."""
+        """Note which sections an exception opens; returns it, or the refusal if the prompt cannot be rendered so."""
         if isinstance(error, VisibilityExpansionRequired):
             try:
                 self.opening = self.environment.rendering.opening(error, self.ref.reply)
             except PromptRenderError as fault:
-                fault.__cause__ = error
-                return fault
+                _log.error("%s asked for sections that cannot be rendered", self.call.name, exc_info=fault)
+                asked = ", ".join(error.section_keys)
+                return CallRefusedError(f"{asked} cannot be opened, because the program failed. Do without it.")
         return error
 
     async def _commit_opening(self, result: ToolResult[Any], opening: OpenSections) -> None:
