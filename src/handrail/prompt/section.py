@@ -152,7 +152,7 @@ class Section(Generic[ParamsT]):
                 return text
             fault = "the summary is empty; the model decides by it whether to open the section"
         elif self.starts_open is not False:
-            fault = "starts_open is given without a summary, so the section cannot be closed; add summary=..."
+            fault = "starts_open is given without a summary, so the section cannot be closed; add a summary"
         else:
             return None
         raise PromptValidationError(f"{fault}.", section_path=(self.key,))
