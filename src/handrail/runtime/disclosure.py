@@ -391,7 +391,7 @@ def expansion_message(call: ToolCall, error: VisibilityExpansionRequired, render
         rendering: the prompt of the run.
 
     Raises:
-        VisibilityExpansionRequired: it has opened none, so that only the program can go on.
+        VisibilityExpansionRequired: it has opened none, so that the run ends unless the program catches it.
     """
     if not error.opened:
         raise error
