@@ -16,6 +16,7 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
+    "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
     "agents/run/child_sessions.py": "the session of a called agent is named after its call",
     "cli/approvals/group.py": "the commands of one group, loaded by name",
     "cli/ledger/group.py": "the commands of one group, loaded by name",

@@ -103,10 +103,17 @@ def test_the_tools_that_open_and_read_are_there_where_they_are_needed() -> None:
 
 def test_whether_a_section_is_open_may_depend_on_the_parameters() -> None:
     """A function must return a boolean and take the parameters."""
-    by_name = section("A", starts_open=lambda reader: reader.name == "Ann")
+
+    def is_ann(reader: Reader) -> bool:
+        return reader.name == "Ann"
+
+    def is_text(_reader: Reader) -> Any:
+        return "not a boolean"
+
+    by_name = section("A", starts_open=is_ann)
     assert "A for Ann." in executor(by_name).text
     with pytest.raises(PromptRenderError):
-        executor(section("A", starts_open=lambda _reader: "not a boolean"))
+        executor(section("A", starts_open=is_text))
     with pytest.raises(PromptValidationError):
         section("A", starts_open=lambda: True)
     with pytest.raises(PromptValidationError):

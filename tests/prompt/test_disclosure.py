@@ -93,11 +93,18 @@ def test_a_rendering_is_a_pure_function() -> None:
 def test_a_section_may_start_open() -> None:
     """Always, or by its parameters."""
     assert {each.path for each in Prompt(template(starts_open=True)).render().sections if each.is_open} == {"billing"}
-    by_shop = Prompt(template(starts_open=lambda shop: shop.knows_money))
+
+    def knows_money(shop: Shop) -> bool:
+        return shop.knows_money
+
+    def says_nothing(_shop: Shop) -> Any:
+        return None
+
+    by_shop = Prompt(template(starts_open=knows_money))
     assert "Charges for" in by_shop.bind(Shop()).render().text
     assert "All about the money of Bank" in by_shop.bind(Shop("Bank", knows_money=True)).render().text
     with pytest.raises(PromptRenderError, match="starts_open returned None"):
-        Prompt(template(starts_open=lambda _shop: None)).render()
+        Prompt(template(starts_open=says_nothing)).render()
 
 
 def test_the_resources_of_a_closed_section_stay_bound() -> None:

@@ -23,7 +23,9 @@ from handrail.prompt import (
     PromptTemplate,
     RenderedPrompt,
     Section,
+    Tool,
     ToolContext,
+    ToolResult,
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
@@ -80,11 +82,11 @@ class NoCharge:
 
     name: str = "no-charge"
 
-    def check(self, tool: Any, _params: object, *, context: ToolContext) -> PolicyDecision:
+    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
         """Deny a charge."""
         return PolicyDecision.deny("nobody pays") if tool.name == "charge" else PolicyDecision.allow()
 
-    def on_result(self, *_args: Any, context: ToolContext) -> None:
+    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:
         """Remember nothing."""
 
 
@@ -218,7 +220,7 @@ def test_a_reply_that_changes_nothing_says_so() -> None:
 
     @dataclass(frozen=True, slots=True)
     class Ask(NoCharge):
-        def check(self, tool: Any, _params: object, *, context: ToolContext) -> PolicyDecision:
+        def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
             return PolicyDecision.ask("may it look?") if tool.name == "look" else PolicyDecision.allow()
 
     template = PromptTemplate[str](ns="t", key="ask", sections=sections(), policies=[Ask()])
@@ -382,7 +384,9 @@ def test_another_process_finds_open_what_was_opened(store: FaultyStore) -> None:
     with Session.open(store, "s") as session:
         executor = desk(session)
         assert executor.text == text
-        opened, early, looked = executor.answer([opens("billing"), CHARGE, LOOK], reply="r1")  # type: ignore[misc]
+        answered = executor.answer([opens("billing"), CHARGE, LOOK], reply="r1")
+        assert isinstance(answered, Answered)
+        opened, early, looked = answered
         assert (opened.success, early.success, looked.replayed) == (True, False, True)
         assert executor.execute(CHARGE, reply="r2").success
 

@@ -194,7 +194,8 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         words = "the key 'name' is missing; every agent has a name"
         faults.append(AgentFileError(words, file=file, line=root.line, column=root.column, field="name"))
     values = _Values(file, keys, faults)
-    toolsets = values.read("toolsets", _names)
+    # `None` if the list is at fault; then it is not known which toolsets there are.
+    toolsets = values.read("toolsets", _names) if "toolsets" in keys else ()
     return AgentFile(
         # A key at fault has an empty value here. The file is not used then: `parse_agent_file` raises the faults.
         name=values.read("name", _name) or "",

@@ -72,6 +72,7 @@ class OpenSections:
 _PATHS = {"min_length": 1, "max_length": MAX_SECTION_PATHS}
 
 
+@stored_as("handrail.open_request")
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
     """A request to open sections.
@@ -87,6 +88,7 @@ class OpenRequest:
     reason: str = field(default="", metadata={"description": "Why they are needed, in one sentence."})
 
 
+@stored_as("handrail.close_request")
 @dataclass(frozen=True, slots=True)
 class CloseRequest:
     """A request to close sections.
@@ -98,6 +100,7 @@ class CloseRequest:
     paths: tuple[str, ...] = field(metadata={**_PATHS, "description": "The paths of the sections."})
 
 
+@stored_as("handrail.read_section")
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
     """A request for the text of a closed section.

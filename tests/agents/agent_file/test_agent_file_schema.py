@@ -30,7 +30,7 @@ VALID = st.fixed_dictionaries(
         "model": TEXTS,
         "tools": st.lists(TEXTS, max_size=3, unique_by=str.strip),
         "toolsets": st.lists(TEXTS, max_size=3, unique_by=str.strip),
-        "disclose": st.just({}),
+        "disclose": st.dictionaries(WORDS, TEXTS, max_size=0),
         "exclude": st.lists(st.sampled_from([".env", "*.key", "secrets/**", "a b"]), max_size=3),
         "show_git": st.booleans(),
     },
