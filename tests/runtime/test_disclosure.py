@@ -313,6 +313,26 @@ def test_a_tool_of_any_effect_may_ask_for_sections(effect: Any) -> None:
     assert not again.success
 
 
+def test_calls_that_run_at_the_same_time_open_all_that_they_ask_for() -> None:
+    """None overwrites what another has opened."""
+    both = asyncio.Event()
+    waiting: list[str] = []
+
+    async def ask(params: None, *, context: ToolContext) -> ToolResult[None]:
+        waiting.append(context.call_id)
+        if len(waiting) == len(PATHS[::2]):
+            both.set()
+        await both.wait()
+        raise VisibilityExpansionRequired("open it", section_keys=[context.call_id])
+
+    asking = Tool[None, None](name="ask", description="Ask for a section.", handler=ask, effect="read")
+    template = PromptTemplate[str](ns="t", key="k", sections=[*sections(), Section(title="Ask", tools=[asking])])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    calls = [ToolCall(path, "ask", {}) for path in PATHS[::2]]
+    asyncio.run(executor.execute_all_async(calls, reply="r1"))
+    assert open_paths(executor) == set(PATHS[::2])
+
+
 def test_a_call_inside_another_opens_when_that_one_is_recorded() -> None:
     """The outer call is rolled back with the inner one, and its record opens the section."""
     executor = desk()

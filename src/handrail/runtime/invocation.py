@@ -366,7 +366,7 @@ class Invocation:
                 answer = await self.take_first_turn()
                 if self.opening is not None:
                     if answer is None:
-                        await self._commit_opening(result, self.opening)
+                        await self._commit_opening(result)
                     else:  # the same call has opened them
                         self.raises = None
             except DeadlineExceededError:
@@ -389,7 +389,7 @@ class Invocation:
                 return CallRefusedError(f"{asked} cannot be opened, because the program failed. Do without it.")
         return error
 
-    async def _commit_opening(self, result: ToolResult[Any], opening: OpenSections) -> None:
+    async def _commit_opening(self, result: ToolResult[Any]) -> None:
         """Write which sections are open in one unit with the record of the call, whose own changes were rolled back.
 
         Raises:
@@ -397,12 +397,16 @@ class Invocation:
             SessionLostError: the session has passed to another process.
         """
         session, turn = self.environment.session, self.turn
+        if isinstance(self.raises, VisibilityExpansionRequired):
+            # Once more, in the turn: an earlier call that ran at the same time may have opened others meanwhile.
+            self.opening = self.environment.rendering.opening(self.raises, self.ref.reply)
         event = self.event(result) if self.is_stored and turn.outer is None else None
         with Transaction(
             self.call.name, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer, call=self.ref
         ) as transaction:
             transaction.open_for_results(session)
-            session[OpenSections].append(opening)
+            if self.opening is not None:
+                session[OpenSections].append(self.opening)
             if event is not None:
                 session.commit_event(event, self.ref, transaction)
             if transaction.waits:
