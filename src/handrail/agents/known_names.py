@@ -82,7 +82,7 @@ def known_names(project: Project, agent: AgentFile, made: Listings) -> KnownName
     reader = result_reader(READER)
     tools.append(KnownTool(READER, lambda: reader.parameters_schema, frozenset))
     # Every run whose prompt has a section with a summary is offered these.
-    tools += [KnownTool(name, partial(_schema_of, request)) for name, request in SECTION_REQUESTS.items()]
+    tools += [KnownTool(name, partial(_schema_of, request), frozenset) for name, request in SECTION_REQUESTS.items()]
     toolsets = project.registry.toolsets
     calls = {name: tuple(_called(file, toolsets)) for name, file in files.items()}
     return KnownNames(
