@@ -155,10 +155,10 @@ class PromptRendering:
         Raises:
             PromptRenderError: the prompt lacks parameters that its sections need.
         """
-        self.prompt = prompt
+        self.prompt: Prompt[Any] = prompt
         self._session = session
         self.start: RenderedPrompt[Any] = prompt.render() if rendered is None else rendered
-        self.paths = frozenset(each.path for each in self.start.sections)
+        self.paths: frozenset[str] = frozenset(each.path for each in self.start.sections)
         self._start_open = frozenset(each.path for each in self.start.sections if each.is_open)
         # Replaced and never changed, so that readers need no lock.
         self._renderings: dict[frozenset[str], RenderedPrompt[Any]] = {self._start_open: self.start}
