@@ -16,6 +16,7 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
+    "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
     "agents/run/child_sessions.py": "the session of a called agent is named after its call",
     "contrib/tools/sandbox/limits.py": "what a sandbox may use, which the engines and the section know",
     "contrib/tools/sandbox/sandbox.py": "the lifetime of a sandbox, apart from what starts it",

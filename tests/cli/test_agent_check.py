@@ -77,7 +77,21 @@ def test_for_programs_there_is_one_document(check: Check, wording: Wording) -> N
         "hints": [],
     }
     assert [one["name"] for one in told.pop("tools")] == ["look"]
+    assert told.pop("estimated_tokens_saved") == 0
     assert told == {"file": "desk.agent", "agent": "desk", "model": None, "ok": True, "problems": [], "warnings": []}
+
+
+def test_what_closed_sections_save_is_estimated(check: Check, folder: Path, wording: Wording) -> None:
+    """In a line of its own."""
+    section = 'MarkdownSection(title="Guide", template="word " * 1000, summary="A guide.")'
+    module = f"from handrail.prompt import MarkdownSection\nTOOLSETS = [{section}]\n"
+    desk = "---\nname: desk\ntoolsets: [guide]\n---\nWork.\n"
+    (folder / "tools.py").write_text(module, encoding="utf-8")
+    (folder / "desk.agent").write_text(desk, encoding="utf-8")
+    ran = check()
+    assert ran.code == 0
+    assert ran.err == wording
+    assert 1_000 < json.loads(check("--format", "json").out)["estimated_tokens_saved"] < 1_250
 
 
 RULES = """

@@ -58,6 +58,8 @@ AGENT_FILES: Mapping[str, Files] = {
     "'per_run_step' is set in Python": _front("per_run_step: true"),
     "is a list of names": _front("tools: ping"),
     "has names only": _front("tools: [7]"),
+    "is a mapping of names of toolsets": _front("disclose: [shell]"),
+    "which is not in toolsets": _front("disclose: {shell: summary}"),
     "twice, first in line": _front("tools: [ping, ping]"),
     "put it in quotes": _front("description: 7"),
     "model is blank": _front("model: ' '"),

@@ -17,6 +17,7 @@ from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunConte
 from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext
 from handrail.prompt.context import tool_context
 from handrail.resources import Binding, ResourceRegistry, Scope
+from handrail.runtime.disclosure import PromptRendering
 from handrail.runtime.environment import Environment
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, ToolCall
@@ -32,7 +33,9 @@ def environment(**changes: object) -> Environment:
     """What a run shares, with those changes."""
     template = PromptTemplate(ns="tests", key="context", sections=[Section(title="A", tools=[lookup_tool()])])
     prompt = Prompt(template).bind(resources={Client: Client()})
-    shared: dict[str, Any] = {"prompt": prompt, "rendered_prompt": prompt.render(), "session": Session()}
+    session = changes.pop("session", Session())
+    assert isinstance(session, Session)
+    shared: dict[str, Any] = {"prompt": prompt, "rendering": PromptRendering(prompt, session), "session": session}
     shared.update(changes)
     return Environment(**shared)
 

@@ -11,17 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import NoneType, TracebackType
 from typing import Any, Self, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import CallPostponed
+from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
 from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
+from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
@@ -29,7 +31,6 @@ from handrail.session import Session
 from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
-    "rendered_prompt": ((RenderedPrompt,), "what Prompt.render returned, or None"),
     "effect_ledger": ((EffectLedger,), "an EffectLedger: EffectLedger(store), or None"),
     "deadline": ((Deadline, NoneType), "a Deadline: Deadline.after(timedelta(minutes=5)), or None"),
     "heartbeat": ((Heartbeat, NoneType), "a Heartbeat, or None"),
@@ -61,10 +62,30 @@ class Waiting:
     Attributes:
         messages: of the calls that have been answered, in the order asked.
         questions: the calls that wait, in the order asked; at least one.
+        prompt_changed: whether `executor.text` or `executor.tools` have changed meanwhile.
     """
 
     messages: tuple[ToolMessage, ...]
     questions: tuple[OpenQuestion, ...]
+    prompt_changed: bool = False
+
+
+class Answered(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attribute
+    """The messages of a reply, in the order asked.
+
+    Attributes:
+        prompt_changed: whether `executor.text` or `executor.tools` have changed meanwhile: a section was opened or
+            closed, or a result was cut for the first time. The next request needs them anew.
+    """
+
+    prompt_changed: bool = False
+
+    @classmethod
+    def of(cls, messages: Iterable[ToolMessage], *, prompt_changed: bool) -> Answered:
+        """The messages of a reply, and whether the prompt has changed."""
+        answered = cls(messages)
+        answered.prompt_changed = prompt_changed
+        return answered
 
 
 class ToolExecutor:
@@ -101,7 +122,8 @@ class ToolExecutor:
         Args:
             prompt: the bound prompt; its resources are `context.resources` of handlers.
             session: where results are stored, and what is rolled back.
-            rendered_prompt: the prompt as the model saw it; rendered if it is not given.
+            rendered_prompt: the prompt as the model saw it; rendered if it is not given. It is rendered again when
+                sections are opened or closed.
             adapter: `context.adapter` of handlers.
             effect_ledger: records effects. Share one among all executors whose calls may repeat each other; without
                 one, the executor has its own, in the store of a stored session and otherwise in memory.
@@ -120,9 +142,11 @@ class ToolExecutor:
         """
         check_argument("ToolExecutor", "prompt", prompt, Prompt, "a Prompt: Prompt(template)")
         check_argument("ToolExecutor", "session", session, Session, "a Session")
+        expected = "what Prompt.render returned, or None"
+        check_argument("ToolExecutor", "rendered_prompt", rendered_prompt, (RenderedPrompt, NoneType), expected)
         self.environment: Environment = Environment(
             prompt=prompt,
-            rendered_prompt=prompt.render() if rendered_prompt is None else rendered_prompt,
+            rendering=PromptRendering(prompt, session, rendered_prompt),
             session=session,
             adapter=adapter,
             effect_ledger=session_ledger(session, clock=clock) if effect_ledger is None else effect_ledger,
@@ -140,11 +164,16 @@ class ToolExecutor:
 
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
-        """The tools to offer with the next request: those of the prompt, and `read_result` once a result has been cut.
+        """The tools to offer with the next request, with those that no section brings; see `Environment.added_tools`.
 
         They may change with each call, so a loop asks before each request.
         """
         return self.environment.tools
+
+    @property
+    def text(self) -> str:
+        """The text of the prompt for the next request. It changes when a section is opened or closed."""
+        return self.environment.rendered_prompt.text
 
     def __enter__(self) -> Self:
         """Enter the resources of the prompt.
@@ -183,14 +212,17 @@ class ToolExecutor:
                 run or recorded.
             ValueError: `reply` is not text, or is empty, or begins with `@`.
             RunAbortedError: the run is over. The call has been rolled back and recorded.
+            VisibilityExpansionRequired: a `RunAbortedError`: the call has opened sections, named by its `opened`, and
+                `text` and `tools` have changed. The record of the call says that it failed.
             BaseException: what a handler raises that is not an `Exception`, as for `RunAbortedError`.
         """
+        return self._execute(call, reply, self.environment)
+
+    def _execute(self, call: ToolCall, reply: str | None, environment: Environment) -> ToolMessage:
         try:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute", call)
-            return run_to_completion(
-                invoke(call, None if reply is None else _checked(reply), self.environment, BLOCKING)
-            )
+            return run_to_completion(invoke(call, None if reply is None else _checked(reply), environment, BLOCKING))
         # The pipeline converts the exceptions of handlers, so one of these types means that `call` is not a `ToolCall`,
         # or that the library is at fault. The first case gets a message that names the argument.
         except (AttributeError, TypeError):  # only on failure, because every call passes here
@@ -211,21 +243,24 @@ class ToolExecutor:
             RunAbortedError: as for `execute`.
             BaseException: as for `execute`; a cancellation rolls the call back.
         """
+        return await self._execute_async(call, reply, self.environment)
+
+    async def _execute_async(self, call: ToolCall, reply: str | None, environment: Environment) -> ToolMessage:
         try:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute_async", call)
-            return await invoke(call, None if reply is None else _checked(reply), self.environment, ASYNC)
+            return await invoke(call, None if reply is None else _checked(reply), environment, ASYNC)
         except (AttributeError, TypeError):  # as in `execute`
             _check_call("ToolExecutor.execute_async", call)
             raise
 
-    def answer(
-        self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
-    ) -> tuple[ToolMessage, ...] | Waiting:
+    def answer(self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None) -> Answered | Waiting:
         """Answer the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
 
         Calls that have a final record are answered from it, and the others run, as by `execute_all`; that includes
-        calls of one id. A call that an approver postpones leaves a question, and the calls after it run.
+        calls of one id. A call that an approver postpones leaves a question, and the calls after it run. A call that
+        opens sections is answered too: all calls of the reply see the prompt as it was before, and `prompt_changed`
+        says that the next request needs `text` and `tools` anew.
 
         Args:
             calls: the calls; by default those of the open reply of `session.conversation`.
@@ -236,11 +271,13 @@ class ToolExecutor:
             RunAbortedError: as for `execute_all`.
         """
         asked, reply = self._reply_of("ToolExecutor.answer", calls, reply)
-        return _answered(asked, self._run_each(asked, reply, postpones=True))
+        before = self._offered()
+        outcomes = self._run_each(asked, reply, postpones=True)
+        return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
     async def answer_async(
         self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
-    ) -> tuple[ToolMessage, ...] | Waiting:
+    ) -> Answered | Waiting:
         """As `answer`; reads run concurrently, as by `execute_all_async`.
 
         Raises:
@@ -248,14 +285,17 @@ class ToolExecutor:
             RunAbortedError: as for `execute_all_async`.
         """
         asked, reply = self._reply_of("ToolExecutor.answer_async", calls, reply)
-        return _answered(asked, await self._run_together(asked, reply, postpones=True))
+        before = self._offered()
+        outcomes = await self._run_together(asked, reply, postpones=True)
+        return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
         """Run the calls of one reply sequentially; a message for each, in the order asked.
 
         `reply` identifies the reply, as for `execute`. With it, calls that have one id are different calls: the second
         is recorded as `ID_2`, and so on, and an empty id as `call`. Each message has the id that the model gave the
-        call. So `calls` are all calls of the reply, in its order.
+        call. So `calls` are all calls of the reply, in its order. A call that opens sections is answered, as by
+        `answer`.
 
         Raises:
             DeveloperMistake: as for `execute`, after the remaining calls have run. If there are several, the first is
@@ -291,16 +331,30 @@ class ToolExecutor:
         _check_calls(function, calls)
         return tuple(calls), reply
 
+    def _offered(self) -> tuple[object, ...]:
+        """What a request would have now."""
+        return (self.text, *self.tools)
+
+    def _of_reply(self, reply: str | None) -> Environment:
+        """The run as the calls of one reply see it: what one of them opens is for the next reply."""
+        environment = self.environment
+        # With a name of the reply the calls know by themselves what was opened by one of them.
+        is_fixed = reply is not None or not environment.rendering.may_change
+        return environment if is_fixed else environment.with_rendered(environment.rendered_prompt)
+
     def _run_each(
         self, calls: Iterable[ToolCall], reply: str | None, *, postpones: bool
     ) -> list[ToolMessage | CallPostponed]:
         """Run calls sequentially; with `postpones`, a postponed one does not end the reply."""
         outcomes: list[ToolMessage | CallPostponed] = []
+        environment = self._of_reply(reply)
         mistakes: list[BaseException] = []
         taken = set[str]()
         for call in calls:
             try:
-                outcomes.append(_as_asked(self.execute(_identified(call, reply, taken), reply=reply), call))
+                outcomes.append(_as_asked(self._execute(_identified(call, reply, taken), reply, environment), call))
+            except VisibilityExpansionRequired as error:
+                outcomes.append(expansion_message(call, error, environment.rendering))
             except BaseException as error:
                 if postpones and isinstance(error, CallPostponed):
                     outcomes.append(error)
@@ -321,9 +375,9 @@ class ToolExecutor:
         """Run calls concurrently; with `postpones`, a postponed one does not end the reply."""
         # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
         # queue in the order asked.
-        run = self._execute_or_postpone if postpones else self.execute_async
+        run = partial(self._outcome_of, reply=reply, environment=self._of_reply(reply), postpones=postpones)
         taken = set[str]()
-        tasks = [asyncio.ensure_future(run(_identified(call, reply, taken), reply=reply)) for call in calls]
+        tasks = [asyncio.ensure_future(run(_identified(call, reply, taken))) for call in calls]
         try:
             errors = await _errors_of(tasks)
         finally:
@@ -340,23 +394,31 @@ class ToolExecutor:
         # A call that was cancelled from outside raises `CancelledError` here.
         return [_as_asked(task.result(), call) for task, call in zip(tasks, calls, strict=True)]
 
-    async def _execute_or_postpone(self, call: ToolCall, *, reply: str | None) -> ToolMessage | CallPostponed:
+    async def _outcome_of(
+        self, call: ToolCall, *, reply: str | None, environment: Environment, postpones: bool
+    ) -> ToolMessage | CallPostponed:
         try:
-            return await self.execute_async(call, reply=reply)
+            return await self._execute_async(call, reply, environment)
+        except VisibilityExpansionRequired as error:
+            return expansion_message(call, error, environment.rendering)
         except CallPostponed as postponed:
+            if not postpones:
+                raise
             return postponed
 
 
 def _answered(
-    calls: Sequence[ToolCall], outcomes: Sequence[ToolMessage | CallPostponed]
-) -> tuple[ToolMessage, ...] | Waiting:
+    calls: Sequence[ToolCall], outcomes: Sequence[ToolMessage | CallPostponed], *, prompt_changed: bool
+) -> Answered | Waiting:
     messages = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolMessage))
     questions = tuple(
         OpenQuestion(call, outcome.question if isinstance(outcome.question, ApprovalRequest) else None, str(outcome))
         for call, outcome in zip(calls, outcomes, strict=True)
         if isinstance(outcome, CallPostponed)
     )
-    return Waiting(messages, questions) if questions else messages
+    if questions:
+        return Waiting(messages, questions, prompt_changed)
+    return Answered.of(messages, prompt_changed=prompt_changed)
 
 
 async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]]) -> list[BaseException]:

@@ -6,6 +6,7 @@ description: Answers what customers ask about orders.
 model: openai:gpt-5.2
 tools: [lookup_order]          # names of tools
 toolsets: [filesystem_cwd_ro]  # names of toolsets, among them the other agents
+disclose: {filesystem_cwd_ro: Reads files.}  # toolsets that are shown by this text until the model opens them
 exclude: [.env, "secrets/**"]  # paths that do not exist for its file tools
 ---
 You work at the refund desk.
@@ -16,7 +17,8 @@ of one file at once.
 
 The front matter as JSON Schema, for editors, is published as `docs/reference/agent-file.schema.json`. It takes what
 `parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list when the two
-differ only in the blanks around them, and that a pattern must fit paths in a folder. What lies outside the values is
+differ only in the blanks around them, that `disclose` names toolsets of the file, and that a pattern must fit paths in
+a folder. What lies outside the values is
 for the parser alone: the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.yaml_tree`), the lines
 `---`, and the instructions.
 """
@@ -44,8 +46,11 @@ NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 SUFFIX = ".agent"
 """How the names of agent files end, unless a project says otherwise."""
 
-AGENT_FILE_KEYS = ("name", "description", "model", "tools", "toolsets", "exclude", "show_git")
+AGENT_FILE_KEYS = ("name", "description", "model", "tools", "toolsets", "disclose", "exclude", "show_git")
 """The keys of the front matter."""
+
+OWN_SUMMARY = "summary"
+"""The value below `disclose` that stands for what the toolset says of itself."""
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
 _FENCE = re.compile(r"---[ \t]*")
@@ -58,6 +63,19 @@ _COMMENT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class DisclosedEntry:
+    """A toolset that is closed when a run begins: the model reads its summary, and opens it to get its tools.
+
+    Attributes:
+        toolset: its name.
+        summary: the summary; empty for what the toolset says of itself.
+    """
+
+    toolset: str
+    summary: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFile:
     """What an agent file says.
@@ -68,6 +86,7 @@ class AgentFile:
         model: the name of the model, e.g. `openai:gpt-5.2`; `None` if the file leaves it open.
         tools: names of tools, in the order of the file.
         toolsets: names of toolsets, in the order of the file.
+        disclose: those of the toolsets that are closed when a run begins.
         exclude: patterns of paths that do not exist for the file tools of the agent, nor for those of agents that it
             makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
@@ -81,6 +100,7 @@ class AgentFile:
     model: str | None = None
     tools: tuple[str, ...] = ()
     toolsets: tuple[str, ...] = ()
+    disclose: tuple[DisclosedEntry, ...] = ()
     exclude: tuple[str, ...] = ()
     show_git: bool = False
     path: Path | None = None
@@ -174,13 +194,16 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         words = "the key 'name' is missing; every agent has a name"
         faults.append(AgentFileError(words, file=file, line=root.line, column=root.column, field="name"))
     values = _Values(file, keys, faults)
+    # `None` if the list is at fault; then it is not known which toolsets there are.
+    toolsets = values.read("toolsets", _names) if "toolsets" in keys else ()
     return AgentFile(
         # A key at fault has an empty value here. The file is not used then: `parse_agent_file` raises the faults.
         name=values.read("name", _name) or "",
         description=values.read("description", _text) or "",
         model=values.read("model", _model),
         tools=values.read("tools", _names) or (),
-        toolsets=values.read("toolsets", _names) or (),
+        toolsets=toolsets or (),
+        disclose=values.read("disclose", partial(_disclosed, toolsets=toolsets)) or (),
         exclude=values.read("exclude", _patterns) or (),
         show_git=values.read("show_git", _switch) or False,
         instructions="",
@@ -224,6 +247,10 @@ def _text(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     return tree.text.strip()
 
 
+def _text_at(reader: DocumentReader, field: str, tree: YamlNode) -> str:
+    return _text(reader, tree, field)
+
+
 def _name(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     name = _text(reader, tree, field)
     if not _NAME.fullmatch(name):
@@ -253,6 +280,26 @@ def _names(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...
         return found
 
     return reader.items(tree, field, name)
+
+
+def _disclosed(
+    reader: DocumentReader, tree: YamlNode, field: str, *, toolsets: tuple[str, ...] | None
+) -> tuple[DisclosedEntry, ...]:
+    """The toolsets that are closed at the beginning; `toolsets` is `None` if the list of toolsets is at fault."""
+    if not isinstance(tree, YamlMapping):
+        reader.fail(tree, f"{field} is a mapping of names of toolsets to summaries; write {field}: {{NAME: summary}}")
+    # Stripped, as in the list of toolsets.
+    places = {key.text.strip(): key for key, _ in tree.entries if isinstance(key, YamlScalar)}
+    found: list[DisclosedEntry] = []
+    for written, value in reader.mapping(tree, field).items():
+        name, place = written.strip(), places[written.strip()]
+        if toolsets is not None and name not in toolsets:
+            known = f"they are {', '.join(toolsets)}" if toolsets else "there are none"
+            reader.note(reader.fault(place, f"{field} names {quote_value(name)}, which is not in toolsets; {known}"))
+        summary = reader.attempt(value, partial(_text_at, reader, f"{field}.{shorten(name, 64)}"))
+        if summary is not None:
+            found.append(DisclosedEntry(name, "" if summary == OWN_SUMMARY else summary))
+    return tuple(found)
 
 
 def _patterns(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...]:
@@ -348,6 +395,13 @@ def agent_file_schema() -> dict[str, Any]:
             },
             "tools": _names_schema("tools: what a module of the project lists in TOOLS or __all__"),
             "toolsets": _names_schema("toolsets: what is built in, what a module lists in TOOLSETS, and other agents"),
+            "disclose": {
+                "description": "Toolsets that are closed when a run begins, each with the summary that the model reads "
+                "until it opens them; `summary` stands for what the toolset says of itself.",
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "examples": [{"shell": "Runs programs in the folder.", "files": "summary"}],
+            },
             "exclude": {
                 "description": "Patterns of paths that do not exist for the agent's file tools; one without a slash "
                 "fits a name in any folder. `.git` is excluded anyway.",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.rules import ApprovalRules
@@ -13,7 +15,9 @@ from handrail.agents.project import Project
 from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import Listing, listing_of_entry
 from handrail.errors import ApprovalRulesError, DiscoveryError
+from handrail.runtime.disclosure import SECTION_REQUESTS
 from handrail.runtime.long_results import READER, result_reader
+from handrail.serde import codec
 from handrail.serde.document import join_names
 
 Listings = Mapping[str, Listing]
@@ -77,6 +81,8 @@ def known_names(project: Project, agent: AgentFile, made: Listings) -> KnownName
     # Every run may be offered it, when a result has been cut.
     reader = result_reader(READER)
     tools.append(KnownTool(READER, lambda: reader.parameters_schema, frozenset))
+    # Every run whose prompt has a section with a summary is offered these.
+    tools += [KnownTool(name, partial(_schema_of, request), frozenset) for name, request in SECTION_REQUESTS.items()]
     toolsets = project.registry.toolsets
     calls = {name: tuple(_called(file, toolsets)) for name, file in files.items()}
     return KnownNames(
@@ -85,6 +91,10 @@ def known_names(project: Project, agent: AgentFile, made: Listings) -> KnownName
         agents=calls,
         makes_agents=any(_entry(toolsets, name) is DYNAMIC_AGENTS for name in named),
     )
+
+
+def _schema_of(kind: type[Any]) -> Mapping[str, Any]:
+    return codec(kind).schema
 
 
 def _entries(project: Project, files: Iterable[AgentFile]) -> Iterator[Entry]:

@@ -178,6 +178,8 @@ class VisibilityExpansionRequired(RunAbortedError):
         section_keys: dotted paths of the sections to open.
         reason: what the model gave as its reason.
         requested_overrides: what to open them to, by dotted path.
+        opened: the paths of the sections that are open now because of it; empty as long as it has not been recorded,
+            and if it names a section that the prompt of the call cannot open.
     """
 
     def __init__(
@@ -192,3 +194,4 @@ class VisibilityExpansionRequired(RunAbortedError):
         self.section_keys: tuple[str, ...] = tuple(section_keys)
         self.reason = reason
         self.requested_overrides: dict[str, object] = dict(requested_overrides or {})
+        self.opened: tuple[str, ...] = ()

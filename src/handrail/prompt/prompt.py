@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import check_argument
+from handrail.prompt.disclosure import SectionTools, SummarizedSection, check_paths, closed_above
 from handrail.prompt.parameter_types import check_parameter_types
 from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.section import section_registry
@@ -107,13 +109,29 @@ class Prompt(Generic[Out]):
             resources=self._registry.merge(section_registry(resources)),
         )
 
-    def render(self) -> RenderedPrompt[Out]:
-        """The prompt as the model receives it.
+    def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[Out]:
+        """The prompt as the model receives it: a pure function of the template, the parameters and `open`.
+
+        Args:
+            open: the dotted paths of the sections with a summary that are open; by default those that start open.
 
         Raises:
-            PromptRenderError: an enabled section lacks its parameters, or failed to render.
+            PromptRenderError: an enabled section lacks its parameters, or failed to render, or `open` names a section
+                that does not exist or has no summary.
         """
-        return render_template(self.template, self._params)
+        return render_template(self.template, self._params, open)
+
+    def section_text(self, path: str, *, open: AbstractSet[str] | None = None) -> str:
+        """The heading and text of one section with those of the sections below it, as when it is open.
+
+        Args:
+            path: the dotted path of an enabled section.
+            open: the open sections, as for `render`; they decide about the sections below it.
+
+        Raises:
+            PromptRenderError: the section does not exist or is disabled, or as for `render`.
+        """
+        return _section_text(self.template, self._params, path, open)
 
     def _merged(self) -> ResourceRegistry:
         merged = self.template.registry
@@ -170,6 +188,8 @@ class RenderedPrompt(Generic[Out]):
         policies: the policies of each tool, by its name, outermost section first.
         output_type: the type of the answer: a dataclass, `str`, or `None`.
         prompt_policies: the policies of the prompt itself, which judge the calls of tools that no section brings.
+        sections: the enabled sections with a summary, open or closed, also those below closed ones.
+        section_tools: the names of the tools that open and read them; `None` if no section has a summary.
     """
 
     name: str
@@ -178,6 +198,8 @@ class RenderedPrompt(Generic[Out]):
     policies: Mapping[str, tuple[ToolPolicy, ...]]
     output_type: type[Out] | None
     prompt_policies: tuple[ToolPolicy, ...] = ()
+    sections: tuple[SummarizedSection, ...] = ()
+    section_tools: SectionTools | None = None
     _by_name: dict[str, Tool[Any, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -209,29 +231,118 @@ class EnabledSection:
     numbers: tuple[int, ...]
 
 
-def render_template(template: PromptTemplate[Out], params: BoundParams) -> RenderedPrompt[Out]:
+def render_template(
+    template: PromptTemplate[Out], params: BoundParams, open: AbstractSet[str] | None = None
+) -> RenderedPrompt[Out]:
     """Render a template with its parameters.
 
+    Args:
+        template: the template.
+        params: the parameters.
+        open: the paths of the open sections, as for `Prompt.render`.
+
     Raises:
-        PromptRenderError: an enabled section lacks its parameters, or its `enabled` or `render_body` failed.
+        PromptRenderError: an enabled section lacks its parameters, or its `enabled` or `render_body` failed; or `open`
+            names a section without a summary.
     """
-    blocks: list[str] = []
+    enabled = tuple(enabled_sections(template.tree, params))
+    sections = _summarized(template, enabled, params, open)
+    names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()}) if sections else None
+    blocks = _Blocks(params, sections, names)
     tools: list[Tool[Any, Any]] = []
     policies: dict[str, tuple[ToolPolicy, ...]] = {}
-    for enabled in enabled_sections(template.tree, params):
-        blocks.append(_block(enabled, params))
-        for tool in enabled.placed.section.tools:
+    for each in blocks.shown(enabled):
+        blocks.add(each)
+        if each.placed.dotted in blocks.closed:
+            continue
+        for tool in each.placed.section.tools:
             tools.append(tool)
             # `check_tree` has refused two tools of one name, so no entry replaces another.
-            policies[tool.name] = enabled.placed.policies
+            policies[tool.name] = each.placed.policies
     return RenderedPrompt(
         name=template.name,
-        text="\n\n".join(blocks),
+        text=blocks.text,
         tools=tuple(tools),
         policies=MappingProxyType(policies),
         output_type=template.output_type,
         prompt_policies=tuple(template.policies),
+        sections=sections,
+        section_tools=names,
     )
+
+
+def _section_text(template: PromptTemplate[Any], params: BoundParams, path: str, open: AbstractSet[str] | None) -> str:
+    enabled = tuple(enabled_sections(template.tree, params))
+    sections = _summarized(template, enabled, params, open)
+    below = [each for each in enabled if f"{each.placed.dotted}.".startswith(f"{path}.")]
+    if not below:
+        raise PromptRenderError(f"the section {path!r} does not exist in {template.name}, or is not enabled.")
+    names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()})
+    # The sections above it and itself count as open.
+    closed_below = tuple(each for each in sections if each.path.startswith(f"{path}."))
+    blocks = _Blocks(params, closed_below, names)
+    for each in blocks.shown(below):
+        blocks.add(each)
+    return blocks.text
+
+
+def _summarized(
+    template: PromptTemplate[Any],
+    enabled: Sequence[EnabledSection],
+    params: BoundParams,
+    open: AbstractSet[str] | None,
+) -> tuple[SummarizedSection, ...]:
+    """The enabled sections with a summary, and whether each is open."""
+    if open:
+        check_paths(open, [placed.dotted for placed in template.placed_sections() if placed.section.summary_text])
+    found: list[SummarizedSection] = []
+    for each in enabled:
+        placed = each.placed
+        if placed.section.summary_text is None:
+            continue
+        is_open = _switch(placed, "starts_open", params) if open is None else placed.dotted in open
+        depth = len(placed.path)
+        below = [one.placed.section for one in enabled if one.placed.path[:depth] == placed.path]
+        tools = tuple(tool.name for section in below for tool in section.tools)
+        brings = any(section.brings_tools for section in below)
+        found.append(SummarizedSection(placed.dotted, placed.section.title, is_open, tools, brings))
+    return tuple(found)
+
+
+class _Blocks:
+    """The text of a prompt while it is put together.
+
+    Attributes:
+        closed: the closed sections by their paths.
+    """
+
+    def __init__(self, params: BoundParams, sections: Iterable[SummarizedSection], names: SectionTools | None) -> None:
+        self.closed = {each.path: each for each in sections if not each.is_open}
+        self._params = params
+        self._names = names
+        self._blocks: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """The blocks as Markdown."""
+        return "\n\n".join(self._blocks)
+
+    def shown(self, enabled: Iterable[EnabledSection]) -> Iterator[EnabledSection]:
+        """The sections that have no closed one above them."""
+        closed = self.closed.keys()
+        return (each for each in enabled if not closed or closed_above(each.placed.path, closed) is None)
+
+    def add(self, enabled: EnabledSection) -> None:
+        """Add a section: its text, or its summary and how it is opened."""
+        closed = self.closed.get(enabled.placed.dotted) if self.closed else None
+        own = _params_of(enabled.placed, self._params)
+        summary = enabled.placed.section.summary_text
+        if closed is not None and summary is not None and self._names is not None:
+            body = f"{summary.fill(own)}\n\n{closed.invitation(self._names)}"
+        else:
+            body = _body(enabled.placed, own)
+        heading = _heading(enabled)
+        self._blocks.append(f"{heading}\n\n{body}" if body else heading)
 
 
 def enabled_sections(
@@ -244,37 +355,38 @@ def enabled_sections(
     """
     number = 0
     for placed in tree:
-        if _is_enabled(placed, params):
+        if _switch(placed, "enabled", params):
             number += 1
             yield EnabledSection(placed, (*numbers, number))
             yield from enabled_sections(placed.children, params, (*numbers, number))
 
 
-def _is_enabled(placed: PlacedSection, params: BoundParams) -> bool:
-    enabled = placed.section.enabled
-    if isinstance(enabled, bool):
-        return enabled
+def _switch(placed: PlacedSection, name: str, params: BoundParams) -> bool:
+    """The value of `enabled` or `starts_open`."""
+    switch = getattr(placed.section, name)
+    if isinstance(switch, bool):
+        return switch
     own = _params_of(placed, params)
     try:
-        answer = cast("object", enabled(own))  # the program's function may return anything
+        answer = cast("object", switch(own))  # the program's function may return anything
     except Exception as error:
-        raise PromptRenderError(f"enabled raised {_describe(error)}", section_path=placed.path) from error
+        raise PromptRenderError(f"{name} raised {_describe(error)}", section_path=placed.path) from error
     # Not by truth: a function that forgets to return would silently disable its section.
     if not isinstance(answer, bool):
-        raise PromptRenderError(f"enabled returned {answer!r}; it must return True or False.", section_path=placed.path)
+        raise PromptRenderError(f"{name} returned {answer!r}; it must return True or False.", section_path=placed.path)
     return answer
 
 
-def _block(enabled: EnabledSection, params: BoundParams) -> str:
-    placed, numbers = enabled.placed, enabled.numbers
-    level = "#" * min(len(numbers) + 1, _DEEPEST_HEADING)
-    heading = f"{level} {'.'.join(map(str, numbers))}. {placed.section.title}"
-    own = _params_of(placed, params)
+def _heading(enabled: EnabledSection) -> str:
+    level = "#" * min(len(enabled.numbers) + 1, _DEEPEST_HEADING)
+    return f"{level} {'.'.join(map(str, enabled.numbers))}. {enabled.placed.section.title}"
+
+
+def _body(placed: PlacedSection, own: object) -> str:
     try:
-        body = placed.section.render_body(own)
+        return placed.section.render_body(own)
     except Exception as error:
         raise PromptRenderError(f"render_body raised {_describe(error)}", section_path=placed.path) from error
-    return f"{heading}\n\n{body}" if body else heading
 
 
 def _params_of(placed: PlacedSection, params: BoundParams) -> object:

@@ -52,8 +52,14 @@ class Section(Generic[ParamsT]):
         enabled: whether the section is rendered: a boolean, or a function of the section's parameters, called at each
             rendering. A disabled section disables all below it: text, tools, policies, resources.
         resources: what the tools need, as `Prompt.bind` takes it.
+        summary: what stands in the place of the text while the section is closed, with placeholders as a template has
+            them; `None` for a section that cannot be closed. A closed section has none of the tools and sections below
+            it, and the text says how the model opens it; its resources stay bound.
+        starts_open: whether a section with a summary is open until it is closed: a boolean, or a function of the
+            parameters, as `enabled`.
         params_type: the dataclass in the brackets; `None` if there is none.
         registry: the same as `resources`, as one registry.
+        summary_text: the parsed summary; `None` if there is none.
 
     Raises:
         PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
@@ -66,8 +72,11 @@ class Section(Generic[ParamsT]):
     children: Sequence[Section[Any]] = ()
     enabled: bool | Callable[[ParamsT], bool] = True
     resources: ResourceRegistry | Mapping[type[Any], object] | None = None
+    summary: str | None = None
+    starts_open: bool | Callable[[ParamsT], bool] = False
     params_type: type[ParamsT] | None = field(init=False, repr=False)
     registry: ResourceRegistry = field(init=False, repr=False)
+    summary_text: PlaceholderText | None = field(init=False, repr=False)
 
     if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
@@ -85,7 +94,14 @@ class Section(Generic[ParamsT]):
         set_field(self, "children", self._checked("children", self.children, Section))
         set_field(self, "policies", self._checked_policies())
         set_field(self, "registry", section_registry(self.resources))
-        self._check_enabled()
+        set_field(self, "summary_text", self._checked_summary())
+        self._check_switch("enabled", self.enabled)
+        self._check_switch("starts_open", self.starts_open)
+
+    @property
+    def brings_tools(self) -> bool:
+        """Whether the model gets tools by opening the section; those of the sections below it are not counted."""
+        return bool(self.tools)
 
     def render_body(self, params: ParamsT) -> str:  # noqa: ARG002 - subclasses use it
         """The text below the heading; empty for none.
@@ -131,21 +147,32 @@ class Section(Generic[ParamsT]):
                 raise
             raise PromptValidationError(str(error), section_path=(self.key,)) from None
 
-    def _check_enabled(self) -> None:
-        enabled: object = self.enabled
-        if isinstance(enabled, bool):
+    def _checked_summary(self) -> PlaceholderText | None:
+        if self.summary is not None:
+            text = parse_markdown(self, "summary", self.summary)
+            if text.parts != ("",):
+                return text
+            fault = "the summary is empty; the model decides by it whether to open the section"
+        elif self.starts_open is not False:
+            fault = "starts_open is given without a summary, so the section cannot be closed; add a summary"
+        else:
+            return None
+        raise PromptValidationError(f"{fault}.", section_path=(self.key,))
+
+    def _check_switch(self, name: str, switch: object) -> None:
+        if isinstance(switch, bool):
             return
         # Checked here with the parameter type; a rendering would report the same fault only when a run begins.
-        fault = "is neither a boolean nor a function" if not callable(enabled) else None
+        fault = "is neither a boolean nor a function" if not callable(switch) else None
         if fault is None:
-            function = cast("Callable[..., object]", enabled)
+            function = cast("Callable[..., object]", switch)
             fault = calling_fault(function, (self.params_type,), {})
             if fault is None and is_async(function):
                 fault = "is asynchronous, but prompts are rendered synchronously"
         if fault is not None:
             raise PromptValidationError(
-                f"enabled {fault}. Write True, False, or a function of the section's parameters: "
-                f"enabled=lambda params: ... (it is called with {annotation_name(self.params_type)}).",
+                f"{name} {fault}. Write True, False, or a function of the section's parameters: "
+                f"{name}=lambda params: ... (it is called with {annotation_name(self.params_type)}).",
                 section_path=(self.key,),
                 dataclass=self.params_type,
             )

@@ -84,10 +84,13 @@ class PromptTemplate(Generic[Out]):
         bound = [(placed.section.registry, f"section {placed.dotted}") for root in tree for placed in root.walk()]
         check_parameter_types(self.placed_tools(), [(self.registry, "the template"), *bound])
 
+    def placed_sections(self) -> tuple[PlacedSection, ...]:
+        """All sections with their positions, depth first."""
+        return tuple(placed for root in self.tree for placed in root.walk())
+
     def placed_tools(self) -> tuple[PlacedTool, ...]:
         """The tools of all sections, each with the path of its section."""
-        places = (placed for root in self.tree for placed in root.walk())
-        return tuple((tool, placed.path) for placed in places for tool in placed.section.tools)
+        return tuple((tool, placed.path) for placed in self.placed_sections() for tool in placed.section.tools)
 
 
 def _check_key(what: str, value: object) -> None:

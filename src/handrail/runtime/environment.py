@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from itertools import chain, count
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
+from handrail.prompt.disclosure import free_name
 from handrail.resources import ResourceContext
+from handrail.runtime.disclosure import PromptRendering
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
@@ -48,7 +48,7 @@ class Environment:
 
     Attributes:
         prompt: the bound prompt; its resources are `context.resources` of handlers.
-        rendered_prompt: the prompt as the model received it.
+        rendering: the prompt as it is rendered now; the owner of its renderings.
         session: the session of the run: results are stored in it, and it is rolled back.
         adapter: what drives the run; `context.adapter` of handlers.
         effect_ledger: records effects. Share one among all runs whose calls may repeat each other.
@@ -64,7 +64,7 @@ class Environment:
     """
 
     prompt: Prompt[Any]
-    rendered_prompt: RenderedPrompt[Any]
+    rendering: PromptRendering
     session: Session
     adapter: object = None
     effect_ledger: EffectLedger = field(default_factory=EffectLedger)
@@ -82,7 +82,19 @@ class Environment:
     def __post_init__(self) -> None:
         object.__setattr__(self, "resources", self.prompt.resources)
         if not self.reader_name:
-            object.__setattr__(self, "reader_name", _free_name({tool.name for tool in self.rendered_prompt.tools}))
+            # Also beside the tools of closed sections, which may be opened later.
+            declared = {tool.name for tool, _ in self.prompt.template.placed_tools()}
+            taken = declared.union(tool.name for tool in self.rendered_prompt.tools)
+            object.__setattr__(self, "reader_name", free_name(READER, taken))
+
+    @property
+    def rendered_prompt(self) -> RenderedPrompt[Any]:
+        """The prompt as the model receives it with the next request."""
+        return self.rendering.now
+
+    def with_rendered(self, rendered: RenderedPrompt[Any]) -> Environment:
+        """The same run with another prompt, which shows what it shows whatever is opened."""
+        return replace(self, rendering=self.rendering.showing(rendered))
 
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
@@ -91,18 +103,24 @@ class Environment:
 
     @property
     def added_tools(self) -> tuple[Tool[Any, Any], ...]:
-        """The tools that the state of the session adds: `read_result`, once the result of a call has been cut."""
-        return (result_reader(self.reader_name),) if has_cut_results(self.session) else ()
+        """The tools that no section brings: those that open, close and read sections with a summary, and `read_result`.
 
-    def tool(self, name: str) -> Tool[Any, Any] | None:
-        """The tool of that name, or `None`."""
-        return self.rendered_prompt.tool(name) or next((tool for tool in self.added_tools if tool.name == name), None)
+        The latter is added once the result of a call of the session has been cut.
+        """
+        readers = (result_reader(self.reader_name),) if has_cut_results(self.session) else ()
+        return (*self.rendering.tools, *readers)
 
-    def policies_for(self, name: str) -> tuple[ToolPolicy, ...]:
-        """The policies of a tool; of one that the session adds, those of the prompt itself."""
-        return self.rendered_prompt.policies.get(name, self.rendered_prompt.prompt_policies)
+    @property
+    def added_names(self) -> tuple[str, ...]:
+        """The names of all tools that may be added."""
+        return (*(tool.name for tool in self.rendering.tools), self.reader_name)
 
+    def tool(self, name: str, reply: str | None = None) -> Tool[Any, Any] | None:
+        """The tool of that name, as the calls of a reply see the prompt, or `None`."""
+        found = self.rendering.seen_by(reply).tool(name)
+        return found or next((tool for tool in self.added_tools if tool.name == name), None)
 
-def _free_name(taken: Collection[str]) -> str:
-    names = chain((READER,), (f"{READER}_{number}" for number in count(2)))
-    return next(name for name in names if name not in taken)
+    def policies_for(self, name: str, reply: str | None = None) -> tuple[ToolPolicy, ...]:
+        """The policies of a tool; of one that is added, those of the prompt itself."""
+        rendered = self.rendering.seen_by(reply)
+        return rendered.policies.get(name, rendered.prompt_policies)

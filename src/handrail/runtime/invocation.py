@@ -13,11 +13,13 @@ from handrail.crash_points import reached
 from handrail.errors import (
     CommitInDoubtError,
     DeadlineExceededError,
+    PromptRenderError,
     SessionError,
     SessionLostError,
     StoreError,
     StoreUnavailableError,
     ToolValidationError,
+    VisibilityExpansionRequired,
 )
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import HeldInterrupts
@@ -35,6 +37,7 @@ from handrail.runtime.calls import (
     reused_id,
     value_with_tags,
 )
+from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
@@ -78,6 +81,7 @@ class Invocation:
             a stored session; nested calls never are, because their parent may have been rolled back.
         is_final: whether a repeat of the call is answered from the record, unless the claim is unsettled; see
             `ToolInvoked.final`.
+        opening: what the call has decided about the sections of the prompt, written in one unit with its record.
         once_recorded: called once the refusal of the call has a final record; `None` for nothing.
     """
 
@@ -93,6 +97,7 @@ class Invocation:
     claim_conditions: tuple[SessionHeld, ...] = ()
     claim: Claim = NO_CLAIM
     is_final: bool = True
+    opening: OpenSections | None = None
     once_recorded: Callable[[], object] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
@@ -102,9 +107,9 @@ class Invocation:
         self.environment = environment
         self.mode = mode
         # An adapter may hand over any value as the name, and one that is not hashable would raise here.
-        tool = environment.tool(call.name) if type(call.name) is str else None
+        tool = environment.tool(call.name, reply) if type(call.name) is str else None
         self.tool: Tool[Any, Any] | None = tool
-        self.policies: tuple[ToolPolicy, ...] = () if tool is None else environment.policies_for(call.name)
+        self.policies: tuple[ToolPolicy, ...] = () if tool is None else environment.policies_for(call.name, reply)
         stored = environment.session.store is not None
         self.is_stored: bool = stored
         self.has_identity: bool = reply is not None or (stored and bool(call.id))
@@ -348,22 +353,69 @@ class Invocation:
         return_to(self.turn.caller)
         self.refused_at = self.step
         answer: ToolMessage | None = None
+        error = self._opening_of(error)
         result, self.raises = failure_of(error, self.call.name)
         self.is_final &= self.raises is None and _is_final(error, self.step)
         if self.raises is None and not is_for_model(error):
             self._notify_raised(error)
-        if self.raises is None or mistakes_in(self.raises):
+        if self.raises is None or self.opening is not None or mistakes_in(self.raises):
             result = self._with_aftermath(result)
             # A call that failed before step 3 takes its turn here, so that records are in the order of arrival.
             try:
                 await self.turn.acquire(self.mode, self.environment.deadline)
                 answer = await self.take_first_turn()
+                if self.opening is not None:
+                    if answer is None:
+                        await self._commit_opening(result)
+                    else:  # the same call has opened them
+                        self.raises = None
             except DeadlineExceededError:
                 pass  # recorded out of order rather than not at all
+            except (StoreUnavailableError, SessionLostError) as lost:
+                result, self.raises = failure_of(self._undone(lost), self.call.name)
             except BaseException as interrupt:  # noqa: BLE001 - recorded first, raised after
                 result, self.raises = failure_of(interrupt, self.call.name)
                 self.is_final = False
         return result, None if self.raises is not None or self.claim.unsettled else answer
+
+    def _opening_of(self, error: BaseException) -> BaseException:
+        """Note which sections an exception opens; returns it, or the refusal if the prompt cannot be rendered so."""
+        if isinstance(error, VisibilityExpansionRequired):
+            try:
+                self.opening = self.environment.rendering.opening(error, self.ref.reply)
+            except PromptRenderError as fault:
+                _log.error("%s asked for sections that cannot be rendered", self.call.name, exc_info=fault)
+                asked = ", ".join(error.section_keys)
+                return CallRefusedError(f"{asked} cannot be opened, because the program failed. Do without it.")
+        return error
+
+    async def _commit_opening(self, result: ToolResult[Any]) -> None:
+        """Write which sections are open in one unit with the record of the call, whose own changes were rolled back.
+
+        Raises:
+            StoreUnavailableError: nothing was written.
+            SessionLostError: the session has passed to another process.
+        """
+        session, turn = self.environment.session, self.turn
+        if isinstance(self.raises, VisibilityExpansionRequired):
+            # Once more, in the turn: an earlier call that ran at the same time may have opened others meanwhile.
+            self.opening = self.environment.rendering.opening(self.raises, self.ref.reply)
+        event = self.event(result) if self.is_stored and turn.outer is None else None
+        with Transaction(
+            self.call.name, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer, call=self.ref
+        ) as transaction:
+            transaction.open_for_results(session)
+            if self.opening is not None:
+                session[OpenSections].append(self.opening)
+            if event is not None:
+                session.commit_event(event, self.ref, transaction)
+            if transaction.waits:
+                await self.mode.commit(transaction)
+            else:
+                transaction.commit()
+        self.committed_event = event
+        if isinstance(self.raises, VisibilityExpansionRequired):
+            self.raises.opened = self.raises.section_keys
 
     def _notify_raised(self, error: BaseException) -> None:
         session = self.environment.session

@@ -95,7 +95,8 @@ def unknown_tool(run: Invocation) -> Never:
 
     Raises:
         FinalRefusal: the message has the nearest name, and as many others as fit into 1,000 bytes.
-        CallRefusedError: the call was started before, when there was such a tool, and its outcome is not known.
+        CallRefusedError: a closed section brings the tool; or the call was started before, when there was such a tool,
+            and its outcome is not known.
     """
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
@@ -103,6 +104,13 @@ def unknown_tool(run: Invocation) -> Never:
         raise CallRefusedError(
             f"this call was started before, and it is not known whether it took effect; there is no tool {asked} now. "
             "It was not run again. Do not ask for it again; a person has to find out what happened."
+        )
+    section = run.environment.rendering.closed_section_of(run.call.name, run.ref.reply)
+    if section is not None:
+        opener = run.environment.rendering.names.open
+        raise CallRefusedError(
+            f"{run.call.name} was not run: it is a tool of the section {section}, which was closed when this reply "
+            f'began. Open it with {opener}(paths=["{section}"]), and call {run.call.name} after that.'
         )
     wanted = asked.strip("'")
     known = [tool.name for tool in run.environment.tools]

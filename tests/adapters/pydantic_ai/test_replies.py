@@ -64,7 +64,7 @@ def agent_of(
     else:
         empty = ToolExecutor(prompt=Outbox().prompt(), session=session)
         bare = replace(empty.environment.rendered_prompt, tools=(), policies={})
-        empty.environment = replace(empty.environment, rendered_prompt=bare)
+        empty.environment = empty.environment.with_rendered(bare)
         capabilities.append(PipelineCapability(empty))
         tools = [Tool(box.send_foreign, name="send", metadata={"effect": "external"})]
     return Agent(llm, capabilities=capabilities, toolsets=toolsets, tools=tools, **options)
@@ -299,7 +299,7 @@ async def test_deferred_calls_have_the_reply_that_asked_for_them(tmp_path: Path)
     with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session:
         executor = ToolExecutor(prompt=Outbox().prompt(), session=session)
         bare = replace(executor.environment.rendered_prompt, tools=(), policies={})
-        executor.environment = replace(executor.environment, rendered_prompt=bare)
+        executor.environment = executor.environment.with_rendered(bare)
         llm = model(asks("hi"))
         agent: Agent[Any, Any] = Agent(
             llm, tools=[tool], capabilities=[PipelineCapability(executor)], output_type=[str, DeferredToolRequests]

@@ -15,6 +15,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from handrail.adapters.pydantic_ai.foreign.calls import ForeignTool
 from handrail.agents import ApprovalRules, RunOptions, current_run, load_agent, shell_toolset
 from handrail.agents.agent_file import AgentFile
+from handrail.agents.exports.registry import ResolvedAgent
 from handrail.agents.run.executors import RunExecutors
 from handrail.agents.run.run_group import RunGroup
 from handrail.errors import AgentError
@@ -37,7 +38,8 @@ def doors(tmp_path: Path) -> Iterator[RunExecutors]:
     """The doors of a run of `desk`."""
     with ExitStack() as stack:
         tree = RunGroup(desk(tmp_path).project, RunOptions(), ApprovalRules())
-        yield RunExecutors(tree, tree.session, ("desk",), stack, AgentFile(name="desk", instructions="Work."))
+        agent = ResolvedAgent(AgentFile(name="desk", instructions="Work."))
+        yield RunExecutors(tree, tree.session, ("desk",), stack, agent)
 
 
 def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunExecutors) -> None:

@@ -158,7 +158,7 @@ class PydanticAIAdapter:
                 another `user_prompt` and an unfinished evaluation, or the prompt is being evaluated on this session.
             InvalidArgumentError: an argument has a wrong type, such as a template for a prompt.
             DeveloperMistake: the program is at fault, in a call; the other calls of the reply have ended.
-            VisibilityExpansionRequired: the prompt must be rendered again with sections expanded.
+            VisibilityExpansionRequired: a handler asks for sections that the prompt does not have.
             PromptRenderError: the prompt lacks parameters that its sections need.
             CancelledError: it was cancelled; the calls that ran have been rolled back.
         """

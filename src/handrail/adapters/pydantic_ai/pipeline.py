@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from traceback import walk_tb
 from typing import Any, Never
 
@@ -43,9 +43,10 @@ from handrail.adapters.pydantic_ai.foreign.calls import ForeignCall, ForeignTool
 from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata, read_tool_metadata
 from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
-from handrail.errors import CallPostponed, ParseError, StoreError
+from handrail.errors import CallPostponed, ParseError, StoreError, VisibilityExpansionRequired
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.runtime import ToolInvoked, ToolMessage
+from handrail.runtime.disclosure import expansion_message
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
@@ -102,11 +103,12 @@ class PipelineCapability(HandrailCapability):
         manager = ctx.tool_manager
         known = {} if manager is None or manager.tools is None else manager.tools
         names = [name for name, tool in known.items() if tool.toolset is not self.toolset and _is_callable(tool)]
-        own = self.executor.environment.rendered_prompt.tools
-        tools = (*own, *(ForeignTool(name=name, description="") for name in names))
         # Both are read before the call is queued: nothing may be awaited or take long between `leave_queue` and
         # `invoke`.
         asked_for, record = self.asked(ctx, call), self.final_record(ctx, call)
+        # What another call of the reply has opened is not there yet for this one.
+        own = self.executor.environment.rendering.seen_by(asked_for.ref.reply).tools
+        tools = (*own, *(ForeignTool(name=name, description="") for name in names))
         # The record of one of the prompt's tools has its own name, without any prefix.
         name = call.tool_name if record is None else record.name
         await leave_queue()
@@ -168,6 +170,8 @@ class PipelineCapability(HandrailCapability):
         try:
             with call.under_way():
                 message = await invoke(made, found.ref.reply, environment, ASYNC)
+        except VisibilityExpansionRequired as error:
+            raise ToolFailed(expansion_message(made, error, environment.rendering).content) from error
         except CallPostponed as error:
             call.postponed(error)
         return call.outcome(message)
@@ -225,7 +229,7 @@ class PipelineCapability(HandrailCapability):
             output_type=None,
         )
         # Session, ledger, deadline and turns stay those of the run: only the tools differ.
-        return replace(environment, rendered_prompt=rendered)
+        return environment.with_rendered(rendered)
 
 
 @dataclass

@@ -39,11 +39,12 @@ from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallPostponed
-from handrail.prompt import BinaryPart, Tool
+from handrail.errors import CallPostponed, VisibilityExpansionRequired
+from handrail.prompt import BinaryPart, RenderedPrompt, Tool
 from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
 from handrail.runtime import ToolMessage
+from handrail.runtime.disclosure import expansion_message
 from handrail.serde import canonical_json
 
 PIPELINE_METADATA_KEY = "handrail"
@@ -137,7 +138,7 @@ class HandrailToolset(AbstractToolset[Any]):
         self.validator: AnyArguments = AnyArguments(max_length=executor.environment.max_argument_bytes)
         self._id = id or rendered.name
         self._is_bare = not in_capability
-        self._definitions = {tool.name: self._definition(tool) for tool in rendered.tools}
+        self._offered = self._offers(rendered)
 
     @property
     @override
@@ -147,8 +148,11 @@ class HandrailToolset(AbstractToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools of the prompt, in the order of their declaration, and those that the session adds."""
-        tools = {name: self.tool(definition) for name, definition in self._definitions.items()}
+        """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
+        rendered = self.executor.environment.rendered_prompt
+        if self._offered[0] is not rendered:
+            self._offered = self._offers(rendered)
+        tools = {name: self.tool(definition) for name, definition in self._offered[1].items()}
         if self._is_bare and (added := self.added_tools()) and ADDING_TOOLSETS.is_first(ctx.run_id, self):
             tools |= added
         return tools
@@ -167,7 +171,7 @@ class HandrailToolset(AbstractToolset[Any]):
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
-        """The text of the prompt; constant throughout the run, so providers may cache it."""
+        """The text of the prompt; the same at each step until a section is opened, so providers may cache it."""
         text = self.executor.environment.rendered_prompt.text
         return InstructionPart(text) if text else None
 
@@ -193,7 +197,7 @@ class HandrailToolset(AbstractToolset[Any]):
             CallPostponed: the call is postponed.
             ApprovalRequired: the same, as the tool raised it.
             CallDeferred: the same, as the tool raised it.
-            RunAbortedError: the run is over.
+            RunAbortedError: the run is over; not for a call that has opened sections.
         """
         arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args
         found = asked(ctx, self.executor.environment.session)
@@ -204,6 +208,9 @@ class HandrailToolset(AbstractToolset[Any]):
         token = _RUN_CONTEXT.set(ctx)
         try:
             message = await self.executor.execute_async(call, reply=found.ref.reply)
+        except VisibilityExpansionRequired as error:
+            # PydanticAI asks for text and tools at each step, so the next request has those of the opened sections.
+            message = expansion_message(call, error, self.executor.environment.rendering)
         except CallPostponed as error:
             if isinstance(error.__cause__, ApprovalRequired | CallDeferred):
                 raise error.__cause__ from None
@@ -213,6 +220,10 @@ class HandrailToolset(AbstractToolset[Any]):
         if not message.success:
             raise ToolFailed(message.content)
         return ToolReturn(message_content(message), metadata={"replayed": message.replayed})
+
+    def _offers(self, rendered: RenderedPrompt[Any]) -> tuple[RenderedPrompt[Any], dict[str, ToolDefinition]]:
+        """A rendering, and the definitions of its tools by name."""
+        return rendered, {tool.name: self._definition(tool) for tool in rendered.tools}
 
     def _definition(self, tool: Tool[Any, Any]) -> ToolDefinition:
         return ToolDefinition(

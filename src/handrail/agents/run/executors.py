@@ -12,6 +12,7 @@ shell. What a provider makes under another type than `Filesystem` is the program
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,17 +22,19 @@ from pydantic_ai import RunContext as PydanticRunContext
 from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
 from pydantic_core import from_json
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
 from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
 from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, RawArguments, call_run_context
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
 from handrail.agents.approval.gate import GatePolicy
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
+from handrail.agents.exports.registry import ResolvedAgent
+from handrail.agents.run.disclosed_sections import disclosed_sections
 from handrail.agents.run.folder_paths import FolderPaths, RunRules
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
@@ -41,7 +44,7 @@ from handrail.errors import AgentError, DumpError, UnboundResourceError
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
+from handrail.prompt import Prompt, PromptTemplate, RenderedPrompt, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.parameter_types import unbound_parameters
 from handrail.prompt.section import section_registry
@@ -49,6 +52,7 @@ from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
+from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.preview import preview_call
 from handrail.serde import digest, dump
 from handrail.session import Session
@@ -102,7 +106,7 @@ class RunExecutors:
         session: Session,
         path: tuple[str, ...],
         stack: ExitStack,
-        file: AgentFile,
+        agent: ResolvedAgent,
     ) -> None:
         """Open the executors; what they need is closed with `stack`.
 
@@ -111,14 +115,15 @@ class RunExecutors:
             session: what the run works on.
             path: the agents that called each other, this one last.
             stack: closes what is opened.
-            file: the agent that runs; it says which paths do not exist for its tools.
+            agent: the agent that runs; its file says which paths do not exist for its tools, and which of its toolsets
+                are closed.
         """
         self._tree = tree
         self._session = session
         self._path = path
         self._stack = stack
-        self._show_git = file.show_git
-        excluded = excluding(file.exclude, show_git=True)  # each toolset says for itself if .git is shown
+        self._show_git = agent.file.show_git
+        excluded = excluding(agent.file.exclude, show_git=True)  # each toolset says for itself if .git is shown
         self._rules = RunRules(tree.rules, path, tree.options.mode)
         self._folders = FolderPaths(tree.prefixed, self._rules)
         self.path_filter: PathFilter = excluded.plus(self._rules.paths())
@@ -127,9 +132,28 @@ class RunExecutors:
         self.permits_unbound: bool = False
         self._origins: Mapping[str, str] = {}
         self.policy: GatePolicy = GatePolicy(tree.gate, self.describe)
-        self.foreign: ToolExecutor = self._executor((), without_text=True)
-        # The tool that the session adds is called by the executor of all other tools.
-        self._adding: _Own = _Own(self.foreign, {self.foreign.environment.reader_name: "allow"}, shows_section=False)
+        disclosed = disclosed_sections(agent, tree.project.agents)
+        self._disclosed = {each.toolset: each.key for each in disclosed}
+        self.foreign: ToolExecutor = self._executor(disclosed)
+        # The tools that no section brings are called by the executor of all other tools. They only show what there is.
+        added: dict[str, Verdict] = dict.fromkeys(self.foreign.environment.added_names, "allow")
+        self._adding: _Own = _Own(self.foreign, added, shows_section=False)
+
+    def is_open(self, toolset: str) -> bool:
+        """Whether a toolset that the agent file discloses by its summary is open now."""
+        path = self._disclosed[toolset]
+        return any(each.path == path and each.is_open for each in self.foreign.environment.rendering.sections)
+
+    def open_all(self) -> None:
+        """Open all sections and toolsets that are closed."""
+        opening = self.foreign.environment.rendering.all_open()
+        if opening is not None:
+            self._session[OpenSections].append(opening)
+
+    def note_hidden(self, tools: Mapping[str, str]) -> None:
+        """Take note of the tools of the closed toolsets at this step, each with its toolset."""
+        hidden = {name: self._disclosed[toolset] for name, toolset in tools.items()}
+        self.foreign.environment.rendering.brought = hidden
 
     def note_origins(self, origins: Mapping[str, str]) -> None:
         """Take note of where the tools of this step come from, in words, by their names."""
@@ -138,6 +162,9 @@ class RunExecutors:
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
         """A section as a toolset of this run; see `CurrentRun.section_toolset`."""
         executor = self._executor((section,), prefix=prefix)
+        rendering = executor.environment.rendering
+        if rendering.may_change:  # what it has of sections with a summary is opened by the tools of the run
+            self.foreign.environment.rendering.beside += (rendering,)
         return self._toolset(id, _Own(executor, _defaults_of(section), shows_section=True))
 
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
@@ -282,10 +309,8 @@ class RunExecutors:
     def _own_of(self, definition: ToolDefinition) -> _Own | None:
         environment = self.foreign.environment
         # The toolset of the capability is called as the prompt, which another toolset may be, too.
-        if (definition.toolset_id, _own_name(definition)) == (
-            environment.rendered_prompt.name,
-            environment.reader_name,
-        ):
+        name = _own_name(definition)
+        if definition.toolset_id == environment.rendered_prompt.name and name in environment.added_names:
             return self._adding
         return self._own.get(definition.toolset_id or "")
 
@@ -359,18 +384,20 @@ class RunExecutors:
         own = own.merge(_RUN_CONTEXT)
         if path_filter or self._rules.speak_of_paths:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
-        prompt = Prompt(template).bind(resources=given.merge(own))
-        rendered = prompt.render()
+        resources = given.merge(own)
         if self.permits_unbound:
-            unbound = {parameter.kind for _, parameter in unbound_parameters(rendered.tools, prompt.resources)}
-            prompt = prompt.bind(resources={kind: Binding(kind, partial(_not_made, kind)) for kind in unbound})
-        policies = {name: (self.policy, *others) for name, others in rendered.policies.items()}
-        rendered = replace(rendered, policies=policies, prompt_policies=(self.policy, *rendered.prompt_policies))
+            tools = [tool for tool, _ in template.placed_tools()]
+            unbound = {
+                one.kind for _, one in unbound_parameters(tools, Prompt(template, resources=resources).resources)
+            }
+            resources = resources.merge(
+                section_registry({kind: Binding(kind, partial(_not_made, kind)) for kind in unbound})
+            )
+        prompt = _GatedPrompt(template, resources, self.policy, has_text=not without_text)
         self._stack.enter_context(prompt.resources)
         return ToolExecutor(
             prompt=prompt,
             session=self._session,
-            rendered_prompt=replace(rendered, text="") if without_text else rendered,
             adapter=self,
             effect_ledger=tree.ledger,
             deadline=options.deadline,
@@ -381,6 +408,27 @@ class RunExecutors:
 
 def _not_made(kind: type[Any], _resolver: object) -> Any:  # noqa: ANN401 - nothing is made
     raise UnboundResourceError(kind)
+
+
+class _GatedPrompt(Prompt[str]):
+    """A prompt whose calls the gate of the run judges first, however it is rendered."""
+
+    __slots__ = ("_has_text", "_policy")
+
+    def __init__(
+        self, template: PromptTemplate[str], resources: ResourceRegistry, policy: GatePolicy, *, has_text: bool
+    ) -> None:
+        super().__init__(template, resources=resources)
+        self._policy = policy
+        self._has_text = has_text
+
+    @override
+    def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
+        """The prompt with the policy of the gate before all others, and without text if it is to have none."""
+        rendered = super().render(open=open)
+        policies = {name: (self._policy, *others) for name, others in rendered.policies.items()}
+        rendered = replace(rendered, policies=policies, prompt_policies=(self._policy, *rendered.prompt_policies))
+        return rendered if self._has_text else replace(rendered, text="")
 
 
 def _own_name(definition: ToolDefinition) -> str | None:

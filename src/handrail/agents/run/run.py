@@ -32,8 +32,11 @@ from pydantic_ai import (
     ToolsetTool,
     UsageLimits,
 )
+from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_core import to_json
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
@@ -58,6 +61,7 @@ from handrail.agents.toolsets.labelled_toolset import (
     LabelledSource,
     LabelledToolset,
     Reserved,
+    hidden_tools,
     static_conflicts,
     static_names,
 )
@@ -132,7 +136,7 @@ class AgentRun:
         self.path = path
         self.model = model
         self._stack = ExitStack()
-        self._doors = RunExecutors(tree, session, path, self._stack, agent.file)
+        self._doors = RunExecutors(tree, session, path, self._stack, agent)
         self._put_off: set[CallRef] = set()
         self._raised_at: dict[CallRef, str] = {}
         self._listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]] = ()
@@ -215,7 +219,7 @@ class AgentRun:
         if checked and all(map(static_names, entries)) and (conflict := static_conflicts(entries)) is not None:
             raise conflict
         return LabelledToolset(
-            build_toolsets(self.agent, self.tree.project.agents),
+            build_toolsets(self.agent, self.tree.project.agents, self._doors.is_open),
             reserved=reserved,
             check=checked,
             notify=self._note_listed,
@@ -231,6 +235,23 @@ class AgentRun:
             source.label: listing_of(source.toolset).with_definitions(tool.tool_def for tool in tools.values())
             for source, tools in self._listed
         }
+
+    @property
+    def may_open(self) -> bool:
+        """Whether a section or a toolset of the run is closed."""
+        return self._doors.foreign.environment.rendering.all_open() is not None
+
+    @property
+    def disclosure_size(self) -> int:
+        """The characters that a request has for opening: of the summaries of toolsets, and of the tools that open."""
+        foreign = self._doors.foreign
+        tools = foreign.environment.rendering.tools
+        sizes = [_definition_size(each.name, each.description, each.parameters_schema) for each in tools]
+        return len(foreign.text) + sum(sizes)
+
+    def open_all(self) -> None:
+        """Open all sections and toolsets that are closed."""
+        self._doors.open_all()
 
     def describe(self, definition: ToolDefinition) -> ToolReport:
         """A tool of this run, for people."""
@@ -378,6 +399,7 @@ class AgentRun:
     def _note_listed(self, listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
         self._listed = listed
         self._doors.note_origins({name: source.label for source, tools in listed for name in tools})
+        self._doors.note_hidden(hidden_tools(source for source, _ in listed))
 
     def _check_rules(self) -> None:
         """Refuse rules that name what the project does not have, and warn of those that may; once in a run."""
@@ -452,12 +474,15 @@ class Inspection(NamedTuple):
     """What is found out of an agent.
 
     Attributes:
-        tools: the tools that it would be offered, in their order.
+        tools: the tools that it would be offered, in their order, with those of closed sections.
         listings: what is known of each of its toolsets.
+        closed_characters: how many characters fewer a request has when the run begins than it would have if nothing
+            could be closed: of the texts of the toolsets, and the definitions of their tools.
     """
 
     tools: tuple[ToolReport, ...]
     listings: Listings
+    closed_characters: int = 0
 
 
 async def inspect_run(run: AgentRun) -> Inspection:
@@ -476,10 +501,30 @@ async def inspect_run(run: AgentRun) -> Inspection:
         async with toolset:
             of_step = await toolset.for_run_step(ctx)
             tools = (await of_step.get_tools(ctx)).values()
+            closed_characters = 0
+            if run.may_open:
+                at_start = await _request_size(of_step, ctx) + run.disclosure_size
+                run.open_all()
+                tools = (await of_step.get_tools(ctx)).values()
+                closed_characters = await _request_size(of_step, ctx) - at_start
             listings = run.listings()
             known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
             reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
-            return Inspection(tuple(reports), listings)
+            return Inspection(tuple(reports), listings, closed_characters)
+
+
+async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:
+    """The characters of the texts and the definitions of tools that a toolset gives a request."""
+    said = await toolset.get_instructions(ctx)
+    parts = [said] if isinstance(said, str | InstructionPart) else said or ()
+    texts = [part if isinstance(part, str) else part.content for part in parts]
+    definitions = [tool.tool_def for tool in (await toolset.get_tools(ctx)).values()]
+    tools = [_definition_size(each.name, each.description, each.parameters_json_schema) for each in definitions]
+    return sum(map(len, texts)) + sum(tools)
+
+
+def _definition_size(name: str, description: str | None, parameters: Mapping[str, Any]) -> int:
+    return len(name) + len(description or "") + len(to_json(parameters))
 
 
 def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:

@@ -9,7 +9,7 @@ requires_approval=...)` and its like write into the very tool that they are give
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,6 +22,7 @@ from handrail.agents.active_run import current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
 from handrail.agents.exports.registry import ResolvedAgent
+from handrail.agents.toolsets.disclosed_toolset import DisclosedToolset
 from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.labelled_toolset import LabelledSource
 from handrail.prompt import Section, Tool
@@ -30,16 +31,26 @@ _LONGEST_DESCRIPTION = 1000
 """Characters that a model reads of an agent; providers take 1024."""
 
 
-def build_toolsets(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[LabelledSource, ...]:
+def build_toolsets(
+    agent: ResolvedAgent, agents: Mapping[str, AgentFile], is_open: Callable[[str], bool] = lambda _name: True
+) -> tuple[LabelledSource, ...]:
     """The toolsets of a run, tools first, in the order of the agent file.
 
     Args:
         agent: the agent, with the entries that it names.
         agents: all agents of the project, by name.
+        is_open: whether a toolset that the file discloses by its summary is open now, by name.
     """
+    disclosed = {each.toolset for each in agent.file.disclose}
+
+    def made(entry: Entry) -> AbstractToolset[Any]:
+        toolset = _toolset(entry, agents)
+        is_disclosed = entry.kind == "toolset" and entry.name in disclosed
+        return DisclosedToolset(toolset, entry.name, is_open) if is_disclosed else toolset
+
     # The toolset of a single tool has nothing to say beside it, and is not asked at every step.
     return tuple(
-        LabelledSource(entry.label, _toolset(entry, agents), instructs=entry.kind == "toolset")
+        LabelledSource(entry.label, made(entry), instructs=entry.kind == "toolset")
         for entry in (*agent.tools, *agent.toolsets)
     )
 

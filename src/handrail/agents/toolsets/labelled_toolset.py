@@ -29,6 +29,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionTools
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
+from handrail.agents.toolsets.disclosed_toolset import DisclosedToolset
 from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.errors import AgentError, FactoryError, ToolConflictError
 from handrail.prompt import Section, Tool
@@ -150,7 +151,8 @@ class LabelledToolset(CombinedToolset[Any]):
             return await CombinedToolset([source.toolset for source in self.sources]).get_tools(ctx)
         listed = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
         # The same names as PydanticAI would find, but all of them, and with where they come from.
-        conflict = name_conflict(((source.label, tools) for source, tools in listed), self.reserved())
+        every = [(source.label, {**tools, **_hidden(source.toolset)}) for source, tools in listed]
+        conflict = name_conflict(every, self.reserved())
         if conflict is not None:
             raise conflict
         self.notify(listed)
@@ -192,6 +194,17 @@ class _Listed(WrapperToolset[Any]):
     ) -> Any:
         member, _ = self.owners[name]
         return await member.call_tool(name, tool_args, ctx, tool)
+
+
+def hidden_tools(sources: Iterable[LabelledSource]) -> Mapping[str, str]:
+    """The tools of the toolsets that are closed at this step, each with the name of its toolset."""
+    closed = [source.toolset for source in sources if isinstance(source.toolset, DisclosedToolset)]
+    return {name: toolset.name for toolset in closed for name in toolset.hidden}
+
+
+def _hidden(toolset: AbstractToolset[Any]) -> Mapping[str, ToolsetTool[Any]]:
+    """The tools of a toolset that is closed at this step: they must not have the names of others either."""
+    return toolset.hidden if isinstance(toolset, DisclosedToolset) else {}
 
 
 async def _leave(toolset: AbstractToolset[Any], *args: Any) -> None:  # noqa: ANN401 - PydanticAI's

@@ -40,12 +40,14 @@ from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.approval.unmatched_rules import KnownTool
 from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.toolsets.build import AgentToolset, Task
+from handrail.agents.toolsets.disclosed_toolset import DisclosedToolset
 from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.prompt import Section, Tool
 
 _SAME_TOOLS: Final = (
     ApprovalRequiredToolset,
+    DisclosedToolset,
     FilteredToolset,
     IncludeReturnSchemasToolset,
     SetMetadataToolset,

@@ -65,6 +65,10 @@ _RULE_COLUMNS = (
 )
 
 
+_CHARACTERS_OF_TOKEN = 4
+"""A usual estimate for English text; a tokenizer is another one for each model."""
+
+
 @dataclass(slots=True)
 class Findings:
     """The findings about an agent; filled during the check.
@@ -72,7 +76,8 @@ class Findings:
     Attributes:
         file: its file; `None` if that cannot be read.
         model: the model that would run it; `None` if none is named.
-        tools: the tools that it would be offered.
+        tools: the tools that it would be offered, with those of closed sections.
+        closed_characters: how many characters fewer a request has as long as nothing is opened.
         problems: what is wrong with it and its project.
         warnings: approval rules that may match nothing.
     """
@@ -80,6 +85,7 @@ class Findings:
     file: AgentFile | None = None
     model: NamedModel | None = None
     tools: tuple[ToolReport, ...] = ()
+    closed_characters: int = 0
     problems: list[HandrailError] = field(default_factory=list[HandrailError])
     warnings: list[str] = field(default_factory=list[str])
 
@@ -106,6 +112,11 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         screen.table(_RULE_COLUMNS, on_arguments)
     _remark_all(screen, [f"warning: {warning}" for warning in findings.warnings], "warning")
     _remark_all(screen, [f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints], "hint")
+    if saved := _saved_tokens(findings):
+        screen.remark(
+            f"closed sections and toolsets save about {count_noun(saved, 'token')} in each request until they are "
+            f"opened (an estimate: {_CHARACTERS_OF_TOKEN} characters are one token)."
+        )
     print_problems(screen, findings.problems)
     name = agent_file if findings.file is None else findings.file.name
     if findings.problems:
@@ -115,6 +126,10 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
     on = "no model is named yet" if model is None else f"on {model.name} (from {model.source})"
     screen.remark(f"{name} can run, with {count_noun(len(findings.tools), 'tool')}; {on}.")
     return DONE
+
+
+def _saved_tokens(findings: Findings) -> int:
+    return max(findings.closed_characters, 0) // _CHARACTERS_OF_TOKEN
 
 
 def _remark_all(screen: Screen, remarks: Sequence[str], noun: str) -> None:
@@ -213,6 +228,7 @@ async def _make_tools(
         made |= inspection.listings
         if called == name:
             findings.tools = inspection.tools
+            findings.closed_characters = inspection.closed_characters
     return made
 
 
@@ -246,6 +262,7 @@ def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
         "problems": [{"kind": type(problem).__name__, "message": str(problem)} for problem in findings.problems],
         "warnings": list(findings.warnings),
         "tools": [_tool_json(tool) for tool in findings.tools],
+        "estimated_tokens_saved": _saved_tokens(findings),
     }
 
 

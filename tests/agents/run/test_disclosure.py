@@ -1,0 +1,181 @@
+"""Toolsets and sections that are closed when a run of an agent begins, and what opens them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.toolsets import FunctionToolset
+
+from handrail import tool
+from handrail.agents import LoadedAgent, Project, Registry, RunOptions
+from handrail.agents.approval.rules import parse_rules
+from handrail.agents.toolsets.builtin import built_ins
+from handrail.errors import AgentFileError, ToolConflictError
+from handrail.prompt import MarkdownSection
+from handrail.runtime import Session
+from handrail.runtime.disclosure import OpenSections
+from handrail.store import SqliteStore
+from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
+from tests.agents.desks import outcomes, play
+from tests.agents.folders import write
+from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
+
+OPEN = "open_sections"
+
+
+@tool(effect="read")
+def look(order: str) -> str:
+    """Look an order up."""
+    return f"{order}: paid"
+
+
+@tool(effect="read")
+def audit() -> str:
+    """Audit the books."""
+    return "all is well"
+
+
+def money() -> FunctionToolset[Any]:
+    """A toolset of PydanticAI with one tool and instructions."""
+    toolset = FunctionToolset[Any](instructions="Refund with care.")
+
+    @toolset.tool_plain(metadata={"effect": "state"})
+    def refund(order: str) -> str:
+        """Refund an order."""
+        return f"refunded {order}"
+
+    return toolset
+
+
+def books() -> MarkdownSection[None]:
+    """A section of Handrail that is closed of itself."""
+    return MarkdownSection(title="Books", template="How to keep books.", summary="Audits the books.", tools=[audit])
+
+
+def orders() -> MarkdownSection[None]:
+    """A section without a summary."""
+    return MarkdownSection(title="Orders", template="What orders are.", tools=[look])
+
+
+def loaded(folder: Path, front: str, **toolsets: Any) -> LoadedAgent:
+    """The agent `desk`, which names all these toolsets, and whose file has these lines, too."""
+    registry = Registry.of_python(tools=[], toolsets=toolsets)
+    text = f"---\nname: desk\ntoolsets: [{', '.join(toolsets)}]\n{front}\n---\nWork.\n"
+    write(folder / "project", {"desk.agent": text})
+    project = Project.load(folder / "project", built_ins=built_ins(), entries=registry.entries, packages=False)
+    return LoadedAgent(project, project.resolve("desk"))
+
+
+class Watched(ScriptedModel):
+    """Notes the names of the tools and the instructions of each request."""
+
+    def __init__(self, replies: list[Reply]) -> None:
+        super().__init__(replies)
+        self.tools: list[list[str]] = []
+        self.instructions: list[str] = []
+
+    async def _reply(self, messages: Any, info: Any) -> Any:
+        self.tools.append(sorted(each.name for each in info.function_tools))
+        self.instructions.append(info.instructions or "")
+        return await super()._reply(messages, info)
+
+
+async def watched(agent: LoadedAgent, replies: list[Reply], input: str | None = "Do it.", **options: Any) -> Watched:
+    """Play a script, with everything approved unless `options` say otherwise."""
+    chosen: dict[str, Any] = {"mode": "approve-all", **options}
+    with Watched(replies) as model:
+        await agent.run_async(input, RunOptions(model=model, **chosen))
+    return model
+
+
+def opens(*paths: str, id: str = "open") -> Call:
+    """A call that opens these sections."""
+    return Call(OPEN, {"paths": list(paths), "reason": "they are needed"}, id=id)
+
+
+async def test_a_toolset_is_closed_until_the_model_opens_it(tmp_path: Path, wording: Wording) -> None:
+    """The same run goes on: the next request has its instructions and tools."""
+    agent, session = loaded(tmp_path, "disclose: {money: Refunds orders.}", orders=orders(), money=money()), Session()
+    opened = {"open": Outcome.ok("Open: money"), "early": Outcome.failed("tool of the section money")}
+    replies = [
+        Reply(calls=[opens("money"), Call("refund", {"order": "A-1"}, id="early")]),
+        Reply(calls=[Call("refund", {"order": "A-1"}, id="late")], expect=Expect(messages=opened)),
+        Reply(text="Done.", expect=Expect(messages={"late": Outcome.ok("refunded A-1")})),
+    ]
+    model = await watched(agent, replies, session=session)
+    assert model.tools[0] == ["close_sections", "look", OPEN]
+    assert model.tools[1] == ["close_sections", "look", OPEN, "refund"]
+    assert model.instructions[0] == wording
+    assert model.instructions[1] == wording
+    assert outcomes(session) == [("open", False), ("early", False), ("late", True)]
+    assert session[OpenSections].all() == (OpenSections("desk", ("money",), (), session[OpenSections].all()[0].reply),)
+
+
+async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path) -> None:
+    """In another process, too: it is state of the session. It can be closed again."""
+    agent = loaded(tmp_path, "disclose: {money: summary}", orders=orders(), money=money())
+    with SqliteStore(tmp_path / "s.db") as store:
+        with Session.open(store, "s") as session:
+            await watched(agent, [Reply(calls=[opens("money")]), Reply(text="Done.")], session=session)
+        with Session.open(store, "s") as session:
+            close = Call("close_sections", {"paths": ["money"]}, id="close")
+            model = await watched(agent, [Reply(calls=[close]), Reply(text="Done.")], session=session)
+    assert "refund" in model.tools[0]
+    assert "refund" not in model.tools[1]
+    assert "The toolset money." in model.instructions[1]
+
+
+async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path: Path) -> None:
+    """Whichever toolset brings them; the gate of the run judges their calls as it judges all others."""
+    rules = parse_rules("deny: [audit]", file="approval.yaml")
+    agent = loaded(tmp_path, "", orders=orders(), books=books())
+    denied = {"audit": Outcome.failed("denies audit")}
+    replies = [
+        Reply(calls=[opens("books")], expect=Expect(instructions=["Audits the books."])),
+        Reply(calls=[Call("audit", {}, id="audit")], expect=Expect(instructions=["How to keep books."])),
+        Reply(text="Done.", expect=Expect(messages=denied)),
+    ]
+    await watched(agent, replies, rules=rules)
+    await watched(agent, [*replies[:2], Reply(text="Done.", expect=Expect(messages={"audit": Outcome.ok("well")}))])
+
+
+async def test_opening_is_not_asked_about_and_a_rule_may_deny_it(tmp_path: Path) -> None:
+    """It shows tools, and each of their calls is judged for itself."""
+    agent = loaded(tmp_path, "disclose: {money: Refunds.}", money=money())
+    opened = Reply(text="Done.", expect=Expect(messages={"open": Outcome.ok("Open: money")}))
+    await play(agent, [Reply(calls=[opens("money")]), opened], mode="ask")
+    denied = Reply(text="Done.", expect=Expect(messages={"open": Outcome.failed("approval")}))
+    rules = parse_rules("deny: [open_sections]", file="approval.yaml")
+    await play(agent, [Reply(calls=[opens("money")]), denied], mode="ask", rules=rules)
+
+
+async def test_names_are_compared_with_those_of_closed_toolsets(tmp_path: Path) -> None:
+    """A conflict is found when the run begins, and not when the model opens the second one."""
+    agent = loaded(tmp_path, "disclose: {more: More of it.}", money=money(), more=money())
+    with pytest.raises(ToolConflictError) as caught:
+        await play(agent, [Reply(text="Done.")])
+    assert caught.value.tools == ("refund",)
+
+
+@pytest.mark.parametrize("value", ["[money]", "{other: x}", "{money: }", "{money: [a]}"])
+async def test_disclose_names_toolsets_of_the_file(tmp_path: Path, value: str, wording: Wording) -> None:
+    """Each with a summary; a fault has line and column."""
+    with pytest.raises(AgentFileError) as caught:
+        loaded(tmp_path, f"disclose: {value}", money=money())
+    assert str(caught.value) == wording
+
+
+async def test_an_inspection_shows_closed_tools_and_what_is_saved(tmp_path: Path) -> None:
+    """Nothing is saved where nothing is closed."""
+    marked = loaded(tmp_path / "a", "disclose: {money: Refunds.}", orders=orders(), money=money(), books=books())
+    inspection = await marked.inspection(RunOptions(root=tmp_path))
+    assert sorted(report.name for report in inspection.tools) == ["audit", "look", "refund"]
+    assert inspection.closed_characters < 0  # so little is closed that the tools that open it are larger
+    guide = MarkdownSection(title="Guide", template="x" * 10_000, summary="A guide.")
+    large = await loaded(tmp_path / "b", "", guide=guide).inspection(RunOptions(root=tmp_path))
+    assert 9_000 < large.closed_characters < 10_000
+    assert (await loaded(tmp_path / "c", "", orders=orders()).inspection(RunOptions())).closed_characters == 0

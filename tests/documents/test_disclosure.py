@@ -1,0 +1,223 @@
+"""The cases of weakincentives' tests of progressive disclosure, in the words of Handrail.
+
+The cases are those of `test_progressive_disclosure.py`, `test_text_section_visibility.py`,
+`test_visibility_helpers.py` and `test_visibility_overrides.py` in `tests/prompts`, and of
+`tests/runtime/agent_loop/test_visibility.py`. What is different here, on purpose:
+
+| there | here | why |
+|---|---|---|
+| `visibility=SectionVisibility.SUMMARY`, `FULL` by default | `summary=` closes; `starts_open=True` opens | one fact |
+| summary visibility needs a summary | cannot be said; `starts_open` needs one | the same |
+| a selector may look at the session | `starts_open` is a function of the parameters | a rendering is a pure function |
+| to open what is open is an error | it is answered that it is open | a repeat must not fail |
+| a key opens that section alone | it opens the sections above it, too | else nothing would be seen of it |
+| the summary names the sections below | it names the tools | the model decides by what it can do |
+| `read_section` reads sections with tools, too | `open_sections` is for these | their text is about the tools |
+| a section that is shown in full cannot be read | its text is returned | nothing is wrong with that |
+| events set, clear and clear all overrides | `close_sections`, and `Session.reset` | the model closes, too |
+| the loop evaluates anew with one budget | the run goes on | nothing is evaluated anew |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from handrail import tool
+from handrail.adapters.pydantic_ai import PydanticAIAdapter
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
+from handrail.limits import Budget, TokenUsage
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section
+from handrail.runtime import Session, ToolCall
+from handrail.runtime.disclosure import OpenSections
+from handrail.testing import Call, Expect, Reply, ScriptedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads the prompt."""
+
+    name: str = "Ann"
+
+
+@tool(effect="read")
+def lookup() -> str:
+    """Look something up."""
+    return "found"
+
+
+@tool(effect="read")
+def search() -> str:
+    """Search for something."""
+    return "found, too"
+
+
+def section(title: str, *children: Section[Any], tools: Any = (), **options: Any) -> MarkdownSection[Reader]:
+    """A section with a text for its reader, and a summary unless it has another."""
+    options = {"summary": f"{title}, in short.", **options}
+    return MarkdownSection[Reader](
+        title=title, template=f"{title} for ${{name}}.", tools=tools, children=children, **options
+    )
+
+
+def executor(*sections: Section[Any], session: Session | None = None) -> ToolExecutor:
+    """An executor of a prompt with these sections."""
+    template = PromptTemplate[str](ns="t", key="k", sections=sections)
+    return ToolExecutor(prompt=Prompt(template), session=Session() if session is None else session)
+
+
+def names(run: ToolExecutor) -> list[str]:
+    """The names of the tools of the next request."""
+    return [each.name for each in run.tools]
+
+
+def opens(*paths: str) -> ToolCall:
+    """A call that opens sections."""
+    return ToolCall("1", "open_sections", {"paths": list(paths), "reason": "to know more"})
+
+
+def reads(path: str) -> ToolCall:
+    """A call that reads a section."""
+    return ToolCall("1", "read_section", {"path": path})
+
+
+def test_the_sentence_below_a_summary_says_which_tool_opens_the_section() -> None:
+    """With its path; `read_section` where there are no tools, in the section and below it."""
+    text = executor(section("A", tools=[lookup]), section("B"), section("C", section("D", tools=[search]))).text
+    assert 'use its tools (lookup), call open_sections with paths=["a"]' in text
+    assert 'To read it, call read_section with path="b"' in text
+    assert 'use its tools (search), call open_sections with paths=["c"]' in text
+
+
+def test_the_tools_that_open_and_read_are_there_where_they_are_needed() -> None:
+    """None without a summary, one kind for sections with tools and one for those without, both for a mixed prompt."""
+    assert names(executor(section("A", tools=[lookup], summary=None))) == ["lookup"]
+    assert names(executor(section("A", tools=[lookup]))) == ["open_sections", "close_sections"]
+    assert names(executor(section("A"))) == ["read_section"]
+    mixed = executor(section("A", tools=[lookup]), section("B"))
+    assert names(mixed) == ["open_sections", "close_sections", "read_section"]
+
+
+def test_whether_a_section_is_open_may_depend_on_the_parameters() -> None:
+    """A function must return a boolean and take the parameters."""
+
+    def is_ann(reader: Reader) -> bool:
+        return reader.name == "Ann"
+
+    def is_text(_reader: Reader) -> Any:
+        return "not a boolean"
+
+    by_name = section("A", starts_open=is_ann)
+    assert "A for Ann." in executor(by_name).text
+    with pytest.raises(PromptRenderError):
+        executor(section("A", starts_open=is_text))
+    with pytest.raises(PromptValidationError):
+        section("A", starts_open=lambda: True)
+    with pytest.raises(PromptValidationError):
+        section("A", summary=None, starts_open=True)
+
+
+def test_a_closed_section_has_neither_its_tools_nor_what_is_below_it() -> None:
+    """Nor the tools below it; the section after it is rendered as always."""
+    below = section("Below", tools=[search], summary=None)
+    run = executor(section("A", below, tools=[lookup]), section("After", summary=None))
+    assert "A, in short." in run.text
+    assert "A for Ann." not in run.text
+    assert "Below" not in run.text
+    assert "After for Ann." in run.text
+    assert not {"lookup", "search"} & set(names(run))
+
+
+def test_to_open_raises_with_what_was_asked_and_why() -> None:
+    """The exception has the keys, the reason, and what they are opened to."""
+    run = executor(section("A", tools=[lookup]))
+    with pytest.raises(VisibilityExpansionRequired, match="asks to open a") as caught:
+        run.execute(opens("a"))
+    assert caught.value.section_keys == ("a",)
+    assert caught.value.reason == "to know more"
+    assert caught.value.requested_overrides == {"a": "open"}
+
+
+def test_to_open_nothing_or_what_does_not_exist_is_refused() -> None:
+    """As is a section without a summary."""
+    run = executor(section("A", tools=[lookup]), section("B", tools=[search], summary=None))
+    assert [run.execute(opens(*paths)).success for paths in ((), ("nope",), ("b",), ("a", "nope"))] == [False] * 4
+
+
+def test_to_open_what_is_open_says_so_and_a_mixed_request_opens_the_rest() -> None:
+    """The first of the differences that a model notices."""
+    run = executor(section("A", tools=[lookup]), section("B", tools=[search]))
+    run.execute_all([opens("a")])
+    assert run.execute(opens("a")).content.startswith("Open: a.")
+    run.execute_all([opens("a", "b")])
+    assert names(run)[:2] == ["lookup", "search"]
+
+
+def test_a_path_has_dots() -> None:
+    """What is above is opened with it."""
+    run = executor(section("Parent", section("Child", tools=[lookup])))
+    run.execute_all([opens("parent.child")])
+    assert "Child for Ann." in run.text
+    assert "lookup" in names(run)
+
+
+def test_reading_returns_the_text_and_changes_nothing() -> None:
+    """Sections below are closed in it, if they have a summary; parameters are filled in."""
+    run = executor(section("Guide", section("Part"), section("Whole", summary=None)))
+    text = run.execute(reads("guide")).content
+    assert "Guide for Ann." in text
+    assert "Part, in short." in text
+    assert "Whole for Ann." in text
+    assert "Guide, in short." in run.text
+    assert not run.execute(reads("nope")).success
+
+
+def test_a_disabled_section_below_is_not_read() -> None:
+    """It is not rendered either."""
+    run = executor(section("Guide", section("Hidden", enabled=False), section("Shown")))
+    text = run.execute(reads("guide")).content
+    assert "Hidden" not in text
+    assert "Shown, in short." in text
+
+
+def test_to_read_a_section_with_tools_or_an_open_one() -> None:
+    """The one is refused, the other returned."""
+    run = executor(section("A", tools=[lookup]), section("B", starts_open=True))
+    assert not run.execute(reads("a")).success
+    assert "B for Ann." in run.execute(reads("b")).content
+
+
+def test_what_is_open_adds_up_in_the_session_and_is_copied_with_it() -> None:
+    """It can be taken back section by section, and all at once."""
+    session = Session()
+    run = executor(section("A", tools=[lookup]), section("B", tools=[search]), session=session)
+    for path in "ab":
+        run.execute_all([opens(path)])
+    newest = session[OpenSections].latest()
+    assert newest is not None
+    assert newest.opened == ("a", "b")
+    assert session.fork()[OpenSections].latest() == newest
+    run.execute(ToolCall("2", "close_sections", {"paths": ["a"]}))
+    assert "lookup" not in names(run)
+    assert "search" in names(run)
+    session.reset()
+    assert "search" not in names(run)
+
+
+def test_one_evaluation_goes_on_with_one_budget() -> None:
+    """Opening spends no attempt of anything; a budget counts all requests of the run."""
+    prompt = executor(section("A", tools=[lookup])).environment.prompt
+    usage = TokenUsage(10, 10)
+    replies = [
+        Reply(calls=[Call("open_sections", {"paths": ["a"], "reason": ""})], usage=usage),
+        Reply(calls=[Call("lookup", {})], usage=usage, expect=Expect(tools=["lookup"])),
+        Reply(text="Done.", usage=usage),
+    ]
+    with ScriptedModel(replies) as model:
+        budget = Budget(max_total_tokens=60)
+        response = PydanticAIAdapter(model).evaluate(prompt, session=Session(), budget=budget)
+    assert response.output == "Done."
+    assert response.usage == TokenUsage(30, 30)

@@ -1,0 +1,502 @@
+"""`handrail.runtime.disclosure`: what is open is state of the session; a call sees what its reply has begun with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail import tool
+from handrail.adapters.tool_executor import Answered, ToolExecutor, Waiting
+from handrail.clock import SYSTEM_CLOCK
+from handrail.errors import CallPostponed, PromptRenderError, VisibilityExpansionRequired
+from handrail.prompt import (
+    MarkdownSection,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    RenderedPrompt,
+    Section,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.runtime.disclosure import OpenSections
+from handrail.store import SqliteStore
+from handrail.testing import Crashed, run_to_crash
+from tests.session.faulty_stores import FaultyStore, faulty
+from tests.store.stores import STORES
+from tests.wording import Wording
+
+PATHS = ("billing", "billing.refunds", "guide")
+
+
+@tool(effect="read")
+def look() -> str:
+    """Look an order up."""
+    return "paid"
+
+
+@tool
+def charge(order: str) -> str:
+    """Charge an order."""
+    return f"charged {order}"
+
+
+@tool
+def refund(order: str) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+@tool
+def needs_guide() -> str:
+    """Ask for a section of the prompt."""
+    raise VisibilityExpansionRequired("needs the guide", section_keys=["guide"], reason="to know more")
+
+
+@tool
+def needs_more() -> str:
+    """Ask for a section that the prompt does not have."""
+    raise VisibilityExpansionRequired("needs the manual", section_keys=["manual"])
+
+
+@tool
+def outer(context: ToolContext) -> str:
+    """Open a section by a call inside this one."""
+    opened = ToolCall("inner", "open_sections", {"paths": ["guide"], "reason": ""})
+    ToolExecutor(prompt=PROMPT, session=context.session).execute(opened)
+    return "never reached"
+
+
+@dataclass(frozen=True, slots=True)
+class NoCharge:
+    """Denies each charge."""
+
+    name: str = "no-charge"
+
+    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
+        """Deny a charge."""
+        return PolicyDecision.deny("nobody pays") if tool.name == "charge" else PolicyDecision.allow()
+
+    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:
+        """Remember nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counted(MarkdownSection[None]):
+    """A section that counts how often its text is rendered."""
+
+    rendered: list[str] = field(default_factory=list[str])
+
+    def render_body(self, params: None) -> str:
+        """The template."""
+        self.rendered.append(self.key)
+        return super().render_body(params)
+
+
+def sections(*policies: Any) -> list[Section[Any]]:
+    """The sections of a desk: two closed ones, of which one has another below it."""
+    refunds = MarkdownSection(title="Refunds", template="How to refund.", summary="Refunds.", tools=[refund])
+    return [
+        Counted(title="Desk", template="Work.", tools=[look, needs_guide, needs_more, outer]),
+        MarkdownSection(
+            title="Billing",
+            template="All about money.",
+            summary="Charges cards.",
+            tools=[charge],
+            policies=policies,
+            children=[refunds],
+        ),
+        MarkdownSection(title="Guide", template="A long guide.", summary="A guide."),
+    ]
+
+
+def prompt(*policies: Any) -> Prompt[str]:
+    """A prompt of these sections."""
+    return Prompt(PromptTemplate[str](ns="t", key="desk", sections=sections(*policies)))
+
+
+PROMPT = prompt()
+
+
+def desk(session: Session | None = None, *policies: Any) -> ToolExecutor:
+    """An executor of that prompt."""
+    return ToolExecutor(prompt=prompt(*policies), session=Session() if session is None else session)
+
+
+def opens(*paths: str, id: str = "open") -> ToolCall:
+    """A call that opens these sections."""
+    return ToolCall(id, "open_sections", {"paths": list(paths), "reason": "needed"})
+
+
+def closes(*paths: str, id: str = "close") -> ToolCall:
+    """A call that closes these sections."""
+    return ToolCall(id, "close_sections", {"paths": list(paths)})
+
+
+CHARGE = ToolCall("charge", "charge", {"order": "A-1"})
+REFUND = ToolCall("refund", "refund", {"order": "A-1"})
+LOOK = ToolCall("look", "look", {})
+
+
+def open_paths(executor: ToolExecutor) -> set[str]:
+    """The paths of the sections that are open now."""
+    return {each.path for each in executor.environment.rendered_prompt.sections if each.is_open}
+
+
+def names(executor: ToolExecutor) -> set[str]:
+    """The names of the tools that the next request has."""
+    return {each.name for each in executor.tools}
+
+
+@pytest.fixture(params=list(STORES))
+def store(request: pytest.FixtureRequest) -> Generator[FaultyStore]:
+    """An empty store, one kind after the other."""
+    with faulty(str(request.param), SYSTEM_CLOCK) as made:
+        yield made
+
+
+def test_opening_is_recorded_as_failed_and_raised_and_a_repeat_says_open(wording: Wording) -> None:
+    """Document 001. The exception names what is open now, and the repeat has a final record."""
+    executor = desk()
+    with pytest.raises(VisibilityExpansionRequired) as caught:
+        executor.execute(opens("billing"), reply="r1")
+    assert caught.value.opened == caught.value.section_keys == ("billing",)
+    assert caught.value.reason == "needed"
+    assert caught.value.requested_overrides == {"billing": "open"}
+    assert names(executor) >= {"look", "charge", "open_sections"}
+    assert "All about money." in executor.text
+    again = executor.execute(opens("billing"), reply="r1")
+    assert (again.success, again.replayed) == (True, False)
+    assert again.content == wording
+    assert executor.execute(opens("billing"), reply="r1").replayed
+    events = executor.environment.session[ToolInvoked].all()
+    assert [(event.success, event.final) for event in events] == [(False, False), (True, True)]
+
+
+@pytest.mark.parametrize("reply", ["r1", None])
+@pytest.mark.parametrize("order", [(opens("billing"), CHARGE, LOOK), (LOOK, CHARGE, opens("billing"))])
+@pytest.mark.parametrize("run", ["answer", "answer_async", "execute_all", "execute_all_async"])
+def test_all_calls_of_a_reply_see_the_prompt_as_it_was(
+    run: str, order: Sequence[ToolCall], reply: str | None, wording: Wording
+) -> None:
+    """Whatever their order, and whether or not they run at the same time: the model has not seen the new tools yet."""
+    executor = desk()
+    answered: Any = getattr(executor, run)(order, reply=reply)
+    if run.endswith("async"):
+        answered = asyncio.run(answered)
+    messages = {message.call_id: message for message in answered}
+    assert [message.call_id for message in answered] == [call.id for call in order]
+    assert {name: message.success for name, message in messages.items()} == {
+        "open": True,
+        "charge": False,
+        "look": True,
+    }
+    assert sorted(message.content for message in answered) == [wording, wording, "paid"]
+    assert isinstance(answered, tuple)
+    if run.startswith("answer"):
+        assert isinstance(answered, Answered)
+        assert answered.prompt_changed
+    assert executor.execute(CHARGE, reply="r2").content == "charged A-1"
+
+
+def test_a_reply_that_changes_nothing_says_so() -> None:
+    """So that a loop may send the same prompt again; a reply that waits for a person may have changed it."""
+    executor = desk()
+    calm = executor.answer([LOOK], reply="r1")
+    assert isinstance(calm, Answered)
+    assert not calm.prompt_changed
+
+    def postpone(_request: object) -> bool:
+        raise CallPostponed("ask later")
+
+    @dataclass(frozen=True, slots=True)
+    class Ask(NoCharge):
+        def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
+            return PolicyDecision.ask("may it look?") if tool.name == "look" else PolicyDecision.allow()
+
+    template = PromptTemplate[str](ns="t", key="ask", sections=sections(), policies=[Ask()])
+    asking = ToolExecutor(prompt=Prompt(template), session=Session(), approver=postpone)
+    waiting = asking.answer([LOOK, opens("guide")], reply="r1")
+    assert isinstance(waiting, Waiting)
+    assert waiting.prompt_changed
+    assert [message.call_id for message in waiting.messages] == ["open"]
+
+
+def test_a_section_brings_its_policies() -> None:
+    """They judge the calls of its tools from then on."""
+    executor = desk(None, NoCharge())
+    executor.execute_all([opens("billing")], reply="r1")
+    denied = executor.execute(CHARGE, reply="r2")
+    assert not denied.success
+    assert "policy no-charge denies charge" in denied.content
+
+
+def test_a_section_opens_with_those_above_it() -> None:
+    """What is below a closed section cannot be seen, and its tool is answered with the innermost section."""
+    executor = desk()
+    refused = executor.execute(REFUND, reply="r1")
+    assert 'open_sections(paths=["billing.refunds"])' in refused.content
+    executor.execute_all([opens("billing.refunds")], reply="r2")
+    assert open_paths(executor) == {"billing", "billing.refunds"}
+    assert executor.execute(REFUND, reply="r3").success
+    executor.execute_all([closes("billing")], reply="r4")
+    assert open_paths(executor) == {"billing.refunds"}
+    assert "refund" not in names(executor)
+
+
+def test_a_closed_section_takes_its_tools_with_it() -> None:
+    """From the next reply on; closing is an ordinary call that is committed."""
+    executor = desk()
+    executor.execute_all([opens("billing", "guide")], reply="r1")
+    closed, charged = executor.execute_all([closes("billing"), CHARGE], reply="r2")
+    assert closed.success
+    assert charged.content == "charged A-1"
+    assert open_paths(executor) == {"guide"}
+    assert not executor.execute(CHARGE, reply="r3").success
+
+
+def test_a_section_without_tools_is_read_and_stays_closed(wording: Wording) -> None:
+    """One with tools is opened."""
+    executor = desk()
+    read = executor.execute(ToolCall("1", "read_section", {"path": "guide"}), reply="r1")
+    assert read.content == wording
+    refused = executor.execute(ToolCall("2", "read_section", {"path": "billing"}), reply="r1")
+    assert (refused.success, refused.content) == (False, wording)
+    assert open_paths(executor) == set()
+
+
+@pytest.mark.parametrize("paths", [[], ["bilings"], ["guide", "desk", 3], "guide"])
+def test_paths_that_name_no_section_are_refused(paths: Any, wording: Wording) -> None:
+    """The message says where, and what there is."""
+    executor = desk()
+    refused = executor.execute(ToolCall("1", "open_sections", {"paths": paths, "reason": ""}), reply="r1")
+    assert (refused.success, refused.content) == (False, wording)
+    assert not len(executor.environment.session[OpenSections])
+
+
+def test_a_handler_may_ask_for_sections(wording: Wording) -> None:
+    """They are open then; its call was undone, and has to be made again. One that names others ends the run."""
+    executor = desk()
+    (message,) = executor.execute_all([ToolCall("1", "needs_guide", {})], reply="r1")
+    assert (message.success, message.content) == (False, wording)
+    assert open_paths(executor) == {"guide"}
+    with pytest.raises(VisibilityExpansionRequired) as caught:
+        executor.execute_all([ToolCall("1", "needs_more", {})], reply="r2")
+    assert caught.value.opened == ()
+    assert open_paths(executor) == {"guide"}
+
+
+@pytest.mark.parametrize("effect", ["read", "state", "external"])
+def test_a_tool_of_any_effect_may_ask_for_sections(effect: Any) -> None:
+    """Also one that may write nothing itself."""
+
+    @tool(effect=effect)
+    def ask() -> str:
+        """Ask for a section."""
+        raise VisibilityExpansionRequired("open it", section_keys=["guide"])
+
+    guide = MarkdownSection(title="Guide", template="A long guide.", summary="A guide.")
+    desk = Prompt(PromptTemplate[str](ns="t", key="k", sections=[Section(title="Desk", tools=[ask]), guide]))
+    executor = ToolExecutor(prompt=desk, session=Session())
+    executor.execute_all([ToolCall("1", "ask", {})], reply="r1")
+    assert open_paths(executor) == {"guide"}
+    again = executor.environment.session[ToolInvoked].all()[-1]
+    assert not again.success
+
+
+def test_calls_that_run_at_the_same_time_open_all_that_they_ask_for() -> None:
+    """None overwrites what another has opened."""
+    both = asyncio.Event()
+    waiting: list[str] = []
+
+    async def ask(params: None, *, context: ToolContext) -> ToolResult[None]:
+        waiting.append(context.call_id)
+        if len(waiting) == len(PATHS[::2]):
+            both.set()
+        await both.wait()
+        raise VisibilityExpansionRequired("open it", section_keys=[context.call_id])
+
+    asking = Tool[None, None](name="ask", description="Ask for a section.", handler=ask, effect="read")
+    template = PromptTemplate[str](ns="t", key="k", sections=[*sections(), Section(title="Ask", tools=[asking])])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    calls = [ToolCall(path, "ask", {}) for path in PATHS[::2]]
+    asyncio.run(executor.execute_all_async(calls, reply="r1"))
+    assert open_paths(executor) == set(PATHS[::2])
+
+
+def test_a_call_inside_another_opens_when_that_one_is_recorded() -> None:
+    """The outer call is rolled back with the inner one, and its record opens the section."""
+    executor = desk()
+    with pytest.raises(VisibilityExpansionRequired):
+        executor.execute(ToolCall("1", "outer", {}), reply="r1")
+    assert open_paths(executor) == {"guide"}
+
+
+def test_a_section_that_cannot_be_rendered_is_never_opened(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
+    """What was wrong is logged, and the session stays usable."""
+
+    @dataclass(frozen=True, kw_only=True, eq=False)
+    class Broken(Section[None]):
+        def render_body(self, params: None) -> str:
+            raise ValueError("no text")
+
+    broken = Prompt(
+        PromptTemplate[str](ns="t", key="k", sections=[Broken(title="Odd", summary="Odd things.", tools=[look])])
+    )
+    executor = ToolExecutor(prompt=broken, session=Session())
+    message = executor.execute(opens("odd"), reply="r1")
+    assert (message.success, message.content) == (False, wording)
+    assert "render_body raised ValueError: no text" in caplog.text
+    assert open_paths(executor) == set()
+    with pytest.raises(PromptRenderError):
+        broken.render(open={"odd"})
+
+
+def test_opening_a_section_costs_one_rendering() -> None:
+    """And closing it none, because that rendering is still there."""
+    executor = desk()
+    counted: Any = executor.environment.prompt.template.sections[0]
+    before = len(counted.rendered)
+    executor.execute_all([opens("billing"), LOOK], reply="r1")
+    assert "All about money." in executor.text
+    assert "charge" in names(executor)
+    executor.execute(CHARGE, reply="r2")
+    assert len(counted.rendered) == before + 1
+    executor.execute_all([closes("billing")], reply="r3")
+    assert "Charges cards." in executor.text
+    assert len(counted.rendered) == before + 1
+
+
+def test_what_is_open_is_state_of_the_session() -> None:
+    """A fork has it and goes its own way, a snapshot restores it, a reset empties it."""
+    session = Session()
+    executor = desk(session)
+    start = executor.text
+    closed = session.snapshot()
+    executor.execute_all([opens("guide")], reply="r1")
+    opened = executor.text
+    fork = desk(session.fork())
+    assert fork.text == opened
+    fork.execute_all([closes("guide")], reply="r2")
+    assert (fork.text, executor.text) == (start, opened)
+    session.restore(closed)
+    assert executor.text == start
+    executor.execute_all([opens("guide")], reply="r3")
+    session.reset()
+    assert executor.text == start
+
+
+def test_another_process_finds_open_what_was_opened(store: FaultyStore) -> None:
+    """In each kind of store; the reply that was interrupted is answered as it would have been."""
+    with Session.open(store, "s") as session:
+        executor = desk(session)
+        executor.answer([opens("billing"), LOOK], reply="r1")
+        text = executor.text
+    with Session.open(store, "s") as session:
+        executor = desk(session)
+        assert executor.text == text
+        answered = executor.answer([opens("billing"), CHARGE, LOOK], reply="r1")
+        assert isinstance(answered, Answered)
+        opened, early, looked = answered
+        assert (opened.success, early.success, looked.replayed) == (True, False, True)
+        assert executor.execute(CHARGE, reply="r2").success
+
+
+def test_what_opens_is_written_in_one_unit_with_the_record(store: FaultyStore) -> None:
+    """If the store is lost, neither is: the model reads that the call was undone, and the next one opens it."""
+    with Session.open(store, "s") as session:
+        executor = desk(session)
+        executor.execute(LOOK, reply="r0")
+        store.go_down("commit", "append")
+        (message,) = executor.execute_all([opens("billing")], reply="r1")
+        assert not message.success
+        assert "could not be recorded" in message.content
+        assert open_paths(executor) == set()
+        store.come_back()
+        executor.execute_all([opens("billing", id="2")], reply="r2")
+        assert open_paths(executor) == {"billing"}
+
+
+def open_and_die(folder: str) -> None:
+    """Open a section in a process that is killed."""
+    with SqliteStore(Path(folder) / "s.db") as store, Session.open(store, "s") as session:
+        desk(session).execute_all([opens("billing")], reply="r1")
+
+
+@pytest.mark.parametrize("point, is_open", [("unit-before-commit", False), ("unit-after-commit", True)])
+def test_a_killed_process_has_opened_and_recorded_or_neither(point: str, is_open: bool, tmp_path: Path) -> None:
+    """Between the record and the next request nothing is lost: the repeat of the call says that it is open."""
+    # The first unit creates the session.
+    assert run_to_crash(open_and_die, str(tmp_path), at=point, nth=2) == Crashed(point, nth=2)
+    with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session:
+        executor = desk(session)
+        assert open_paths(executor) == ({"billing"} if is_open else set())
+        assert len(session[ToolInvoked]) == int(is_open)
+        (message,) = executor.execute_all([opens("billing")], reply="r1")
+        assert message.success
+        assert open_paths(executor) == {"billing"}
+
+
+def test_names_give_way_to_tools_of_the_prompt() -> None:
+    """Also to those of sections that are closed, and the text has the names that there are."""
+
+    @tool
+    def open_sections() -> str:
+        """A tool of the program."""
+        return "mine"
+
+    @tool
+    def read_result() -> str:
+        """Another one."""
+        return "mine"
+
+    section = MarkdownSection(title="Odd", template="T", summary="S", tools=[open_sections, read_result])
+    executor = ToolExecutor(prompt=Prompt(PromptTemplate[str](ns="t", key="k", sections=[section])), session=Session())
+    assert names(executor) == {"open_sections_2", "close_sections"}
+    assert executor.environment.reader_name == "read_result_2"
+    assert 'call open_sections_2 with paths=["odd"]' in executor.text
+    executor.execute_all([ToolCall("1", "open_sections_2", {"paths": ["odd"], "reason": ""})], reply="r1")
+    assert executor.execute(ToolCall("1", "open_sections", {}), reply="r2").content == "mine"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["open", "close"]), st.sets(st.sampled_from(PATHS), min_size=1)), max_size=6))
+def test_the_open_sections_are_those_of_the_model(steps: list[tuple[str, set[str]]]) -> None:
+    """Opening opens what is above, too; the text is that of a rendering with just these sections."""
+    executor, wanted = ToolExecutor(prompt=PROMPT, session=Session()), set[str]()
+    for number, (verb, paths) in enumerate(steps):
+        call = opens(*sorted(paths)) if verb == "open" else closes(*sorted(paths))
+        executor.execute_all([call], reply=f"r{number}")
+        if verb == "open":
+            wanted |= paths | ({"billing"} if "billing.refunds" in paths else set())
+        else:
+            wanted -= paths
+        assert open_paths(executor) == wanted
+        fresh: RenderedPrompt[str] = PROMPT.render(open=wanted)
+        assert executor.text == fresh.text
+        assert [each.name for each in fresh.tools] == [each.name for each in executor.environment.rendered_prompt.tools]
+
+
+def test_a_prompt_without_summaries_has_none_of_this() -> None:
+    """Nothing is added to its requests, and a call by such a name is one of an unknown tool."""
+    plain = Prompt(PromptTemplate[str](ns="t", key="k", sections=[Section(title="Desk", tools=[look])]))
+    executor = ToolExecutor(prompt=plain, session=Session())
+    assert names(executor) == {"look"}
+    assert "there is no tool 'open_sections'" in executor.execute(opens("desk"), reply="r1").content
+
+
+def test_a_given_rendering_is_where_the_run_begins() -> None:
+    """As the model has seen the prompt; what is opened and closed is relative to it."""
+    desk = prompt()
+    executor = ToolExecutor(prompt=desk, session=Session(), rendered_prompt=desk.render(open={"guide"}))
+    assert open_paths(executor) == {"guide"}
+    executor.execute_all([closes("guide"), opens("billing")], reply="r1")
+    assert open_paths(executor) == {"billing"}
