@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -137,9 +136,12 @@ class Invocation:
     def __del__(self) -> None:
         # Ctrl-C may come before `invoke` has this object, and again before `close` has begun.
         # Not through `__dict__`: that makes a dictionary, which a collection takes for a reference from outside.
-        with suppress(AttributeError):  # interrupted before it had a turn
+        # Not `suppress`, which is three calls of Python: every call passes here.
+        try:
             if not self.turn.ticket.released:
                 self.turn.ticket.release()
+        except AttributeError:  # interrupted before it had a turn
+            pass
 
     def recorded(self) -> ToolMessage | None:
         """The message of a call that has a final record; `None` for one that goes through the pipeline.

@@ -453,7 +453,7 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         if event is None:
             event = run.event(result)
             nested = run.turn.outer is not None
-            if nested or session.store is None:  # the record of a nested call is written with its parent
+            if nested or not run.is_stored:  # the record of a nested call is written with its parent
                 session.log_event(event, run.ref, nested=nested)
             else:
                 await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))

@@ -18,7 +18,11 @@ from handrail.prompt import Tool, ToolResult
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.runtime.ledger.effects import EffectResult, Hit
 from handrail.serde.annotations import is_union, strip_annotated
+from handrail.serde.bounded_cache import BoundedCache
 from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
+
+_VERSIONED = BoundedCache[dict[str, StoredType]]()
+"""The dataclasses with versions of each result type, by their stored names."""
 
 
 def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
@@ -64,7 +68,8 @@ def split_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ..
 
 
 def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
-    versioned = {stored.name: stored for stored in _versioned_types(tool.result_type)}
+    kind = tool.result_type
+    versioned = _VERSIONED.get(kind, lambda: {stored.name: stored for stored in _versioned_types(kind)})
     if not versioned:
         return tool.load_value(data)
     read: Any = from_json(data)
