@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from handrail.cli.cells import ELLIPSIS, cut_middle, width_of
 from handrail.cli.screen import clean
+from handrail.serde.formatting import json_line
 
 _MOST_OF_VALUE = 60
 _LEAST_OF_VALUE = 24
@@ -59,4 +59,4 @@ def _written(tool: str, texts: Mapping[str, str], most: int, *, is_partial: bool
 
 def json_cell(value: object) -> str:
     """A value as JSON on one line, without control characters."""
-    return clean(json.dumps(value, ensure_ascii=False, default=repr))
+    return clean(json_line(value))

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from handrail.prompt.content_parts import describe_file
+from handrail.serde.formatting import json_line
 from handrail.session.conversation_parts import REPLY_KEY
 from handrail.transcript.items import BlockKind
 
@@ -262,8 +263,3 @@ def _file(block: object) -> str | None:
 
 def _data(role: str, value: object) -> SaidPiece:
     return SaidPiece(role, "data", value if isinstance(value, str) else _file(value) or json_line(value))
-
-
-def json_line(value: object) -> str:
-    """A value as JSON on one line; what has none as its `repr`."""
-    return json.dumps(value, ensure_ascii=False, default=repr)
