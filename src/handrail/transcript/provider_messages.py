@@ -19,6 +19,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from pydantic_core import from_json
+
 from handrail.prompt.content_parts import describe_file
 from handrail.serde.formatting import json_line
 from handrail.session.conversation_parts import REPLY_KEY
@@ -102,7 +104,12 @@ def decoded_arguments(arguments: object) -> Any:  # noqa: ANN401 - decoded JSON
     if not isinstance(arguments, str):
         return arguments
     try:
-        return json.loads(arguments)
+        # The cache of strings is of use for those that come again: names, and not values.
+        return from_json(arguments, cache_strings="keys")
+    except (ValueError, TypeError):  # the latter for a lone surrogate
+        pass
+    try:
+        return json.loads(arguments)  # takes more: halves of surrogate pairs, deep values
     except (ValueError, RecursionError):
         return arguments
 
