@@ -84,7 +84,10 @@ class HeldReply:
 
     def find(self, ref: CallRef) -> AskedCall | None:
         """The call of an identity; `None` if it is not held."""
-        return next((call for call in self._calls if call.is_named(ref)), None)
+        for call in self._calls:
+            if call.is_named(ref):
+                return call
+        return None
 
     def is_asked_by(self, part: ConversationPart) -> bool:
         """Whether a part asks for the calls that are held."""
@@ -154,15 +157,17 @@ class HeldReply:
 
 
 def _stated_refs(
-    pieces: Sequence[MessagePiece], stated: Iterable[tuple[RequestedCall, CallRef]]
+    pieces: Sequence[MessagePiece], stated: Sequence[tuple[RequestedCall, CallRef]]
 ) -> Mapping[int, CallRef]:
     """The identities of the calls that a part states, by the place of the piece that asks for the call."""
+    found: dict[int, CallRef] = {}
+    if not stated:
+        return found
     refs: defaultdict[str, list[CallRef]] = defaultdict(list)
     for call, ref in stated:
         refs[call.id].append(ref)
-    found: dict[int, CallRef] = {}
     # From the end: messages of earlier replies, with calls of the same ids, may stand before.
-    for place in range(len(pieces) - 1, -1, -1) if refs else ():
+    for place in range(len(pieces) - 1, -1, -1):
         piece = pieces[place]
         if isinstance(piece, AskedPiece) and (named := refs.get(piece.call_id)):
             found[place] = named.pop()

@@ -223,7 +223,7 @@ def _part(part: _Json, role: str, reply: str | None) -> Iterator[MessagePiece]:
 
 def _fields(value: object) -> _Json | None:
     """The fields of an object in JSON; `None` for other values."""
-    return cast("_Json", value) if isinstance(value, Mapping) else None
+    return cast("_Json", value) if isinstance(value, dict) else None
 
 
 def _word(fields: _Json, name: str) -> str:

@@ -239,7 +239,8 @@ class TranscriptReader:
 
     def _record(self, report: CallReport) -> Iterator[TranscriptItem]:
         root = _root(report.ref)
-        for call in self._asked(root):
+        call = self._asked(root)
+        if call is not None:
             if root == report.ref:
                 call.record = report
             else:
@@ -257,17 +258,17 @@ class TranscriptReader:
 
     def _note(self, note: ApprovalNote) -> None:
         # Those of child sessions are noted here, too.
-        if note.session_id in self._owners:
-            for call in self._asked(_root(note.ref)):
-                call.notes.append(note)
+        call = self._asked(_root(note.ref)) if note.session_id in self._owners else None
+        if call is not None:
+            call.notes.append(note)
 
-    def _asked(self, root: CallRef) -> Iterator[AskedCall]:
-        """The call of that identity that is held, if there is one."""
+    def _asked(self, root: CallRef) -> AskedCall | None:
+        """The call of that identity that is held; `None` if there is none."""
         for held in self._held.values():
             call = held.find(root)
             if call is not None:
-                yield call
-                return
+                return call
+        return None
 
     def _claim_early(self, asked: Sequence[AskedCall]) -> None:
         """Give calls the records that came before the message that asks for them, as in old versions."""
