@@ -409,7 +409,7 @@ class AgentRun:
         # The next call of this id is another one; see `RunExecutors.forget`.
         self._doors.forget(event.ref, event.name)
         raised_at = self._raised_at.pop(event.ref, "")
-        if self.tree.options.listener is None:  # the text of the result would be written for nobody
+        if self.tree.options.listener is None:  # the text of the result need not be written
             return
         ended = CallEnded(
             path=self.path,
