@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from handrail.cli.cells import ELLIPSIS, cut_middle, width_of
 from handrail.cli.screen import clean
+from handrail.serde.formatting import json_line
 
 _MOST_OF_VALUE = 60
 _LEAST_OF_VALUE = 24
@@ -39,13 +39,13 @@ def fitted_call(tool: str, texts: Mapping[str, str], room: int, *, is_partial: b
         room: the cells that there are.
         is_partial: whether it has other arguments, for which an ellipsis stands.
     """
-    most = _MOST_OF_VALUE
-    cut = sum(width_of(text) > _LEAST_OF_VALUE for text in texts.values()) or 1
+    most, cut = _MOST_OF_VALUE, 0
     while most >= _LEAST_OF_VALUE:
         shown = _written(tool, texts, most, is_partial=is_partial)
         excess = width_of(shown) - room
         if excess <= 0:
             return shown
+        cut = cut or sum(width_of(text) > _LEAST_OF_VALUE for text in texts.values()) or 1
         # Each value that can be cut becomes shorter by as much at most, so none is cut more than it has to be.
         most -= max(1, excess // cut)
     return None
@@ -59,4 +59,4 @@ def _written(tool: str, texts: Mapping[str, str], most: int, *, is_partial: bool
 
 def json_cell(value: object) -> str:
     """A value as JSON on one line, without control characters."""
-    return clean(json.dumps(value, ensure_ascii=False, default=repr))
+    return clean(json_line(value))

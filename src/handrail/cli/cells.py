@@ -48,7 +48,7 @@ _REGIONAL = ("\U0001f1e6", "\U0001f1ff")
 def width_of(text: str) -> int:
     """How many cells a text takes."""
     # The fast path: rich looks at every character, and the labels of calls are often ASCII with an ellipsis.
-    return len(text) if text.replace(ELLIPSIS, ".").isascii() else cell_len(text)
+    return len(text) if text.isascii() or text.replace(ELLIPSIS, ".").isascii() else cell_len(text)
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
@@ -184,6 +184,8 @@ def _continues(text: str, start: int, place: int) -> bool:
 
 def _is_within(text: str, width: int) -> bool:
     """Whether a text fits; a very long one is not measured to its end."""
+    if len(text) <= width and text.isascii():
+        return True
     # A cluster may take no cell, so the length proves nothing; but that of the beginning does.
     return width_of(text[: 8 * width + 64]) <= width and width_of(text) <= width
 

@@ -34,6 +34,11 @@ class GuardedStream:
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
+    @property
+    def rich_proxied_file(self) -> GuardedStream:
+        """The stream itself. rich asks for it at each write, and looking in vain takes longer than most writes."""
+        return self
+
     def write(self, text: str) -> int:
         """Write text.
 

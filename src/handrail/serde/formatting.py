@@ -18,6 +18,7 @@ _LONGEST_COMPARED = 100
 _MOST_NEAR = 10
 _LEAST_LIKENESS = 0.4
 _MODULES = re.compile(r"\b(?:\w+\.)*(?:<locals>\.)?(?=\w+\b)")
+_SHOWN = json.JSONEncoder(ensure_ascii=False, default=repr)
 
 
 def format_path(segments: Iterable[str | int]) -> str:
@@ -93,6 +94,11 @@ def enumerated(names: Sequence[str], *, limit: int, wanted: str = "") -> str:
 
 def _size(text: str) -> int:
     return len(text.encode(errors="surrogatepass"))
+
+
+def json_line(value: object) -> str:
+    """A value as JSON on one line, for people; what has none as its `repr`."""
+    return _SHOWN.encode(value)
 
 
 def type_name(kind: object) -> str:

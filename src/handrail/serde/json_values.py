@@ -42,8 +42,9 @@ Text = str | bytes | bytearray
 _SUSPECT: Final = re.compile(r"NaN|Infinity|[0-9][eE]|[0-9]{309}")
 _SUSPECT_BYTES: Final = re.compile(_SUSPECT.pattern.encode())
 
-# The expression takes 3 milliseconds for 100 kB; finding the same in bytes whose digits are all 0, a tenth of that.
-_LARGE = 4096
+# The expression takes 3 milliseconds for 100 kB; finding the same in bytes whose digits are all 0, a tenth of that. It
+# is the faster one only for the arguments of a short call.
+_SHORT = 64
 _ZEROS: Final = bytes.maketrans(b"123456789E", b"000000000e")
 
 _LONGEST_REASON = 200
@@ -98,12 +99,12 @@ def number_faults(data: Text) -> tuple[Fault, ...]:
 
 
 def _is_suspect(data: Text) -> bool:
-    if len(data) < _LARGE:
+    if len(data) < _SHORT:
         found = _SUSPECT.search(data) if isinstance(data, str) else _SUSPECT_BYTES.search(data)
         return found is not None
     encoded = data.encode(errors="surrogatepass") if isinstance(data, str) else data
     zeros = encoded.translate(_ZEROS)
-    return any(part in zeros for part in (b"0e", b"NaN", b"Infinity", b"0" * 309))
+    return b"0e" in zeros or b"NaN" in zeros or b"Infinity" in zeros or b"0" * 309 in zeros
 
 
 class FlatKeys:

@@ -170,7 +170,7 @@ class AskedCall:
         ref: its identity.
         given_id: the id that the messages give it, which several calls of a reply may have.
         tool: the tool.
-        arguments: as the model wrote them.
+        arguments: as the model wrote them; JSON is decoded if it is shown, because mostly the record has it, too.
         asked_at: when the message that asks for it was appended; `None` if that is not known.
         record: its newest record; `None` if there is none yet.
         answer: what the conversation answers; `None` if it does not.
@@ -203,6 +203,8 @@ class AskedCall:
 
     def is_named(self, ref: CallRef) -> bool:
         """Whether an identity, as a record has it, names this call; old records and messages do not know the reply."""
+        if ref == self.ref:
+            return True
         if ref.call_id not in {self.ref.call_id, self.ref.stored.call_id}:
             return False
         return None in {ref.reply, self.ref.reply} or ref.stored == self.ref.stored
@@ -222,14 +224,16 @@ class AskedCall:
 
     def reported(self, claims: Claims, children: ChildSessions) -> TranscriptCall:
         """The call, as far as it is known now."""
-        record, claim = self.record, claims.get(self.ref.stored)
-        wait = _waited(self.notes, self.asked_at, record)
+        record = self.record
+        # Most sessions have no open effect, and no approvals.
+        claim = claims.get(self.ref.stored) if claims else None
+        wait = _waited(self.notes, self.asked_at, record) if self.notes else None
         content = self.answer if self.answer is not None else "" if record is None else record.content
         return TranscriptCall(
             conversation=self.conversation,
             call=self.ref,
             tool=self.tool,
-            arguments=self.arguments if record is None else record.arguments,
+            arguments=decoded_arguments(self.arguments) if record is None else record.arguments,
             outcome=self._outcome(claim, wait),
             content=content,
             seconds=None if record is None else record.seconds,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation_parts import ConversationPart, RequestedCall
 from handrail.transcript.call_outcomes import AskedCall
 from handrail.transcript.items import ConversationId, MessageBlock, TranscriptMessage
 from handrail.transcript.provider_messages import (
@@ -16,7 +16,6 @@ from handrail.transcript.provider_messages import (
     AskedPiece,
     MessagePiece,
     SaidPiece,
-    decoded_arguments,
     message_pieces,
 )
 
@@ -85,7 +84,10 @@ class HeldReply:
 
     def find(self, ref: CallRef) -> AskedCall | None:
         """The call of an identity; `None` if it is not held."""
-        return next((call for call in self._calls if call.is_named(ref)), None)
+        for call in self._calls:
+            if call.is_named(ref):
+                return call
+        return None
 
     def is_asked_by(self, part: ConversationPart) -> bool:
         """Whether a part asks for the calls that are held."""
@@ -101,20 +103,22 @@ class HeldReply:
         """
         drafts: list[_Draft] = []
         pieces = [piece for message in messages for piece in message_pieces(message)]
-        refs = _stated_refs(pieces, part)
+        stated = list(zip(part.calls, part.call_refs, strict=True)) if part.calls else []
+        refs = _stated_refs(pieces, stated)
         for place, piece in enumerate(pieces):
             self._add(drafts, piece, part, refs.get(place))
-        known = {call.ref for call in (*self._calls, *_calls(drafts))}
-        # A form that is not known here, whose calls the program has stated.
-        for call, ref in zip(part.calls, part.call_refs, strict=True):
-            if ref not in known:
-                self._add(drafts, AskedPiece(call.id, call.name, call.arguments), part, ref)
+        if len(refs) < len(stated):
+            known = {call.ref for call in (*self._calls, *_calls(drafts))}
+            # A form that is not known here, whose calls the program has stated.
+            for call, ref in stated:
+                if ref not in known:
+                    self._add(drafts, AskedPiece(call.id, call.name, call.arguments), part, ref)
         return [ReadReply(self._message(draft, part), draft.calls) for draft in drafts]
 
     def _add(self, drafts: list[_Draft], piece: MessagePiece, part: ConversationPart, ref: CallRef | None) -> None:
         """Add a piece to the last message, or to a new one; `ref` is the identity of a call, if the part states it."""
         if isinstance(piece, AnswerPiece):
-            if self._reported[piece.call_id]:
+            if self._reported.get(piece.call_id):
                 self._reported[piece.call_id] -= 1
                 return
             call = self._answered(drafts, piece.call_id)
@@ -134,7 +138,7 @@ class HeldReply:
                 ref=CallRef(piece.reply, piece.call_id) if ref is None else ref,
                 given_id=piece.call_id,
                 tool=piece.tool,
-                arguments=decoded_arguments(piece.arguments),
+                arguments=piece.arguments,
                 asked_at=part.at,
             )
         )
@@ -152,16 +156,21 @@ class HeldReply:
         return next((call for call in asked if call.ref.reply == asked[-1].ref.reply), None)
 
 
-def _stated_refs(pieces: Sequence[MessagePiece], part: ConversationPart) -> Mapping[int, CallRef]:
+def _stated_refs(
+    pieces: Sequence[MessagePiece], stated: Sequence[tuple[RequestedCall, CallRef]]
+) -> Mapping[int, CallRef]:
     """The identities of the calls that a part states, by the place of the piece that asks for the call."""
-    stated: defaultdict[str, list[CallRef]] = defaultdict(list)
-    for call, ref in zip(part.calls, part.call_refs, strict=True):
-        stated[call.id].append(ref)
     found: dict[int, CallRef] = {}
+    if not stated:
+        return found
+    refs: defaultdict[str, list[CallRef]] = defaultdict(list)
+    for call, ref in stated:
+        refs[call.id].append(ref)
     # From the end: messages of earlier replies, with calls of the same ids, may stand before.
-    for place, piece in reversed(list(enumerate(pieces))):
-        if isinstance(piece, AskedPiece) and stated[piece.call_id]:
-            found[place] = stated[piece.call_id].pop()
+    for place in range(len(pieces) - 1, -1, -1):
+        piece = pieces[place]
+        if isinstance(piece, AskedPiece) and (named := refs.get(piece.call_id)):
+            found[place] = named.pop()
     return found
 
 

@@ -19,7 +19,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from pydantic_core import from_json
+
 from handrail.prompt.content_parts import describe_file
+from handrail.serde.formatting import json_line
 from handrail.session.conversation_parts import REPLY_KEY
 from handrail.transcript.items import BlockKind
 
@@ -101,7 +104,12 @@ def decoded_arguments(arguments: object) -> Any:  # noqa: ANN401 - decoded JSON
     if not isinstance(arguments, str):
         return arguments
     try:
-        return json.loads(arguments)
+        # The cache of strings is of use for those that come again: names, and not values.
+        return from_json(arguments, cache_strings="keys")
+    except (ValueError, TypeError):  # the latter for a lone surrogate
+        pass
+    try:
+        return json.loads(arguments)  # takes more: halves of surrogate pairs, deep values
     except (ValueError, RecursionError):
         return arguments
 
@@ -215,7 +223,7 @@ def _part(part: _Json, role: str, reply: str | None) -> Iterator[MessagePiece]:
 
 def _fields(value: object) -> _Json | None:
     """The fields of an object in JSON; `None` for other values."""
-    return cast("_Json", value) if isinstance(value, Mapping) else None
+    return cast("_Json", value) if isinstance(value, dict) else None
 
 
 def _word(fields: _Json, name: str) -> str:
@@ -262,8 +270,3 @@ def _file(block: object) -> str | None:
 
 def _data(role: str, value: object) -> SaidPiece:
     return SaidPiece(role, "data", value if isinstance(value, str) else _file(value) or json_line(value))
-
-
-def json_line(value: object) -> str:
-    """A value as JSON on one line; what has none as its `repr`."""
-    return json.dumps(value, ensure_ascii=False, default=repr)

@@ -74,11 +74,28 @@ class TranscriptReader:
         StoreError: the store cannot be read.
     """
 
-    __slots__ = ("_children", "_claims", "_early", "_hashes", "_held", "_outer", "_owners", "_place", "_row", "_store")
+    __slots__ = (
+        "_children",
+        "_claims",
+        "_early",
+        "_hashes",
+        "_held",
+        "_note_names",
+        "_outer",
+        "_owners",
+        "_part_type",
+        "_place",
+        "_record_name",
+        "_row",
+        "_store",
+    )
 
     def __init__(self, store: SessionStore, row: SessionRow, *, after: int = 0) -> None:
         self._store = store
         self._row = row
+        self._part_type = stored_type(ConversationPart)
+        self._record_name = stored_type(ToolInvoked).name
+        self._note_names = frozenset({stored_type(PostponedCall).name, APPROVAL_TYPE})
         self._place = after
         self._held: dict[ConversationId, HeldReply] = {}
         self._early: deque[AskedCall] = deque()
@@ -127,26 +144,26 @@ class TranscriptReader:
 
     def _entry(self, entry: SessionEntry) -> Iterator[TranscriptItem]:
         name = entry.type_name
-        if name == stored_type(ConversationPart).name:
+        if name == self._part_type.name:
             if entry.removed:
                 yield from self.finish()
                 yield TranscriptBreak(conversation=None, kind="removed", count=entry.removed)
             for part in self._parts(entry):
                 yield from self._part(part)
-        elif name == stored_type(ToolInvoked).name:
+        elif name == self._record_name:
             try:
                 reports = [call_report(item) for item in _items(entry)]
             except (ValueError, LookupError, TypeError) as error:
                 raise self._corrupt(entry, error) from error
             for report in reports:
                 yield from self._record(report)
-        elif name in {stored_type(PostponedCall).name, APPROVAL_TYPE}:
+        elif name in self._note_names:
             for note in self._notes(entry, self._row.session_id):
                 self._note(note)
 
     def _parts(self, entry: SessionEntry) -> Sequence[ConversationPart]:
         try:
-            read: list[ConversationPart] = stored_type(ConversationPart).load(entry.items, entry.type_version)
+            read: list[ConversationPart] = self._part_type.load(entry.items, entry.type_version)
         except ValueError as error:
             raise self._corrupt(entry, error) from error
         return read
@@ -184,7 +201,8 @@ class TranscriptReader:
         replies = held.split(part, messages)
         asked = [call for reply in replies for call in reply.calls]
         self._claim_early(asked)
-        yield from self._taken_early()
+        if self._early:
+            yield from self._taken_early()
         for reply in replies:
             yield from self._closed(held)
             # Calls of other conversations that have ended come before a message that is not of theirs.
@@ -221,7 +239,8 @@ class TranscriptReader:
 
     def _record(self, report: CallReport) -> Iterator[TranscriptItem]:
         root = _root(report.ref)
-        for call in self._asked(root):
+        call = self._asked(root)
+        if call is not None:
             if root == report.ref:
                 call.record = report
             else:
@@ -239,17 +258,17 @@ class TranscriptReader:
 
     def _note(self, note: ApprovalNote) -> None:
         # Those of child sessions are noted here, too.
-        if note.session_id in self._owners:
-            for call in self._asked(_root(note.ref)):
-                call.notes.append(note)
+        call = self._asked(_root(note.ref)) if note.session_id in self._owners else None
+        if call is not None:
+            call.notes.append(note)
 
-    def _asked(self, root: CallRef) -> Iterator[AskedCall]:
-        """The call of that identity that is held, if there is one."""
+    def _asked(self, root: CallRef) -> AskedCall | None:
+        """The call of that identity that is held; `None` if there is none."""
         for held in self._held.values():
             call = held.find(root)
             if call is not None:
-                yield call
-                return
+                return call
+        return None
 
     def _claim_early(self, asked: Sequence[AskedCall]) -> None:
         """Give calls the records that came before the message that asks for them, as in old versions."""
@@ -300,7 +319,9 @@ def _items(entry: SessionEntry) -> Sequence[Mapping[str, Any]]:
 
 def _root(ref: CallRef) -> CallRef:
     """The call of a message in which a call was made; itself, if it is not nested."""
-    return (ref, *ref.ancestors)[-1]
+    for ancestor in ref.ancestors:
+        ref = ancestor
+    return ref
 
 
 def _lineage(store: SessionStore, row: SessionRow) -> Iterator[str]:

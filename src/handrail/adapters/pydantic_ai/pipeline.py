@@ -51,6 +51,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
 from handrail.serde.faults import fault_message, faults_of
+from handrail.session.call_ref import CallRef
 
 _log = logging.getLogger("handrail.adapters")
 
@@ -105,7 +106,8 @@ class PipelineCapability(HandrailCapability):
         names = [name for name, tool in known.items() if tool.toolset is not self.toolset and _is_callable(tool)]
         # Both are read before the call is queued: nothing may be awaited or take long between `leave_queue` and
         # `invoke`.
-        asked_for, record = self.asked(ctx, call), self.final_record(ctx, call)
+        asked_for = self.asked(ctx, call)
+        record = self.final_record(asked_for.ref)
         # What another call of the reply has opened is not there yet for this one.
         own = self.executor.environment.rendering.seen_by(asked_for.ref.reply).tools
         tools = (*own, *(ForeignTool(name=name, description="") for name in names))
@@ -135,7 +137,7 @@ class PipelineCapability(HandrailCapability):
             ToolFailed: the arguments do not fit the tool's schema. It spends none of PydanticAI's retries.
             ModelRetry: raised by the tool's own validator.
         """
-        record = self.final_record(ctx, call)
+        record = self.final_record(self.asked(ctx, call).ref)
         # The handler of the call is not run, so the record's failure has to be raised in the form that the tool had
         # chosen.
         if record is not None:
@@ -156,7 +158,7 @@ class PipelineCapability(HandrailCapability):
         Raises:
             ToolFailed: the call has no final record.
         """
-        if self.final_record(ctx, call) is None:
+        if self.final_record(self.asked(ctx, call).ref) is None:
             raise ToolFailed(await self._record_misfit(ctx, call, args, error))
 
     async def carry_out(self, call: ForeignCall, said: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
@@ -180,12 +182,11 @@ class PipelineCapability(HandrailCapability):
         """The call as the model asked for it, with its identity."""
         return asked(ctx, self.executor.environment.session, call.tool_call_id)
 
-    def final_record(self, ctx: RunContext[Any], call: ToolCallPart) -> ToolInvoked | None:
+    def final_record(self, ref: CallRef) -> ToolInvoked | None:
         """The record from which the pipeline will answer a call; `None` if it will run the call.
 
         A call with a record needs no approval, and is not refused if its tool is gone or has changed its parameters.
         """
-        ref = self.asked(ctx, call).ref
         if ref.reply is None or not ref.call_id:
             return None
         try:

@@ -178,8 +178,9 @@ def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
     assert isinstance(response, ModelResponse)  # noqa: S101 - for the type checkers
     earlier = [message for message in messages[:place] if isinstance(message, ModelResponse)]
     name = _stamp(response)
-    # A stamp that an earlier response has too was copied by a model that returns one object for several replies.
-    if name and all(_stamp(other) != name for other in earlier):
+    # A stamp that an earlier response has too was copied by a model that returns one object for several replies. Theirs
+    # are compared as they are: this one is valid, so an equal one is, too.
+    if name and not any(other.metadata and other.metadata.get(REPLY_KEY) == name for other in earlier):
         return name
     if _is_provider_id_of_its_own(response, earlier):
         return _storable(response.provider_response_id or "")

@@ -334,7 +334,7 @@ class Glob:
         run: the longest run of characters that stand for themselves; a text without it does not fit.
     """
 
-    __slots__ = ("_crossing", "_end", "_gates", "_literal", "_loops", "_narrow", "_sets", "run")
+    __slots__ = ("_crossing", "_end", "_fixed", "_gates", "_literal", "_loops", "_narrow", "_sets", "run")
 
     def __init__(self, text: str, reading: Reading = "narrow") -> None:
         """Take a glob apart; every text is one, because brackets that do not close are characters like others."""
@@ -346,7 +346,11 @@ class Glob:
         self._end = 1
         self.run: str = ""
         run = ""
+        # The only text that fits, if every character stands for itself.
+        self._fixed: str | None = text
         for token in _tokens(text):
+            if not isinstance(token, str):
+                self._fixed = None
             # A place is a bit, so a glob of any length has one number; Python's integers have no limit.
             self._end <<= self._add(token, self._end)
             run = run + token if isinstance(token, str) else ""
@@ -354,6 +358,8 @@ class Glob:
 
     def fits(self, text: str) -> bool:
         """Whether the whole text fits."""
+        if self._fixed is not None:  # in most rules, the name of a tool
+            return text == self._fixed
         return self._fits(text, ends_at_slash=False)
 
     def fits_at_or_above(self, path: str) -> bool:

@@ -184,10 +184,9 @@ class RunExecutors:
         else:
             own = self._own_of(definition)
             # Without one it is an unknown name.
-            described = None if own is None else self._of_own(ref, call, name, own, args)
+            described = None if own is None else self._of_own(ref, call, definition, own, args)
         # Kept for the pipeline, which describes the call once more without knowing what the model wrote.
         if described is not None:
-            described = replace(described, description=definition.description or "")
             self._ahead[ref, name] = described
         return described
 
@@ -320,11 +319,12 @@ class RunExecutors:
         said = read_tool_metadata(definition)
         arguments = plain_arguments(args, definition)
         gated = self._gated(ref, call.tool_name, said.effect, _Looks(arguments, _written(call)))
-        return replace(gated, default=said.approval)
+        return replace(gated, default=said.approval, description=definition.description or "")
 
     def _of_own(
-        self, ref: CallRef, call: ToolCallPart, name: str, own: _Own, args: ValidatedToolArgs
+        self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, own: _Own, args: ValidatedToolArgs
     ) -> GatedCall | None:
+        name = _own_name(definition) or call.tool_name
         given = args.given() if isinstance(args, RawArguments) else args
         environment = own.executor.environment
         reach = _reached if name in FILE_TOOLS else None
@@ -334,8 +334,13 @@ class RunExecutors:
             return None
         looks = _Looks(_arguments(foreseen.params), _written(call), foreseen.reached)
         gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks)
-        other = _other_name(name, call.tool_name)
-        return replace(gated, asks=foreseen.questions, default=own.defaults.get(name), own_tool=other)
+        return replace(
+            gated,
+            asks=foreseen.questions,
+            default=own.defaults.get(name),
+            own_tool=_other_name(name, call.tool_name),
+            description=definition.description or "",
+        )
 
     def _gated(self, ref: CallRef, name: str, effect: Effect, looks: _Looks) -> GatedCall:
         origin = self._origins.get(name, "")

@@ -436,13 +436,25 @@ class AgentRun:
     def _call_ended(self, event: ToolInvoked) -> None:
         # The next call of this id is another one; see `RunExecutors.forget`.
         self._doors.forget(event.ref, event.name)
-        text, seconds = event.result.render(), event.total_seconds
+        raised_at = self._raised_at.pop(event.ref, "")
+        if self.tree.options.listener is None:  # its text need not be written
+            return
+        text = event.result.render()
         if len(text) > MAX_RESULT_CHARS:
             text = cut_text(text, MAX_RESULT_CHARS, event.ref, READER)
-        path, call_id, reply, place = self.path, event.call_id, event.reply, self._raised_at.pop(event.ref, "")
-        ended = CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply, place)
-        refused = not event.success and event.handler_seconds is None
-        self.tree.notify(replace(ended, refused=refused))
+        ended = CallEnded(
+            path=self.path,
+            call_id=event.call_id,
+            tool=event.name,
+            success=event.success,
+            content=text,
+            seconds=event.total_seconds,
+            replayed=event.replayed,
+            reply=event.reply,
+            raised_at=raised_at,
+            refused=not event.success and event.handler_seconds is None,
+        )
+        self.tree.notify(ended)
 
     async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:

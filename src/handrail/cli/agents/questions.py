@@ -9,7 +9,6 @@ The answer is read on the event loop, so that Ctrl-C ends the waiting at once.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from asyncio import CancelledError
@@ -19,6 +18,7 @@ from typing import Any, TextIO
 from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.cli.cells import cut
 from handrail.cli.screen import Screen, clean
+from handrail.serde.formatting import json_line
 
 MOST_SHOWN = 300
 """How many characters of an argument are shown, unless the person requests all of it."""
@@ -107,7 +107,7 @@ def argument_lines(
 
 def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -> str:
     """A value as JSON, in one line without control characters; cut to `most` characters, with its length added."""
-    text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = json_line(value)
     if whole or len(text) <= most:
         return clean(text)
     return f"{cut(clean(text), most)} ({len(text):,} characters in all)"

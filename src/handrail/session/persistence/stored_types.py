@@ -20,7 +20,7 @@ from pydantic_core import from_json
 
 from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
 from handrail.errors.developer import check_argument
-from handrail.serde import stored_codec
+from handrail.serde import Codec, stored_codec
 from handrail.serde.formatting import STORED_AS
 
 C = TypeVar("C", bound=type[Any])
@@ -128,7 +128,7 @@ class StoredType:
         version: its present version.
     """
 
-    __slots__ = ("_dump", "_form", "_upgrades", "kind", "name", "version")
+    __slots__ = ("_dump", "_form", "_items", "_upgrades", "kind", "name", "version")
 
     def __init__(self, kind: type[Any], name: str | None = None) -> None:
         """Determine how the values of a class are stored.
@@ -148,6 +148,7 @@ class StoredType:
         self.version: int = mark.version
         self._upgrades = mark.upgrades
         self._form = mark.form
+        self._items: Codec[list[Any]] | None = None
         try:
             self._dump: Callable[[Any], bytes] = stored_codec(kind).dump_json if mark.form is None else mark.form.dump
         except SchemaError as error:
@@ -192,8 +193,9 @@ class StoredType:
         try:
             # The fast path: one parse of the whole array. Upgrades and forms take the items one by one.
             if version == self.version and self._form is None:
-                read: list[Any] = stored_codec(GenericAlias(list, (self.kind,))).parse_json(data)
-                return read
+                if self._items is None:
+                    self._items = stored_codec(GenericAlias(list, (self.kind,)))
+                return self._items.parse_json(data)
             return [self._load(item, version) for item in _array(data)]
         except ParseError as error:
             cure = (

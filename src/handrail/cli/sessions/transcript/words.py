@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 from handrail.cli.call_format import format_call
 from handrail.cli.cells import cut, cut_middle, width_of
 from handrail.cli.screen import clean, format_duration, format_when
+from handrail.serde.formatting import json_line
 from handrail.session.persistence.protocol import SessionRow
 from handrail.transcript import (
     ApprovalWait,
@@ -182,7 +183,7 @@ def call_label(call: TranscriptCall, *, room: int) -> str:
         return format_call(call.tool, cast("Mapping[str, Any]", arguments), room=room)
     if arguments is None:
         return f"{clean(call.tool)}()"
-    tool, text = clean(call.tool), clean(arguments if isinstance(arguments, str) else compact_json(arguments))
+    tool, text = clean(call.tool), clean(arguments if isinstance(arguments, str) else json_line(arguments))
     return f"{tool}({cut_middle(text, max(room - width_of(tool) - 2, _LEAST_ROOM))})"
 
 
@@ -203,11 +204,8 @@ def indented_json(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=repr)
 
 
-def compact_json(value: object) -> str:
-    """A value as JSON on one line."""
-    return json.dumps(value, ensure_ascii=False, default=repr)
-
-
 def plain_lines(text: str) -> str:
     """Text with its lines and tabs, and an escape for every other control character."""
+    if text.isprintable():  # the fast path: one line without any
+        return text
     return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))
