@@ -90,7 +90,7 @@ async def test_hints_of_a_server_arrive_and_become_effects(toolset: MCPToolset[A
 async def test_hints_of_a_server_in_another_process_are_the_same() -> None:
     """Over stdin and stdout of a process of its own nothing differs."""
     child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
-    assert await declarations(MCPToolset(child)) == GUESSED
+    assert await declarations(MCPToolset(child, init_timeout=None)) == GUESSED
 
 
 async def test_a_program_may_know_a_server_better_than_its_hints() -> None:

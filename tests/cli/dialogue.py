@@ -51,7 +51,7 @@ class Dialogue:
         termios.tcsetattr(slave, termios.TCSANOW, modes)
         with (
             os.fdopen(slave, "w") as stream,
-            open(os.ttyname(slave)) as keyboard,  # noqa: PTH123 - a device
+            os.fdopen(os.open(os.ttyname(slave), os.O_RDONLY | os.O_NOCTTY)) as keyboard,  # its end is no hangup
             self._person(master),
             self.monkeypatch.context() as patch,
         ):
@@ -98,6 +98,7 @@ class Dialogue:
     @staticmethod
     def _type(master: int, answer: str) -> None:
         if answer == INTERRUPTS:
-            os.kill(os.getpid(), signal.SIGINT)
+            # To the main thread: what it waits in is not interrupted if the kernel picks another thread, as it may.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         else:
             os.write(master, answer.encode())

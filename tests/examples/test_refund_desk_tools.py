@@ -29,6 +29,7 @@ from report import REFUNDS, REPORT
 from rich_screen import RichScreen
 from screen import Act, PlainScreen, Screen, Verdict
 from shop import Shop, euros
+from tests.extent import step
 
 
 class DeskAtWork:
@@ -249,7 +250,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 
 @pytest.mark.parametrize("compact", [False, True])
-@pytest.mark.parametrize("width", range(20, 201, 5))
+@pytest.mark.parametrize("width", range(20, 201, step(4) * 5))
 def test_on_a_terminal_every_line_fits_and_every_figure_is_whole(told: Recording, width: int, compact: bool) -> None:
     """At every width; only a command has words that may be wider, because it has to work as it is typed."""
     plain = io.StringIO()

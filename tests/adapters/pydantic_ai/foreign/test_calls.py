@@ -27,7 +27,8 @@ Behavior = Literal["retry", "error", "failed"]
 async def failure_of(name: str, behavior: Behavior) -> Exception:
     """What a tool of a server in another process fails with."""
     child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
-    toolset = MCPToolset[Any](child, id="desk", tool_error_behavior=behavior)
+    # The server may take as long to start as the test may.
+    toolset = MCPToolset[Any](child, id="desk", tool_error_behavior=behavior, init_timeout=None)
     ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
     async with toolset:
         tools = await toolset.get_tools(ctx)
