@@ -17,12 +17,13 @@ check_statically() {
 
 check_statically >"$logs/static" 2>&1 &
 checks=$!
-# Branch coverage costs less where Python tells which branches were taken, from 3.14 on.
-core=$("$bin/python" -c 'import sys; print("sysmon" if sys.version_info >= (3, 14) else "ctrace")')
+# Branch coverage costs little where Python itself tells which branches were taken, from 3.14 on. Where a tracer has to,
+# it costs half of the time again, and `make test-more` measures it.
+coverage=$("$bin/python" -c 'import sys; print("--cov" if sys.version_info >= (3, 14) else "")')
 echo "--- pytest"
 # Without its plugin a snapshot is the value in the file, and is compared as such; the plugin costs a part of each test.
-COVERAGE_CORE=$core "$bin/pytest" --cov --numprocesses "${WORKERS:-3}" --dist loadfile --durations 10 --durations-min 1 \
-    -p no:inline_snapshot
+COVERAGE_CORE=sysmon "$bin/pytest" $coverage --numprocesses "${WORKERS:-3}" --dist loadfile --durations 10 \
+    --durations-min 1 -p no:inline_snapshot
 tests=$?
 wait "$checks"
 static=$?

@@ -154,6 +154,7 @@ class RunningPodman:
             self._process = subprocess.Popen(  # noqa: S603 - the developer's own command
                 line,
                 env=self.environment,
+                cwd=self._folder,  # its monitor writes a file `oom` where it is, when memory runs out
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
