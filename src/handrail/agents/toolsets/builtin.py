@@ -468,10 +468,10 @@ def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> To
 def _sandbox(folder: FolderOf, options: SandboxOptions, *, prefix: str = "") -> ToolsetFactory:
     names = _Names(prefix)
 
-    def make_sandbox(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+    async def make_sandbox(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
         section = SandboxSection(
-            run.filesystem(folder(run)),
+            await run.open_filesystem(folder(run)),
             engine=options.engine,
             limits=options.limits,
             commit_on=options.commit_on,

@@ -87,7 +87,7 @@ class Run:
         )
 
 
-def product(factory: ToolsetFactory) -> object:
+def product(factory: ToolsetFactory) -> Any:
     """What a factory makes; none of those that are built in waits for anything in this run."""
     made = factory.function(context())
     return run_blocking(cast("Coroutine[Any, Any, object]", made)) if isinstance(made, Coroutine) else made
