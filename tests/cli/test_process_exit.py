@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.process_exit import interrupted_once, interruptible, wake_on_signals
-from tests.cli.agent_folders import noting, write
+from handrail.cli.process_exit import Terminated, exit_code_of, interrupted_once, interruptible, wake_on_signals
+from tests.cli.agent_folders import call, noting, script, write
 
 pytestmark = pytest.mark.usefixtures("ctrl_c")
 
@@ -120,6 +120,73 @@ def test_an_interrupted_process_ends_at_the_next_one() -> None:
         assert signal.getsignal(signal.SIGINT) is not before
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
+    folder: Path, number: signal.Signals
+) -> None:
+    """At once, and not when the folder is opened again; the exit code says which signal it was."""
+    shell = '[tool.handrail]\napproval = "rules.yaml"\n[tool.handrail.shell]\nallow = [["sh", "build.sh"]]\n'
+    write(
+        folder,
+        desk__agent="---\nname: desk\ntoolsets: [shell]\n---\nHello.\n",
+        pyproject__toml=shell,
+        rules__yaml="allow: [shell_run]\n",
+        build__sh="echo lost > plan.md; mkdir new; echo begun > line; sleep 100\n",
+        plan__md="as it was\n",
+    )
+    os.mkfifo(folder / "line")
+    model = script(folder, {"calls": [call("shell_run", command=["sh", "build.sh"])]}, {"text": "Done."})
+    words = (sys.executable, "-c", PROGRAM, "run", "desk.agent", "build", "--model", model)
+    with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        assert (folder / "line").read_text() == "begun\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in err) == (128 + number, False)
+    assert ((folder / "plan.md").read_text(), (folder / "new").exists()) == ("as it was\n", False)
+
+
+BLOCKED = """
+import signal, sys
+from datetime import timedelta
+from handrail.cli.process_exit import interruptible
+
+with interruptible(lambda: None, lambda: None, grace=timedelta(0)):
+    signal.raise_signal(signal.SIGTERM)
+    sys.stdin.read()
+"""
+
+
+def test_termination_does_not_wait_forever_for_what_cannot_be_stopped() -> None:
+    """No person is there who could press Ctrl-C again."""
+    with subprocess.Popen((sys.executable, "-c", BLOCKED), stdin=subprocess.PIPE) as process:
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+
+
+def test_a_signal_that_is_ignored_or_handled_is_left_alone() -> None:
+    """As under nohup, or in a program that calls the command."""
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: None)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    during = {number: signal.getsignal(number) for number in before}
+    try:
+        with interruptible(lambda: None, lambda: None) as interruption:
+            assert {number: signal.getsignal(number) for number in before} == during
+        assert not interruption.is_termination
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_termination_that_is_raised_names_its_signal() -> None:
+    """So that the exit code is its own, and not that of Ctrl-C."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Terminated) as caught, interruptible(stop, lambda: None):
+        signal.raise_signal(signal.SIGTERM)
+    assert (exit_code_of(caught.value), signal.getsignal(signal.SIGTERM)) == (143, signal.SIG_DFL)
 
 
 def test_signal_wakes_a_loop_that_is_about_to_wait() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
 from collections.abc import Callable
 from typing import get_args
 
@@ -11,7 +12,7 @@ import pytest
 
 import handrail.errors
 from handrail import store
-from handrail.cli.process_exit import INTERRUPTED, READER_GONE, USAGE, WAITING
+from handrail.cli.process_exit import INTERRUPTED, READER_GONE, USAGE, WAITING, Terminated, exit_code_of
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan
@@ -66,8 +67,9 @@ def test_errors_of_a_table_can_be_caught(page: str) -> None:
 
 def test_exit_codes_are_those_of_the_command() -> None:
     """0 and 1, and those that have a name."""
-    codes = [int(row[0]) for row in table_of("reference/command-line.md", "exit code")]
-    assert codes == [0, 1, USAGE, WAITING, INTERRUPTED, READER_GONE]
+    codes = [int(code) for row in table_of("reference/command-line.md", "exit code") for code in row[0].split(",")]
+    ended = [exit_code_of(Terminated(number)) for number in (signal.SIGHUP, signal.SIGTERM)]
+    assert codes == [0, 1, USAGE, WAITING, *ended, INTERRUPTED, READER_GONE]
 
 
 def test_what_becomes_of_orphans_is_told_of_each_policy() -> None:

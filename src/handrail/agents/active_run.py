@@ -84,6 +84,16 @@ class CurrentRun(Protocol):
         """
         ...
 
+    async def open_filesystem(self, folder: Path) -> HostFilesystem:
+        """The same, for an `async` factory: the event loop does not wait for the opening.
+
+        The opening of a folder may take long: it restores what a killed process has left.
+
+        Raises:
+            FilesystemError: as for `filesystem`.
+        """
+        ...
+
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
         """A section as a toolset of this run: its tools, its guidance and its policies, on the run's session.
 

@@ -107,7 +107,7 @@ class LoadedAgent:
                 spent = SharedUsage(RunUsage(), UsageLimits(request_limit=options.request_limit))
                 return await run.go(input, spent, output_type=options.output_type)
         finally:
-            tree.close()
+            await tree.close()
 
     async def inspect(self, options: RunOptions = DEFAULT_OPTIONS) -> tuple[ToolReport, ...]:
         """The tools that the agent would be offered, in their order; no model is asked, and nothing is called.
@@ -131,7 +131,7 @@ class LoadedAgent:
             run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
             return await inspect_run(run)
         finally:
-            tree.close()
+            await tree.close()
 
     async def _settle_open_questions(self, tree: RunGroup) -> RunResult | None:
         """Ask again what earlier runs have left open; a result if some of it stays open."""

@@ -10,7 +10,7 @@
     handrail completion bash|zsh|fish
 
 Exit codes: 0 done; 1 refused, not found, or the store cannot be used; 2 the command line is invalid; 3 a run waits for
-approvals; 130 interrupted; 141 output pipe closed.
+approvals; 129 or 143 ended by SIGHUP or SIGTERM; 130 interrupted; 141 output pipe closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from importlib.util import find_spec
 
 from handrail.cli.command_table import answer_without_command
 from handrail.cli.output_streams import print_guarded, run_guarded
-from handrail.cli.process_exit import FAILED, INTERRUPTED, interrupted_once
+from handrail.cli.process_exit import FAILED, exit_code_of, interrupted_once
 
 __all__ = ["main"]
 
@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Without `argv` the whole process is this command.
         with interrupted_once() if argv is None else nullcontext():
             return run_guarded(lambda: _run(words))
-    except KeyboardInterrupt:  # while modules are imported, or while a command runs
-        return INTERRUPTED
+    except KeyboardInterrupt as interrupt:  # while modules are imported, or while a command runs
+        return exit_code_of(interrupt)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -1,4 +1,7 @@
-"""The end of a command: exit codes, and Ctrl-C. The first Ctrl-C stops the command in order, another ends the process.
+"""The end of a command: exit codes, and signals. The first Ctrl-C stops the command in order, another ends the process.
+
+SIGTERM and SIGHUP stop a run as Ctrl-C does, but no person is there to decide how long that may take: after some
+seconds the process ends. Other commands are ended by them at once.
 
 A process that ends at once leaves nothing inconsistent: changes of unfinished calls are not committed, and the ledger
 records effects that may have happened as unknown.
@@ -11,8 +14,9 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -37,6 +41,51 @@ INTERRUPTED = 130
 
 _PATIENCE_SECONDS = 0.5
 _ENOUGH = 3
+_GRACE = timedelta(seconds=5)
+"""How long a run may take to stop after SIGTERM. Service managers wait 10 seconds and more before they kill."""
+
+_TERMINATING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end by another signal than that of Ctrl-C.
+
+    Attributes:
+        number: the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Asked by this signal."""
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
+
+
+def exit_code_of(interrupt: KeyboardInterrupt) -> int:
+    """128 and the number of the signal that has interrupted a command."""
+    return 128 + interrupt.number if isinstance(interrupt, Terminated) else INTERRUPTED
+
+
+class Interruption:
+    """What has interrupted a block.
+
+    Attributes:
+        number: the first signal; `None` if there was none.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.number: int | None = None
+
+    @property
+    def is_termination(self) -> bool:
+        """Whether it was another signal than that of Ctrl-C."""
+        return self.number not in {None, signal.SIGINT}
+
+    def error(self) -> KeyboardInterrupt:
+        """The exception for it."""
+        return Terminated(self.number) if self.number is not None and self.is_termination else KeyboardInterrupt()
 
 
 @contextmanager
@@ -64,40 +113,73 @@ def interrupted_once() -> Generator[None]:
 
 
 @contextmanager
-def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Generator[None]:
-    """A block that the first Ctrl-C stops by calling `stop`, and the third by ending the process.
+def interruptible(
+    stop: Callable[[], object], late: Callable[[], object], *, grace: timedelta = _GRACE
+) -> Generator[Interruption]:
+    """A block that the first Ctrl-C, SIGTERM or SIGHUP stops by calling `stop`, and the third by ending the process.
 
     Args:
         stop: stops what the block does, in order.
-        late: called once, in a thread of its own, if the block is still running after half a second.
+        late: called once, in a thread of its own, if the block is still running half a second after Ctrl-C.
+        grace: how long after another signal the process ends, if the block is still running.
     """
     count = 0
-    # A thread, because the event loop may be blocked by the very call that is waited for.
-    timer = threading.Timer(_PATIENCE_SECONDS, late)
-    # A thread that is not a daemon would delay the end of the process.
-    timer.daemon = True
+    interruption = Interruption()
+    timers: list[threading.Timer] = []
 
     def obey(number: int, frame: FrameType | None) -> None:
         nonlocal count
         count += 1
         if count == 1:
-            timer.start()
-            stop()
+            interruption.number = number
+            timers.append(
+                _started_timer(grace.total_seconds(), lambda: _leave(number, None))
+                if interruption.is_termination
+                else _started_timer(_PATIENCE_SECONDS, late)
+            )
+            try:
+                stop()
+            except KeyboardInterrupt as error:
+                raise interruption.error() from error
         # The second one is ignored, so that an impatient key press does not interrupt the orderly stop.
         elif count >= _ENOUGH:
             _leave(number, frame)
 
-    before = signal.getsignal(signal.SIGINT)
-    # Python handles no signals in other threads, and a process that was started to ignore this one still ignores it.
-    ours = threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN
-    if ours:
-        signal.signal(signal.SIGINT, obey)
+    with _handled(obey):
+        try:
+            yield interruption
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+
+@contextmanager
+def _handled(obey: Callable[[int, FrameType | None], object]) -> Generator[None]:
+    """Have the signals handled in the block, as far as nothing else handles or ignores them."""
+    before: dict[int, object] = {}
+    # Python handles no signals in other threads.
+    if threading.current_thread() is threading.main_thread():
+        before = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
+        # A process that was started to ignore a signal still ignores it, as under nohup.
+        if before[signal.SIGINT] is signal.SIG_IGN:
+            before = {}
+        before |= {each: signal.SIG_DFL for each in _TERMINATING if signal.getsignal(each) is signal.SIG_DFL}
+    for number in before:
+        signal.signal(number, obey)
     try:
         yield
     finally:
-        timer.cancel()
-        if ours:
-            signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, cast("signal.Handlers", handler))
+
+
+def _started_timer(seconds: float, called: Callable[[], object]) -> threading.Timer:
+    # A thread, because the event loop may be blocked by the very call that is waited for.
+    timer = threading.Timer(seconds, called)
+    # A thread that is not a daemon would delay the end of the process.
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def wake_on_signals(loop: AbstractEventLoop) -> None:
@@ -109,7 +191,7 @@ def wake_on_signals(loop: AbstractEventLoop) -> None:
         loop.add_signal_handler(signal.SIGWINCH, lambda: None)
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
+def _leave(number: int, _frame: FrameType | None) -> None:
     # `os._exit` runs no `finally` blocks and does not wait for threads; see the docstring of the module for why this is
     # safe.
-    os._exit(INTERRUPTED)
+    os._exit(128 + number)

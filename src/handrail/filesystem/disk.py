@@ -13,11 +13,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from handrail.errors import FilesystemError, PathConflictError
+
+if sys.platform != "win32":  # pragma: no branch - `HostFilesystem` refuses other systems
+    import fcntl
+
+_GENERATION = struct.Struct("l")
+_GET_GENERATION = 2 << 30 | _GENERATION.size << 16 | ord("v") << 8 | 1
+"""`FS_IOC_GETVERSION` of linux/fs.h, which ext4, XFS and btrfs know."""
 
 CHUNK_BYTES = 1 << 20
 """How much of a file is in memory at once while it is copied."""
@@ -114,6 +123,18 @@ class Disk:
     def look_at(self, descriptor: int) -> os.stat_result:
         """The status of the file or folder that a descriptor is open on."""
         return os.fstat(descriptor)
+
+    def generation(self, descriptor: int) -> int | None:
+        """A number that a later file with the same inode does not have; `None` if the disk does not say one."""
+        birth: float | None = getattr(os.fstat(descriptor), "st_birthtime", None)  # macOS and the BSDs
+        if birth is not None:  # pragma: no cover - not on Linux
+            return int(birth * 1e9)
+        number = bytearray(_GENERATION.size)
+        try:
+            fcntl.ioctl(descriptor, _GET_GENERATION, number)
+        except OSError:  # tmpfs, for one, which counts its inodes instead of using them again
+            return None
+        return int(_GENERATION.unpack(number)[0])
 
     def names(self, descriptor: int) -> list[bytes]:
         """The names in a folder."""

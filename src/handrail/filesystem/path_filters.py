@@ -99,12 +99,13 @@ class PathFilter:
         return None
 
     def keeps(self, path: str, *, changes: bool, is_folder: bool = True) -> str | None:
-        """Why a path cannot be read or listed, or, with `changes`, cannot be changed; `None` if it can.
+        """Why what is not asked about may not read or list a path, or, with `changes`, not change it; `None` if it may.
 
-        Paths in `holding` are not among them: a call that names one may change it.
+        Paths in `holding` are among them: only a call that was judged for one may change it.
         """
         sets = (*self.reading, *self.listing, *self.searching)
-        return _why((*sets, *self.writing, *self.removing) if changes else sets, path, is_folder=is_folder)
+        changing = (*self.writing, *self.removing, *self.holding)
+        return _why((*sets, *changing) if changes else sets, path, is_folder=is_folder)
 
     def is_partial(self, *, changes: bool) -> bool:
         """Whether it restricts reading and listing, or, with `changes`, changes."""

@@ -100,10 +100,11 @@ class Root:
         path: where it is.
         descriptor: what it is open as.
         identity: its device and inode.
+        generation: distinguishes it from a folder that is made later and has its inode; `None` if it is not known.
         folds_case: whether it ignores case in names.
     """
 
-    __slots__ = ("_disk", "_names", "descriptor", "folds_case", "identity", "path")
+    __slots__ = ("_disk", "_names", "descriptor", "folds_case", "generation", "identity", "path")
 
     def __init__(self, path: Path, disk: Disk) -> None:
         """Open a folder.
@@ -120,6 +121,7 @@ class Root:
         # Of the descriptor: the path may lead to another folder by now.
         status = os.fstat(self.descriptor)
         self.identity: tuple[int, int] = (status.st_dev, status.st_ino)
+        self.generation: int | None = disk.generation(self.descriptor)
         self._disk = disk
         self.folds_case: bool = disk.folds_case(self.path)
         self._names = [os.fsencode(part) for part in self.path.parts[1:]]

@@ -380,6 +380,18 @@ async def test_rules_that_only_keep_files_from_changes_let_programs_look(tmp_pat
     assert ["out of reach here" in text for text in told[1:]] == [True, True]
 
 
+async def test_a_rule_that_asks_about_changes_is_not_bypassed_by_a_program(tmp_path: Path, wording: Wording) -> None:
+    """The program is not judged for the file, so it may not be named; what the rule does not fit may be."""
+    write(tmp_path / "work", {"final.md": "milk\n", "plan.md": "milk\n"})
+    allow: list[ShellRule | Sequence[str]] = [*READING, ("sed",)]
+    agent = desk(tmp_path / "project", toolsets={"programs": shell_toolset(tmp_path / "work", allow=allow)})
+    rules = ruled("allow: [shell_run]\nask: [{tool: write_file, arguments: {path: final.md}}]\n")
+    commands = [["sed", "-i", "s/milk/tea/", name] for name in ("final.md", "plan.md")]
+    calls = [Call("shell_run", {"command": command}) for command in (*commands, ["cat", "final.md", "plan.md"])]
+    told = await answers(agent, *calls, rules=rules, mode="ask", asker=Person())
+    assert told == [wording, "sed wrote nothing.", "milk\ntea\n"]
+
+
 async def test_a_rule_of_the_shell_may_read_everything(tmp_path: Path, wording: Wording) -> None:
     """Whoever writes it has looked at the program; arguments that name a path are refused all the same."""
     write(tmp_path / "work", {**PLAIN, ".env": "hunter2\n"})

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from handrail.agents.run.run_group import OpenFolders
-from handrail.errors import AgentError, FilesystemBusyError
+from handrail.errors import AgentError, FilesystemBusyError, StoreUnavailableError
 from handrail.filesystem import HostFilesystem, SnapshotLimits
+from handrail.filesystem.disk import Disk
+from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE
+from handrail.filesystem.journal.folder import default_journal_folder
+from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader
 from handrail.store import open as open_store
+from handrail.testing import Call
+from handrail.waiting import run_in_thread
+from tests.agents.desks import called, desk, play
+from tests.filesystem.decisions import Decisions
 from tests.wording import Wording
 
 AT_ONCE = timedelta(0)
@@ -58,6 +69,61 @@ def test_two_runs_cannot_save_one_folder_differently(tmp_path: Path, wording: Wo
         with pytest.raises(AgentError) as caught:
             folders.opened(tmp_path, None).__enter__()
     assert str(caught.value).replace(str(tmp_path), "FOLDER") == wording
+
+
+@pytest.mark.anyio
+async def test_a_folder_is_opened_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An opening restores what a killed process has left, for as long as that takes; other runs go on meanwhile."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (root := tmp_path / "root").mkdir()
+    (root / "new.txt").touch()
+    HostFilesystem(root).close()
+    folder = os.open(default_journal_folder(root, os.environ), os.O_RDONLY)
+    journal = JournalFile("abc", folder, Disk(), synced=False)
+    journal.note({"new.txt": NO_BEFORE_IMAGE}, JournalHeader(root.stat().st_ino, None))
+    journal.close()
+    os.close(folder)
+    agent = desk(tmp_path / "project", also=["files_ro"])
+    with caplog.at_level("INFO", "handrail.filesystem"):
+        await play(agent, called(Call("list_files")), root=root)
+    threads = {record.thread for record in caplog.records if "had changed have been restored" in record.getMessage()}
+    assert threads
+    assert threading.get_ident() not in threads
+    with HostFilesystem(root, wait=AT_ONCE) as closed:
+        assert closed.list() == ()
+
+
+def test_a_folder_that_is_being_opened_does_not_hold_up_another_one(tmp_path: Path) -> None:
+    """Nor does an opening that fails leave anything behind."""
+    folders, reached, may_go_on = OpenFolders(), threading.Event(), threading.Event()
+
+    class Slow(Decisions):
+        @override
+        def is_committed(self, journal_id: str) -> bool:
+            reached.set()
+            assert may_go_on.wait(60)
+            raise StoreUnavailableError("the store does not answer", store=self.url)
+
+    (first := tmp_path / "first").mkdir()
+    (second := tmp_path / "second").mkdir()
+    HostFilesystem(first).close()
+    folder = os.open(default_journal_folder(first, os.environ), os.O_RDONLY)
+    journal = JournalFile("abc", folder, Disk(), synced=False)
+    journal.note({"a": NO_BEFORE_IMAGE}, JournalHeader(first.stat().st_ino, "fake:one"))
+    journal.prepare()
+    journal.close()
+    os.close(folder)
+    opening = run_in_thread(lambda: folders.opened(first, Slow()).__enter__())
+    assert reached.wait(60)
+    with folders.opened(second, None) as other:
+        assert other.list() == ()
+    may_go_on.set()
+    with pytest.raises(StoreUnavailableError):
+        opening.result()
+    with folders.opened(first, Decisions()) as again:
+        assert again.list() == ()
 
 
 @pytest.mark.parametrize("above", ["home", "."])

@@ -178,6 +178,10 @@ class FakeRun:
         """There is none."""
         raise AgentError(f"this run has no filesystem over {folder}")
 
+    async def open_filesystem(self, folder: Path) -> HostFilesystem:
+        """There is none."""
+        return self.filesystem(folder)
+
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
         """A section on the session of the run."""
         prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))

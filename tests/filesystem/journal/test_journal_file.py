@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE, BeforeImage, FileIdentity
 from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, JournalRecords, read_journal
+from handrail.filesystem.root import Root
 from handrail.filesystem.undo_journal import SavedTree
 from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
 from tests.wording import Wording
@@ -193,6 +195,49 @@ def test_journal_that_cannot_be_made_leaves_nothing_open(folder: int, tmp_path: 
     with pytest.raises(OSError, match="No space"):
         JournalFile("id", folder, disk, synced=True)
     assert open_below(tmp_path) == open_before != []
+
+
+class Anew(Disk):
+    """A disk on which the folder that was made last has the inode of the one before it."""
+
+    def __init__(self, generation: int | None) -> None:
+        self.number = generation
+
+    @override
+    def generation(self, descriptor: int) -> int | None:
+        return self.number
+
+
+@pytest.mark.parametrize("before, now, is_other", [(7, 8, True), (7, 7, False), (None, 8, False), (7, None, False)])
+def test_folder_that_was_made_anew_with_the_same_inode_is_another_one(
+    before: int | None, now: int | None, is_other: bool, tmp_path: Path
+) -> None:
+    """Its files are not replaced by those of the former one; where the disk does not say, the inode decides."""
+    (root := tmp_path / "root").mkdir()
+    (root / "a").write_text("cloned again")
+    HostFilesystem(root, journal=tmp_path / "journal").close()
+    header = JournalHeader(root.stat().st_ino, None, before)
+    folder = os.open(tmp_path / "journal", os.O_RDONLY)
+    journal = JournalFile("abc", folder, Disk(), synced=False)
+    journal.note({"a": NO_BEFORE_IMAGE}, header)
+    journal.close()
+    os.close(folder)
+    other = pytest.raises(JournalError, match="belongs to a folder that was at")
+    refused = other if is_other else contextlib.nullcontext()
+    with refused:
+        HostFilesystem(root, journal=tmp_path / "journal", disk=Anew(now)).close()
+    assert (root / "a").exists() is is_other
+
+
+def test_a_folder_has_a_generation_where_the_disk_says_one(tmp_path: Path) -> None:
+    """The same at each opening."""
+    with contextlib.ExitStack() as opened:
+        roots = [Root(tmp_path, Disk()) for _ in range(2)]
+        for root in roots:
+            opened.callback(os.close, root.descriptor)
+        assert len({root.generation for root in roots}) == 1
+    with open(os.devnull, "rb") as device:  # noqa: PTH123 - a descriptor of what has none
+        assert Disk().generation(device.fileno()) is None
 
 
 def test_damaged_journal_keeps_the_tree_from_being_opened(tmp_path: Path, wording: Wording) -> None:

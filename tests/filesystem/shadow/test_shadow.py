@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-import stat
+import socket
 from collections.abc import Callable
+from contextlib import chdir
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from handrail.errors import FilesystemError
 from handrail.filesystem.shadow.repository import ShadowRepository
+from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH
 from handrail.testing import FakeClock
 from handrail.transaction import Snapshotable
 from tests.filesystem.shadow_trees import fill, git, pack, picture
+from tests.wording import Wording
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -139,8 +144,7 @@ def test_whatever_was_done_to_the_tree_is_undone(
         shadow.restore(first)
         assert picture(root) == before
         shadow.restore(second)
-        pipes = {path for path, (mode, _) in after.items() if stat.S_ISFIFO(mode)}
-        assert picture(root) == {path: kept for path, kept in after.items() if path not in pipes}
+        assert picture(root) == after
         shadow.restore(first)
     assert picture(root) == before
     assert shadow.snapshot() == first
@@ -273,15 +277,65 @@ def test_a_repository_of_another_kind_is_not_made_use_of(root: Path, shadow: Sha
     assert picture(root) == before
 
 
-def test_pipes_stay_outside(root: Path, shadow: ShadowRepository) -> None:
-    """What has no content to keep is neither kept nor touched, until its folder goes."""
-    os.mkfifo(root / "pipe")
-    snapshot = shadow.snapshot()
-    (root / "new").mkdir()
-    os.mkfifo(root / "new" / "pipe")
-    (root / "pipe").unlink()
-    os.mkfifo(root / "other")
+def test_new_special_files_are_removed_and_a_pipe_is_made_again(root: Path, shadow: ShadowRepository) -> None:
+    """A socket that was there is neither touched nor made: only its process can."""
+    os.mkfifo(root / "pipe", 0o640)
+    with socket.socket(socket.AF_UNIX) as old, socket.socket(socket.AF_UNIX) as new, chdir(root):
+        old.bind("old")
+        before, snapshot = picture(root), shadow.snapshot()
+        (root / "new").mkdir()
+        os.mkfifo(root / "new" / "pipe")
+        (root / "pipe").unlink()
+        (root / "pipe").write_text("a file now")
+        os.mkfifo(root / "src" / "other")
+        new.bind("src/socket")
+        shadow.restore(snapshot)
+        assert picture(root) == before
+        assert ((root / "old").is_socket(), (root / "src" / "socket").exists()) == (True, False)
+        (root / "old").unlink()
+        (root / "old").write_text("a file now")
+        (root / "pipe").chmod(0o600)
+        shadow.restore(snapshot)
+    del before[b"old"]
+    assert picture(root) == before
+    assert shadow.snapshot() != snapshot
+
+
+def test_what_is_new_is_removed_unread_and_at_any_depth(root: Path, shadow: ShadowRepository) -> None:
+    """A file of a terabyte, which would take hours to read, and more folders in each other than a path can name."""
+    before, snapshot = picture(root), shadow.snapshot()
+    (root / "new").touch()
+    os.truncate(root / "new", 1 << 40)
+    os.truncate(root / "run.sh", 1 << 40)
+    with chdir(root / "src"):
+        for number in range(MAX_TREE_DEPTH + 100):
+            Path("0" * 100).mkdir()
+            Path("1").mkdir()
+            Path("1", str(number)).touch()
+            os.chdir("0" * 100)
+            Path("file").touch()
+        Path().chmod(0o500)
     shadow.restore(snapshot)
-    assert not (root / "pipe").exists()
-    assert (root / "other").is_fifo()
-    assert not (root / "new").exists()
+    assert picture(root) == before
+
+
+def test_what_cannot_be_removed_does_not_keep_the_rest_from_being_restored(
+    root: Path, shadow: ShadowRepository, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """As a file that is immutable: the error names it, with what the operating system says."""
+
+    def refuse(name: str, **_at: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name)
+
+    before, snapshot = picture(root), shadow.snapshot()
+    shutil.rmtree(root / "src" / "deep")
+    (root / "new").mkdir()
+    for name in ("new/held", "held"):
+        (root / name).touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        with pytest.raises(FilesystemError) as caught:
+            shadow.restore(snapshot)
+    assert (str(caught.value), (root / "src" / "deep").is_dir()) == (wording, True)
+    shadow.restore(snapshot)
+    assert picture(root) == before

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,28 @@ def watched(root: Path, **options: Any) -> UnrestoredWatch:
     """What is not restored, watched from now on."""
     shadow = ShadowRepository(root, root.with_name("git"), max_tree_bytes=0, **options)
     return UnrestoredWatch(root, shadow.take().entries, git_dir_state(root))
+
+
+def test_a_socket_that_was_there_is_named_and_a_pipe_is_not(root: Path) -> None:
+    """A restore makes a pipe again. Other programs could not reach the socket that it would make."""
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as other, chdir(root):
+        server.bind("a.sock")
+        other.bind("b.sock")
+        os.mkfifo("pipe")
+        watch = watched(root)
+        for name in ("a.sock", "pipe"):
+            Path(name).unlink()
+        Path("new").mkdir()
+        assert [change.text for change in watch.changes()] == ["a.sock was removed and is not restored"]
+
+
+def test_a_root_without_any_right_is_looked_at_all_the_same(root: Path) -> None:
+    """Its mode is restored, so that nothing else in it has changed; matters to users other than root."""
+    git(root, "init")
+    watch = watched(root)
+    root.chmod(0)
+    assert (watch.changes(), root.stat().st_mode & 0o777) == ((), 0)
+    root.chmod(0o700)
 
 
 def test_what_is_not_looked_at_is_not_named_by_another_process(root: Path) -> None:

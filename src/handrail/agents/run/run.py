@@ -192,6 +192,10 @@ class AgentRun:
         """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""
         return self.tree.filesystem(folder, self.path)
 
+    async def open_filesystem(self, folder: Path) -> HostFilesystem:
+        """The same without blocking the event loop; see `CurrentRun.open_filesystem`."""
+        return await self.tree.open_filesystem(folder, self.path)
+
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
         """A section as a toolset of this run."""
         return self._doors.section_toolset(section, id=id, prefix=prefix)

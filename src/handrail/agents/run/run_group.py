@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from handrail.filesystem.journal.folder import default_journal_folder
 from handrail.runtime import EffectLedger
 from handrail.runtime.environment import session_ledger
 from handrail.session import Session
+from handrail.waiting import outlast, run_in_thread
 
 _log = logging.getLogger("handrail.agents")
 
@@ -43,7 +43,7 @@ DEFAULT_LIMITS = SnapshotLimits()
 """What is saved of a folder before a program, unless a run or its project says otherwise."""
 
 _AT_ONCE = timedelta(0)
-"""Waiting for another process would hold up the event loop."""
+"""Another process may hold the folder for as long as its run takes, so there is no use in waiting for it."""
 
 
 class RunGroup:
@@ -79,6 +79,7 @@ class RunGroup:
         self.prefixed: PrefixedToolsets = PrefixedToolsets()
         self._files: dict[Path, HostFilesystem] = {}
         self._stack = ExitStack()
+        self._opening = threading.Lock()
 
     @property
     def root(self) -> Path:
@@ -90,11 +91,13 @@ class RunGroup:
         """What is saved of a folder before a program."""
         return self.options.snapshots or self.project.config.shell.snapshots
 
-    def close(self) -> None:
-        """Release the folders."""
+    async def close(self) -> None:
+        """Release the folders, on a thread: a filesystem that is closed may write what it knows of a large tree."""
+        if not self._files:
+            return
         # First, so that no later call gets a filesystem that is closed.
         self._files.clear()
-        self._stack.close()
+        await outlast(run_in_thread(self._stack.close))
 
     def model_for(self, file: AgentFile, caller: Model | str | None) -> Model | str:
         """The model of an agent: the program's choice, its file's, the project's, or that of the agent that calls it.
@@ -136,10 +139,26 @@ class RunGroup:
 
     def filesystem(self, folder: Path, path: tuple[str, ...]) -> HostFilesystem:
         """The one filesystem over a folder, for the agent at a path; see `CurrentRun.filesystem`."""
+        found, is_new = self._opened(folder)
+        if is_new:
+            self._warn_of(found, path)
+        return found
+
+    async def open_filesystem(self, folder: Path, path: tuple[str, ...]) -> HostFilesystem:
+        """The same, opened on a thread; see `CurrentRun.open_filesystem`."""
+        found, is_new = await outlast(run_in_thread(lambda: self._opened(folder)))
+        if is_new:
+            self._warn_of(found, path)
+        return found
+
+    def _opened(self, folder: Path) -> tuple[HostFilesystem, bool]:
+        """The filesystem over a folder, and whether it was opened here."""
         # Two names of one folder are one filesystem: a second one would find the folder locked by the first.
         where = folder.resolve()
-        found = self._files.get(where)
-        if found is None:
+        with self._opening:
+            found = self._files.get(where)
+            if found is not None:
+                return found, False
             for other in self._files:
                 # Each filesystem has its own journal. A file in both folders would be restored by one of them to a
                 # state that the other has changed since.
@@ -151,12 +170,14 @@ class RunGroup:
             store = self.session.store
             decides = store if isinstance(store, CommitRecordStore) else None
             found = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.opened(where, decides, self.snapshots))
-            # The filesystem has logged it.
-            for change in found.not_restored:
-                self.notify(
-                    RunWarned(path, f"a run was killed, and not all that its program changed is restored: {change}")
-                )
-        return found
+            return found, True
+
+    def _warn_of(self, filesystem: HostFilesystem, path: tuple[str, ...]) -> None:
+        # The filesystem has logged it.
+        for change in filesystem.not_restored:
+            self.notify(
+                RunWarned(path, f"a run was killed, and not all that its program changed is restored: {change}")
+            )
 
     def notify(self, event: RunEvent) -> None:
         """Notify the listener, if there is one; what it raises is logged."""
@@ -190,14 +211,21 @@ class RunGroup:
         self.notify(QuestionDecided(call, decision))
 
 
-@dataclass(slots=True)
 class _Open:
-    """A folder that is open, and how many runs use it."""
+    """A folder that runs use, or are about to.
 
-    filesystem: HostFilesystem
-    store: CommitRecordStore | None
-    snapshots: SnapshotLimits
-    users: int = 0
+    Attributes:
+        users: how many runs; guarded by the lock of `OpenFolders`.
+        lock: held while it is opened or closed, which may take long.
+        held: its filesystem, with what it was opened with; `None` while it is not open.
+    """
+
+    __slots__ = ("held", "lock", "users")
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.lock = threading.Lock()
+        self.held: tuple[HostFilesystem, CommitRecordStore | None, SnapshotLimits] | None = None
 
 
 class OpenFolders:
@@ -225,43 +253,59 @@ class OpenFolders:
             FilesystemError: the folder cannot be opened, or another process works on it.
         """
         with self._lock:
-            # Opened under the lock: otherwise two runs would open one folder, and the second would find it locked by
-            # its own process.
-            found = self._open.get(folder)
-            if found is None:
-                _check_journal(folder)
-                filesystem = HostFilesystem(
-                    folder,
-                    store=store,
-                    wait=_AT_ONCE,
-                    max_untracked_bytes=snapshots.max_untracked_bytes,
-                    max_tree_bytes=snapshots.max_tree_bytes,
-                    snapshot_tree=snapshots.snapshot_tree,
-                )
-                found = self._open[folder] = _Open(filesystem, store, snapshots)
-            # By identity: what was committed is read from the store object that the journal was opened with.
-            elif found.store is not store:
-                raise AgentError(
-                    f"{folder} is used by another run of this process, whose session is kept in "
-                    f"{_name_of(found.store)}, and this one's in {_name_of(store)}: neither could decide for both what "
-                    "was committed there. Open one store for both sessions, or run one after the other."
-                )
-            elif found.snapshots != snapshots:
-                raise AgentError(
-                    f"{folder} is used by another run of this process with {found.snapshots}, and this one's are "
-                    f"{snapshots}. Choose the same for both, or run one after the other."
-                )
-            found.users += 1
+            place = self._open.setdefault(folder, _Open())
+            place.users += 1
         try:
-            yield found.filesystem
+            # A lock for each folder: otherwise a recovery of one would hold up the runs that work on others. Two runs
+            # must not open one folder, because the second would find it locked by its own process.
+            with place.lock:
+                filesystem = _opened(folder, place, store, snapshots)
+            yield filesystem
         finally:
+            self._leave(folder, place)
+
+    def _leave(self, folder: Path, place: _Open) -> None:
+        # A run that begins meanwhile waits for `place.lock`, and finds either the open filesystem, or a folder whose
+        # lock is released.
+        with place.lock:
             with self._lock:
-                # Closed under the lock too: a run that begins meanwhile must find either the open filesystem, or a
-                # folder whose lock is released.
-                found.users -= 1
-                if not found.users:
-                    del self._open[folder]
-                    found.filesystem.close()
+                place.users -= 1
+                is_last = not place.users
+            if is_last and place.held is not None:
+                place.held[0].close()
+                place.held = None
+        with self._lock:
+            if not place.users and self._open.get(folder) is place:
+                del self._open[folder]
+
+
+def _opened(folder: Path, place: _Open, store: CommitRecordStore | None, snapshots: SnapshotLimits) -> HostFilesystem:
+    if place.held is None:
+        _check_journal(folder)
+        filesystem = HostFilesystem(
+            folder,
+            store=store,
+            wait=_AT_ONCE,
+            max_untracked_bytes=snapshots.max_untracked_bytes,
+            max_tree_bytes=snapshots.max_tree_bytes,
+            snapshot_tree=snapshots.snapshot_tree,
+        )
+        place.held = filesystem, store, snapshots
+        return filesystem
+    filesystem, other_store, other_snapshots = place.held
+    # By identity: what was committed is read from the store object that the journal was opened with.
+    if other_store is not store:
+        raise AgentError(
+            f"{folder} is used by another run of this process, whose session is kept in {_name_of(other_store)}, and "
+            f"this one's in {_name_of(store)}: neither could decide for both what was committed there. Open one store "
+            "for both sessions, or run one after the other."
+        )
+    if other_snapshots != snapshots:
+        raise AgentError(
+            f"{folder} is used by another run of this process with {other_snapshots}, and this one's are {snapshots}. "
+            "Choose the same for both, or run one after the other."
+        )
+    return filesystem
 
 
 OPEN_FOLDERS = OpenFolders()

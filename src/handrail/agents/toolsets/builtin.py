@@ -282,10 +282,10 @@ def shell_toolset(
     where, names, rules = _folder_of(folder), _Names(_checked_prefix(prefix)), rules_of(allow)
 
     # Called for each run: the filesystem, with its filters and its turn, belongs to the run.
-    def make_shell(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+    async def make_shell(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
         section = ShellToolsSection(
-            run.filesystem(where(run)),
+            await run.open_filesystem(where(run)),
             allow=rules,
             timeout=timeout,
             environment=environment or {},
@@ -424,10 +424,10 @@ class _Shown:
 def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFactory:
     names = _Names(prefix)
 
-    def make_files(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+    async def make_files(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
         section = VfsToolsSection(
-            run.filesystem(folder(run)),
+            await run.open_filesystem(folder(run)),
             read_only=shown.read_only,
             exclude=shown.exclude,
             # Either may allow it: the toolset is declared in Python, and the agent's file by its author.
@@ -448,10 +448,10 @@ def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFacto
 def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> ToolsetFactory:
     names = _Names(prefix)
 
-    def make_python(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+    async def make_python(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
         section = AstevalSection(
-            run.filesystem(folder(run)) if options.files else None,
+            await run.open_filesystem(folder(run)) if options.files else None,
             engine=options.engine,
             timeout=options.timeout,
             memory_bytes=options.memory_bytes,
@@ -468,10 +468,10 @@ def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> To
 def _sandbox(folder: FolderOf, options: SandboxOptions, *, prefix: str = "") -> ToolsetFactory:
     names = _Names(prefix)
 
-    def make_sandbox(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+    async def make_sandbox(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
         section = SandboxSection(
-            run.filesystem(folder(run)),
+            await run.open_filesystem(folder(run)),
             engine=options.engine,
             limits=options.limits,
             commit_on=options.commit_on,
@@ -491,12 +491,12 @@ def _planning(_ctx: RunContext[Any]) -> Section[Any]:
     return PlanningToolsSection(session=current_run().session)
 
 
-def _shell(_ctx: RunContext[Any]) -> Section[Any]:
+async def _shell(_ctx: RunContext[Any]) -> Section[Any]:
     run = current_run()
     shell = run.shell
     path = os.pathsep.join((*shell.path, PROGRAM_PATH))
     return ShellToolsSection(
-        run.filesystem(run.root), allow=shell.allow, timeout=shell.timeout, environment={"PATH": path}
+        await run.open_filesystem(run.root), allow=shell.allow, timeout=shell.timeout, environment={"PATH": path}
     )
 
 

@@ -133,16 +133,19 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
         with suppress(OutputError):
             screen.remark(_WAITED_FOR)
 
-    try:
-        with interruptible(listener.interrupted, late):
+    with interruptible(listener.interrupted, late) as interruption:
+        try:
             result = asyncio.run(_listened(run, session, screen, listener))
-    except asyncio.CancelledError as error:  # only Ctrl-C cancels the whole run
-        raise KeyboardInterrupt from error
-    except Exception as error:
-        # Raised by the listener, so the output cannot be written; `application.run` handles it.
-        if error is listener.failure:
-            raise
-        return _failure(error, run, screen, listener)
+        except asyncio.CancelledError as error:  # only a signal cancels the whole run
+            raise interruption.error() from error
+        except Exception as error:
+            # Raised by the listener, so the output cannot be written; `application.run` handles it.
+            if error is listener.failure:
+                # SIGHUP comes when the terminal is gone, to which nothing can be written any more.
+                if interruption.is_termination:
+                    raise interruption.error() from error
+                raise
+            return _failure(error, run, screen, listener)
     # Only a stored run can be resumed; without a session a waiting run ends here with its output.
     if result.status == "waiting" and session is not None:
         calls = count_noun(len(result.waiting), "call")

@@ -383,7 +383,7 @@ class HostChanges:
     def _header(self) -> JournalHeader:
         # Outside calls no unit records the id, so the header names no store.
         store = self.terms.store if self._call is not None else None
-        return JournalHeader(self.root.identity[1], None if store is None else store.url)
+        return JournalHeader(self.root.identity[1], None if store is None else store.url, self.root.generation)
 
     def _sync(self, journal: JournalFile) -> None:
         if self.terms.synced and journal.written.tree is not None:

@@ -106,7 +106,7 @@ def _was_committed(journal_id: str, header: JournalHeader, store: CommitRecordSt
 
 
 def _refuse_other_root(journal_id: str, header: JournalHeader, root: Root, folder: JournalFolder) -> None:
-    if header.inode != root.identity[1]:
+    if not header.is_of(root.identity[1], root.generation):
         msg = (
             f"the journal {journal_id} belongs to a folder that was at {str(root.path)!r} before; the one there now is "
             f"another. If that is right, remove {str(folder.path)!r}."

@@ -47,10 +47,16 @@ class JournalHeader(NamedTuple):
     Attributes:
         inode: the inode of the root.
         store: the URL of the store that decides whether the transaction is committed; `None` without a store.
+        generation: distinguishes the root from a folder that is made later and has its inode; `None` if not known.
     """
 
     inode: int
     store: str | None
+    generation: int | None = None
+
+    def is_of(self, inode: int, generation: int | None) -> bool:
+        """Whether a folder can be the one that the journal belongs to."""
+        return self.inode == inode and (None in {self.generation, generation} or self.generation == generation)
 
 
 @dataclass(slots=True)
@@ -253,7 +259,11 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
     if written.header is None:
         if record["version"] > VERSION:
             raise ValueError(record["version"])
-        written.header = JournalHeader(record["inode"], record["store"])
+        written.header = JournalHeader(
+            record["inode"],
+            record["store"],
+            record.get("generation"),  # journals of earlier versions have none
+        )
     for path, *saved in record.get("images", ()):
         # The first image of a path is of the beginning of the transaction.
         written.images.setdefault(path, _image_from_json(*saved))

@@ -5,7 +5,10 @@ if a process that a tool has left running replaces a folder by a link.
 
 Everything that a snapshot needs is determined and checked to exist before anything is changed. Then, in this order:
 superfluous entries are removed, folders are made, files and links are made, modes are set, inner ones first. If the
-process dies in between, restoring the same snapshot does the rest, since it begins by reading the present state.
+process dies in between, restoring the same snapshot does the rest, since it begins by looking at the present state.
+
+Of the present state only what may be part of the snapshot is read: a file of a path and a size that the snapshot has
+too. What a program has added is removed unread, however much it is.
 """
 
 from __future__ import annotations
@@ -13,19 +16,19 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import stat
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
 
-from handrail.errors import RootMissingError, SnapshotError
+from handrail.errors import FilesystemError, RootMissingError, SnapshotError
 from handrail.filesystem.disk import MAKE, READ, open_folder, set_mode_of
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import CHUNK, ObjectReader, objects_missing
+from handrail.filesystem.shadow.removal import remove_entry
 from handrail.filesystem.shadow.scope import load_left_out
 from handrail.filesystem.shadow.tree import (
     UNREAD,
@@ -47,6 +50,9 @@ LEFT_OUT = "left-out"
 
 _ID = re.compile("[0-9a-f]{40}")
 
+_MADE = frozenset({stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO})
+"""The kinds of leaves that a restore can make."""
+
 # ELOOP: a link is where a file was. EINVAL: `readlink` of what is no longer a link.
 _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 """The errors of reading something that was removed, or is of another kind than it was."""
@@ -54,12 +60,27 @@ _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 
 @dataclass(slots=True)
 class CheckoutPlan:
-    """The steps of a restore, in order; folders come before what they hold."""
+    """The steps of a restore, in order; folders come before what they hold.
+
+    Attributes:
+        surplus: what is removed.
+        folders: the folders that are made.
+        leaves: the files, links and fifos that are made.
+        modes: the modes that are set.
+        unread: the files that must be read to know whether they are to be made, each with what is wanted there.
+    """
 
     surplus: list[str] = field(default_factory=list[str])
     folders: list[str] = field(default_factory=list[str])
     leaves: list[tuple[str, TreeEntry]] = field(default_factory=list[tuple[str, TreeEntry]])
     modes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    unread: list[tuple[UnreadFile, TreeEntry]] = field(default_factory=list[tuple[UnreadFile, TreeEntry]])
+
+    @property
+    def blobs(self) -> list[str]:
+        """The ids of the contents that the restore may need."""
+        wanted = [entry for _, entry in (*self.leaves, *self.unread)]
+        return [entry.id for entry in wanted if not stat.S_ISFIFO(entry.mode)]
 
 
 class WantedTree(NamedTuple):
@@ -92,7 +113,7 @@ def wanted_tree(reader: ObjectReader, snapshot: str) -> WantedTree:
 
 
 def plan_checkout(reader: ObjectReader, wanted: TreeEntry, present: Folder) -> CheckoutPlan:
-    """The changes from the present to the wanted state.
+    """The changes from the present to the wanted state; `compare_contents` must follow.
 
     Raises:
         JournalError: the objects of the snapshot have been lost.
@@ -102,18 +123,59 @@ def plan_checkout(reader: ObjectReader, wanted: TreeEntry, present: Folder) -> C
     return steps
 
 
-def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
-    """Make the planned changes.
+def compare_contents(steps: CheckoutPlan, sizes: Mapping[str, int], disk: DiskTree) -> None:
+    """Read the files that may have the wanted content, and plan for those that have another.
+
+    Args:
+        steps: the plan.
+        sizes: the sizes of its `blobs`, as far as they exist.
+        disk: the present state.
 
     Raises:
-        FilesystemError: the disk does not allow it; the rest has not been done, and the same snapshot can be restored
-            again.
+        JournalError: a content that is needed has been lost.
     """
+    for item, entry in steps.unread:
+        if not _holds(item, entry, sizes.get(entry.id), disk):
+            steps.leaves.append((item.path, entry))
+        elif item.leaf.mode != entry.mode:
+            steps.modes.append((item.path, entry.mode))
+    lost = [entry.id for _, entry in steps.leaves if entry.id not in sizes and not stat.S_ISFIFO(entry.mode)]
+    if lost:
+        raise objects_missing(lost)
+
+
+def _holds(item: UnreadFile, entry: TreeEntry, size: int | None, disk: DiskTree) -> bool:
+    try:
+        return size in {None, item.leaf.signature[0]} and disk.read(item, file_digest) == entry.id
+    except FilesystemError:  # what cannot be read is replaced
+        return False
+
+
+def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
+    """Make the planned changes. What cannot be removed does not keep the rest from being restored.
+
+    Raises:
+        FilesystemError: the disk does not allow it; the same snapshot can be restored again.
+    """
+    failures: list[FilesystemError] = []
     for path in steps.surplus:
-        disk.remove(path)
+        try:
+            disk.remove(path)
+        except FilesystemError as error:
+            failures.append(error)
+    _make(steps, reader, disk)
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if failures[1:] else ""
+        raise FilesystemError(f"{failures[0]}{more}", path=failures[0].path) from failures[0]
+
+
+def _make(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
     for path in steps.folders:
         disk.make_folder(path)
     for path, leaf in steps.leaves:
+        if stat.S_ISFIFO(leaf.mode):
+            disk.make_fifo(path, leaf.mode)
+            continue
         content = reader.blob(leaf.id)
         if stat.S_ISLNK(leaf.mode):
             disk.make_link(path, b"".join(content))
@@ -145,11 +207,24 @@ def _plan(reader: ObjectReader, path: str, wanted: TreeEntry, present: Folder | 
         if stat.S_ISDIR(entry.mode):
             _plan(reader, inner, entry, present.folders.get(entry.name), steps)
             continue
-        leaf = present.leaves.get(entry.name)
-        if leaf is None or leaf.id != entry.id or stat.S_IFMT(leaf.mode) != stat.S_IFMT(entry.mode):
-            steps.leaves.append((inner, entry))
-        elif leaf.mode != entry.mode:
-            steps.modes.append((inner, entry.mode))
+        _plan_leaf(inner, entry, present, steps)
+
+
+def _plan_leaf(path: str, wanted: TreeEntry, present: Folder, steps: CheckoutPlan) -> None:
+    leaf = present.leaves.get(wanted.name)
+    if leaf is not None and stat.S_IFMT(leaf.mode) == stat.S_IFMT(wanted.mode):
+        if leaf.id == UNREAD:
+            steps.unread.append((UnreadFile(path, present, wanted.name, wanted.id), wanted))
+            return
+        if leaf.id == wanted.id:
+            if leaf.mode != wanted.mode:
+                steps.modes.append((path, wanted.mode))
+            return
+    if stat.S_IFMT(wanted.mode) in _MADE:
+        steps.leaves.append((path, wanted))
+    elif leaf is not None or wanted.name in present.folders:
+        # A socket is of use only to the process that has made it, and a device is made by the system.
+        steps.surplus.append(path)
 
 
 class DiskTree:
@@ -183,14 +258,8 @@ class DiskTree:
 
     def remove(self, path: str) -> None:
         """Remove what is at a path, if anything."""
-        with _at(path), self._parent(path) as (parent, name):
-            try:
-                os.unlink(name, dir_fd=parent)
-            except FileNotFoundError:
-                return
-            except (IsADirectoryError, PermissionError):  # some systems report EPERM for a folder
-                # With a descriptor, `rmtree` does not follow a link that replaces a folder meanwhile.
-                shutil.rmtree(name, dir_fd=parent)
+        with _at(path), self._parent(path) as (parent, name), suppress(FileNotFoundError):
+            remove_entry(name, at=parent)
 
     def make_folder(self, path: str) -> None:
         """Make an empty folder in place of what is at a path."""
@@ -203,6 +272,13 @@ class DiskTree:
         self.remove(path)
         with _at(path), self._parent(path) as (parent, name):
             os.symlink(target, os.fsencode(name), dir_fd=parent)
+
+    def make_fifo(self, path: str, mode: int) -> None:
+        """Make a fifo in place of what is at a path."""
+        self.remove(path)
+        with _at(path), self._parent(path) as (parent, name):
+            os.mkfifo(name, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
+            set_mode_of(name, stat.S_IMODE(mode), at=parent)
 
     def make_file(self, path: str, mode: int, content: Iterable[bytes]) -> None:
         """Make a file in place of what is at a path."""

@@ -194,19 +194,19 @@ class Git:
         Raises:
             FilesystemError: git is missing, or fails.
         """
-        asked = "".join(f"{object_id}\n" for object_id in ids).encode()
-        answers = self.run("cat-file", "--batch-check", stdin=asked).decode().splitlines() if asked else []
-        return {answer.split()[0] for answer in answers if answer.endswith(" missing")}
+        asked = set(ids)
+        return asked - self.sizes(asked).keys()
 
-    def refuse_missing(self, ids: Iterable[str]) -> None:
-        """Check that each id has an object.
+    def sizes(self, ids: Iterable[str]) -> dict[str, int]:
+        """The sizes of the objects with these ids, as far as there are any.
 
         Raises:
-            JournalError: one has none.
+            FilesystemError: git is missing, or fails.
         """
-        lost = self.missing(ids)
-        if lost:
-            raise objects_missing(lost)
+        asked = "".join(f"{object_id}\n" for object_id in ids).encode()
+        answers = self.run("cat-file", "--batch-check", stdin=asked).decode().splitlines() if asked else []
+        rows = [answer.split() for answer in answers]
+        return {row[0]: int(row[2]) for row in rows if row[-1] != "missing"}
 
     @contextmanager
     def read(self) -> Generator[ObjectReader]:

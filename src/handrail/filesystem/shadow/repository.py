@@ -12,7 +12,8 @@ Not included, neither saved nor changed:
 
 - the root's own `.git`;
 - files that git ignores, beyond the limit: see `handrail.filesystem.shadow.scope`;
-- sockets, pipes and devices, but they are removed with a folder that is removed.
+- the contents of fifos, and sockets and devices. New ones are removed, and a fifo that was removed is made again. A
+  socket or device that was there before is only watched (`handrail.filesystem.shadow.watch`).
 
 Not restored: owners, times, extended attributes and hard links.
 
@@ -41,6 +42,7 @@ from handrail.filesystem.shadow.checkout import (
     LEFT_OUT,
     DiskTree,
     apply_checkout,
+    compare_contents,
     disk_at,
     file_digest,
     plan_checkout,
@@ -68,6 +70,7 @@ from handrail.filesystem.shadow.tree import (
     UnreadFile,
     cannot_snapshot,
     identify,
+    identify_read,
     scan_tree,
 )
 
@@ -89,7 +92,7 @@ class TakenSnapshot:
     Attributes:
         id: what it is restored by.
         left_out: the paths that it leaves out.
-        entries: what was at them.
+        entries: what was at them; also the sockets and devices, which no restore makes.
     """
 
     id: str
@@ -168,7 +171,7 @@ class ShadowRepository:
         with self._alone(), disk_at(self.root, TreeScan()) as disk:
             self._load_index(disk)
             exclude = exclude_digest(disk.root)
-            folder = self._kept(disk, exclude)
+            folder, special = self._kept(disk, exclude)
             if folder is not self._known:
                 above = Folder(0, folders={ABOVE: folder})
                 if self._left_out:
@@ -182,7 +185,8 @@ class ShadowRepository:
                 self._known, self._newest = folder, above.id
                 self._unsaved += 1
             self._exclude = exclude
-            return TakenSnapshot(self._newest, self._left_out, entries_left_out(folder, self._left_out))
+            entries = entries_left_out(folder, self._left_out) | special
+            return TakenSnapshot(self._newest, self._left_out, entries)
 
     def save_index(self, *, synced: bool, always: bool = False) -> None:
         """Write the index for the next process, if it lacks much. A failure leaves the old one, and raises nothing.
@@ -223,9 +227,11 @@ class ShadowRepository:
             with disk_at(self.root, come_upon) as disk:
                 self._load_index(disk)
                 try:
-                    steps = plan_checkout(reader, wanted.root, self._present(disk, come_upon))
+                    present = scan_tree(disk.root, self._known, come_upon)
+                    identify_read(present)
+                    steps = plan_checkout(reader, wanted.root, present)
                     # Before the first change: a restore that stops half way for a lost object could never be completed.
-                    self._git.refuse_missing(leaf.id for _, leaf in steps.leaves)
+                    compare_contents(steps, self._git.sizes(steps.blobs), disk)
                 except BaseException as error:
                     # Inner ones first, while the outer ones are still accessible.
                     for path, mode in reversed(come_upon.opened or ()):
@@ -252,8 +258,8 @@ class ShadowRepository:
         self._known, self._newest, self._exclude = index.folder, index.newest, head.exclude
         self._left_out = paths_left_out(index.folder)
 
-    def _kept(self, disk: DiskTree, exclude: str) -> Folder:
-        """The tree as it is, with all file contents stored."""
+    def _kept(self, disk: DiskTree, exclude: str) -> tuple[Folder, dict[str, TreeFile]]:
+        """The tree as it is, with all file contents stored; and its sockets and devices."""
         changing: list[str] = []
         for _ in range(_ATTEMPTS):
             # Read before the scan, so that what is written during it counts as recent.
@@ -261,7 +267,7 @@ class ShadowRepository:
             folder, come_upon = self._scanned(disk, exclude)
             changing = self._keep(disk, come_upon.unread, settled_before)
             if not changing:
-                return folder
+                return folder, {path: file for path, file in come_upon.special.items() if not stat.S_ISFIFO(file.mode)}
         msg = f"{changing[0]!r} keeps changing while it is read; stop what writes to it, then try again"
         raise FilesystemError(msg, path=changing[0])
 
@@ -319,17 +325,6 @@ class ShadowRepository:
                 "raise max_untracked_bytes."
             )
             raise FilesystemError(msg, path=refused[0])
-
-    def _present(self, disk: DiskTree, come_upon: TreeScan) -> Folder:
-        """The tree as it is now, with ids; what cannot be read has none, and so always differs."""
-        folder = scan_tree(disk.root, self._known, come_upon)
-        for item in come_upon.unread:
-            with suppress(FilesystemError):
-                # Nothing is settled, because no later scan uses this folder as known.
-                item.has_been_read(disk.read(item, file_digest), settled_before=0)
-        if folder.id == UNREAD:
-            identify(folder)
-        return folder
 
     @contextmanager
     def _alone(self) -> Generator[None]:

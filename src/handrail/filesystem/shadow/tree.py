@@ -43,6 +43,9 @@ LEAST_WEIGHT = 4096
 UNSETTLED: Signature = (-1, -1, -1, -1)
 """The signature of a file that must be read again, whatever its status."""
 
+SPECIAL = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+"""The id of a socket, fifo or device: that of a blob without content. The mode in the tree object says what it is."""
+
 
 class Digest(Protocol):
     """A digest to which content can be added."""
@@ -57,7 +60,7 @@ class Digest(Protocol):
 
 
 class TreeFile(NamedTuple):
-    """A file or a link, and its status when it was read."""
+    """A file or a link, and its status when it was read; or a socket, fifo or device, which is not read."""
 
     mode: int
     id: str
@@ -77,7 +80,7 @@ class Folder:
 
     Attributes:
         mode: its whole mode.
-        leaves: its files and links.
+        leaves: its files, links and what is `SPECIAL`.
         folders: the folders in it.
         id: the id of its tree object.
         apart: what is left out of the tree object. The files in it have not been read.
@@ -154,6 +157,7 @@ class TreeScan:
         ignored: what git ignores, if there are rules.
         opened: the folders that were made accessible so that they could be read, each with its path and previous mode;
             `None` if this is not allowed.
+        special: the sockets, fifos and devices, by path, each with its status.
     """
 
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
@@ -162,6 +166,12 @@ class TreeScan:
     unread: list[UnreadFile] = field(default_factory=list[UnreadFile])
     ignored: list[IgnoredEntry] = field(default_factory=list[IgnoredEntry])
     opened: list[tuple[str, int]] | None = None
+    special: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether the tree is scanned to be restored, and not to be saved."""
+        return self.opened is not None
 
     def open_up(self, path: str, mode: int, name: str, parent: int | None) -> None:
         """Make a folder accessible to its owner, if this is allowed."""
@@ -179,16 +189,17 @@ class TreeScan:
 def scan_tree(root: int, known: Folder | None, come_upon: TreeScan) -> Folder:
     """What is below a folder now; `known` is the result of the previous scan.
 
-    What is neither a file, a folder nor a link is skipped.
-
     Raises:
-        FilesystemError: a folder cannot be read, or folders are nested too deep.
+        FilesystemError: a folder cannot be read, or folders are nested too deep to be saved.
     """
     return _look(root, ROOT, known, come_upon, come_upon.rules)
 
 
 def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan, rules: FolderRules | None) -> Folder:
     if path.count("/") >= MAX_TREE_DEPTH:
+        if come_upon.is_restoring:
+            # No snapshot holds it, so it is removed with a folder above it.
+            return Folder(os.fstat(fd).st_mode)
         msg = f"folders are nested more than {MAX_TREE_DEPTH} deep, beginning with {path[:80]!r}; remove them"
         raise FilesystemError(msg, path=path)
     # After `open_up`: a folder that was made accessible has a mode that differs from the wanted one, so a restore sets
@@ -242,10 +253,12 @@ def _look_at_files(
             leaves[name] = leaf
         elif stat.S_ISDIR(mode):
             inner_folders.append((name, mode))
-        elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-            continue
         elif name in apart:
             found.apart[name] = TreeFile(mode, UNREAD, signature) if come_upon.watched else _unwatched(name, known)
+        elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            # Never settled, so that each scan comes upon it.
+            leaves[name] = TreeFile(mode, SPECIAL, UNSETTLED)
+            come_upon.special[join(path, name)] = TreeFile(mode, SPECIAL, signature)
         else:
             leaves[name] = TreeFile(mode, UNREAD, signature)
             come_upon.unread.append(UnreadFile(join(path, name), found, name, UNREAD if leaf is None else leaf.id))
@@ -361,6 +374,17 @@ def identify(folder: Folder) -> list[tuple[str, bytes]]:
             named += identify(inner)
     folder.id, lines = _encode(folder)
     return [*named, (folder.id, lines)]
+
+
+def identify_read(folder: Folder) -> bool:
+    """Set the missing ids as far as everything in a folder has been read; returns whether it has an id then."""
+    if folder.id == UNREAD:
+        is_read = all(leaf.id != UNREAD for leaf in folder.leaves.values())
+        for inner in folder.folders.values():  # a comprehension would be one more stack frame for each level
+            is_read = identify_read(inner) and is_read
+        if is_read:
+            folder.id = _encode(folder)[0]
+    return folder.id != UNREAD
 
 
 def _encode(folder: Folder) -> tuple[str, bytes]:

@@ -1,7 +1,8 @@
 """What a rollback does not restore, and what of it a program has changed.
 
 Large files that git ignores are left out of snapshots (`handrail.filesystem.shadow.scope`), and so is the root's own
-`.git`. Both are looked at before a program starts. If it fails, they are looked at again, and what differs is named.
+`.git`; sockets and devices cannot be made again. All are looked at before a program starts. If it fails, they are
+looked at again, and what differs is named.
 
 A watched file counts as unchanged if kind, mode, size, time of modification and inode are the same. The time of change
 is not compared: a further hard link to the file, which some installers make, changes it.
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections import Counter
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +54,7 @@ class UnrestoredWatch:
 
     Attributes:
         root: the tree.
-        entries: what is left out of the snapshot and watched, by path.
+        entries: what is left out of the snapshot and watched, and sockets and devices, by path.
         git: the root's own `.git`; `None` if it has none.
     """
 
@@ -73,7 +75,8 @@ class UnrestoredWatch:
         A folder that cannot be read any more counts as changed.
         """
         if self._changes is None:
-            self._changes = (*self._changes_left_out(), *self._changes_of_git())
+            with _accessible(self.root):
+                self._changes = (*self._changes_left_out(), *self._changes_of_git())
         return self._changes
 
     def log_changes(self) -> None:
@@ -89,9 +92,7 @@ class UnrestoredWatch:
                 found.append(Unrestored(text))
         if len(found) > _MOST_NAMED:
             rest = len(found) - _MOST_NAMED
-            found[_MOST_NAMED:] = [
-                Unrestored(f"{rest} more ignored files or folders were changed and are not restored")
-            ]
+            found[_MOST_NAMED:] = [Unrestored(f"{rest} more paths were changed and are not restored")]
         return found
 
     def _changes_of_git(self) -> list[Unrestored]:
@@ -132,6 +133,25 @@ def _change_of(path: str, before: TreeFile | Folder, root: Path) -> str | None:
         if count == 1
         else (f"{count:,} files below {named} were changed and are not restored")
     )
+
+
+@contextmanager
+def _accessible(root: Path) -> Generator[None]:
+    """Let the owner look into a root whose rights a program has taken away, while the block runs."""
+    try:
+        mode = stat.S_IMODE(root.stat().st_mode)
+    except OSError:  # it was removed
+        mode = stat.S_IRWXU
+    is_closed = mode & stat.S_IRWXU != stat.S_IRWXU
+    with suppress(OSError):
+        if is_closed:
+            root.chmod(mode | stat.S_IRWXU)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if is_closed:
+                root.chmod(mode)
 
 
 @contextmanager

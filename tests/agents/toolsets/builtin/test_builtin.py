@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,6 +31,7 @@ from handrail.errors import AgentError, PromptValidationError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
 from handrail.session import Session
+from handrail.waiting import run_blocking
 from tests.wording import Wording
 
 LOOKING = {"list_files", "glob_files", "grep_files", "read_file", "read_kept"}
@@ -63,6 +64,9 @@ class Run:
             self.opened[where] = self.stack.enter_context(files)
         return self.opened[where]
 
+    async def open_filesystem(self, folder: Path) -> HostFilesystem:
+        return self.filesystem(folder)
+
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
         template = PromptTemplate(ns="tests", key="run", sections=[section])
         return HandrailToolset(ToolExecutor(prompt=Prompt(template), session=self.session), id=id)
@@ -77,10 +81,16 @@ class Run:
         """What a factory makes in this run, as a toolset."""
         assert isinstance(factory, ToolsetFactory)
         with as_current_run(cast("CurrentRun", self)):
-            made = factory.function(context())
+            made = product(factory)
         return (
             self.section_toolset(made, id="made") if isinstance(made, Section) else cast("AbstractToolset[Any]", made)
         )
+
+
+def product(factory: ToolsetFactory) -> Any:
+    """What a factory makes; none of those that are built in waits for anything in this run."""
+    made = factory.function(context())
+    return run_blocking(cast("Coroutine[Any, Any, object]", made)) if isinstance(made, Coroutine) else made
 
 
 def context() -> RunContext[None]:
@@ -152,7 +162,7 @@ async def test_each_run_gets_a_toolset_of_its_own(run: Run) -> None:
     for name in ("files", "files_ro", "project_files", "project_files_ro", "planning", "shell"):
         value = cast("ToolsetFactory", factory(name))
         with as_current_run(cast("CurrentRun", run)):
-            first, second = value.function(context()), value.function(context())
+            first, second = product(value), product(value)
         assert first is not second
 
 
@@ -284,5 +294,5 @@ def test_outside_of_a_run_there_is_nothing_to_work_on(wording: Wording) -> None:
     for entry in built_ins():
         if entry.name != "dynamic_agents":
             with pytest.raises(AgentError) as raised:
-                cast("ToolsetFactory", entry.value).function(context())
+                product(cast("ToolsetFactory", entry.value))
             assert str(raised.value) == wording
