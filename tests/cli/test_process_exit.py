@@ -166,7 +166,7 @@ def test_termination_does_not_wait_forever_for_what_cannot_be_stopped() -> None:
 
 def test_a_signal_that_is_ignored_or_handled_is_left_alone() -> None:
     """As under nohup, or in a program that calls the command."""
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: None)}
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.default_int_handler)}
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     during = {number: signal.getsignal(number) for number in before}
     try:

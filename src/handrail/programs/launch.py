@@ -125,8 +125,8 @@ def processes_of(call: str, namespace: ProcessName | None) -> set[int]:
         call: the id of the call.
         namespace: the first process of a PID namespace that belongs to the call alone while it runs.
     """
-    first = _process(namespace)
-    return {process.pid for process in of_call(call, 0) | (inside(first) if first else set())}
+    found, first = of_call(call, 0), _process(namespace)
+    return {process.pid for process in (found if first is None else found | inside(first))}
 
 
 class ProgramRecords(Protocol):

@@ -81,10 +81,8 @@ class Run:
         """What a factory makes in this run, as a toolset."""
         assert isinstance(factory, ToolsetFactory)
         with as_current_run(cast("CurrentRun", self)):
-            made = product(factory)
-        return (
-            self.section_toolset(made, id="made") if isinstance(made, Section) else cast("AbstractToolset[Any]", made)
-        )
+            made = cast("Section[Any] | AbstractToolset[Any]", product(factory))
+        return self.section_toolset(made, id="made") if isinstance(made, Section) else made
 
 
 def product(factory: ToolsetFactory) -> Any:
