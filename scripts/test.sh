@@ -17,7 +17,7 @@ check_statically() {
 
 check_statically >"$logs/static" 2>&1 &
 checks=$!
-# Branch coverage costs little where Python itself tells which branches were taken, from 3.14 on. Where a tracer has to,
+# Branch coverage costs little where Python itself reports which branches were taken, from 3.14 on. Where a tracer has to,
 # it costs half of the time again, and `make test-more` measures it.
 coverage=$("$bin/python" -c 'import sys; print("--cov" if sys.version_info >= (3, 14) else "")')
 echo "--- pytest"
