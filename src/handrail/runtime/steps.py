@@ -419,7 +419,8 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     if not transaction.writes:
         transaction.open_for_results(session)
     if claim.effect is not None:
-        if claim.stored and any(applied.effect_id == claim.effect.effect_id for applied in session[EffectApplied]):
+        # A replay mostly repeats a recent effect.
+        if claim.stored and any(one.effect_id == claim.effect.effect_id for one in reversed(session[EffectApplied])):
             return
         session[EffectApplied].append(EffectApplied(*claim.effect))
     policies = run.policies
