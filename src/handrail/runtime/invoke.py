@@ -18,7 +18,7 @@ call runs in thirteen steps:
 | 10 | on success: policies' `on_result`, reducers, subscribers | rolled back, failed message |
 | 11 | close resources of the call; commit, or roll back (default); settle the claim | rolled back, failed message |
 | 12 | append one `ToolInvoked`, unless the commit did; release the turn | postponed, or reused identity: not recorded |
-| 13 | render the message | a call that ends the run raises here |
+| 13 | render the message, with feedback that is due | a call that ends the run raises here |
 
 `handrail.runtime.failures` decides the outcome of an exception that a step lets through; policies and approvers that
 raise deny the call. Everything a call may wait for (its turn, a person, another call's effect, its handler) goes
@@ -38,6 +38,7 @@ from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import NO_CLAIM
 from handrail.runtime.steps import (
+    add_feedback,
     apply_result,
     check_policies,
     parse_arguments,
@@ -118,4 +119,5 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     finally:
         run.close()
     run.step = RENDER
-    return run.message(result)
+    message = run.message(result)
+    return message if run.environment.feedback is None else await add_feedback(run, message)
