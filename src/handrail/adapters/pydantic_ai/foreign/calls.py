@@ -217,13 +217,18 @@ class ForeignCall:
             ToolFailed: as the tool raised it, or because the call was refused or failed.
         """
         if self._failure is not None:
-            raise _like(self._failure, message.content) if message.is_cut else self._failure
+            raise _like(self._failure, message.content) if message.is_cut or message.feedback else self._failure
         if not message.success:
             raise ToolFailed(message.content)
         if self._returned is _NOTHING:  # the call was answered from a record
-            value = message_content(message) if message.is_cut else replayed_value(message)
+            value = message_content(message) if message.is_cut else _advised(replayed_value(message), message)
             return ToolReturn(value, metadata={"replayed": message.replayed})
-        return with_value(self._returned, message_content(message)) if message.is_cut else self._returned
+        if message.is_cut:
+            return with_value(self._returned, message_content(message))
+        if not message.feedback:
+            return self._returned
+        value = self._returned.return_value if isinstance(self._returned, ToolReturn) else self._returned
+        return with_value(self._returned, _advised(value, message))
 
     def postponed(self, error: CallPostponed) -> Never:
         """Postpone the call in PydanticAI.
@@ -278,6 +283,15 @@ class ForeignCall:
 
     def _uncertain(self, error: Exception) -> EffectUncertain:
         return EffectUncertain(f"{self.name} was stopped: {error}")
+
+
+def _advised(value: Any, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
+    """A value with the feedback of its message: behind a text, and otherwise as the last item of a list."""
+    if not message.feedback:
+        return value
+    if isinstance(value, str):
+        return f"{value}\n\n{message.feedback}"
+    return [*cast("list[Any]", value), message.feedback] if isinstance(value, list) else [value, message.feedback]
 
 
 def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
