@@ -190,8 +190,8 @@ def checker_of(given: object) -> CompletionChecker:
     if callable(given) and not isinstance(given, type):
         return _ByFunction(cast("CompletionFunction", given))
     raise PromptValidationError(
-        f"{shorten(repr(given), 80)} cannot check an answer; give a checker, as FilesExist(['report.md']), or a function "
-        "that takes a CompletionContext and returns what is missing, or None."
+        f"{shorten(repr(given), 80)} cannot check an answer; give a checker, as FilesExist(['report.md']), or a "
+        "function that takes a CompletionContext and returns what is missing, or None."
     )
 
 

@@ -22,8 +22,8 @@ from enum import Enum
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from handrail.errors import ToolValidationError
-from handrail.prompt.completion import CompletionContext
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt.completion import CompletionContext
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Replace, Session, SliceView, replace_latest, stored_as
 

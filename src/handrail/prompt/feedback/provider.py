@@ -104,12 +104,13 @@ def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
         name, trigger = getattr(each, "name", None), getattr(each, "trigger", None)
         if not isinstance(name, str) or not name or "\n" in name or not callable(getattr(each, "provide", None)):
             raise PromptValidationError(
-                f"feedback holds {shorten(repr(each), 80)}, which is not a FeedbackProvider: it has a name of one line, "
-                "a trigger, and a method provide."
+                f"feedback holds {shorten(repr(each), 80)}, which is not a FeedbackProvider: it has a name of one "
+                "line, a trigger, and a method provide."
             )
         if not isinstance(trigger, FeedbackTrigger):
             raise PromptValidationError(
-                f"the trigger of feedback {name!r} is a {type(trigger).__name__}; write FeedbackTrigger(every_calls=10)."
+                f"the trigger of feedback {name!r} is a {type(trigger).__name__}; write "
+                "FeedbackTrigger(every_calls=10)."
             )
         if name in checked:
             raise PromptValidationError(f"two providers of feedback have the name {name!r}. Give one another name=.")
