@@ -131,7 +131,7 @@ def test_a_function_returns_one_sentence_or_nothing() -> None:
     """It stands for a checker."""
 
     def short(context: CompletionContext) -> str | None:
-        return None if len(context.answer) > 3 else "Say more."  # noqa: PLR2004 - of this test
+        return None if len(context.answer) > 3 else "Say more."
 
     executor = desk(short)
     assert executor.completion("long enough") is None

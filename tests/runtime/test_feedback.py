@@ -54,7 +54,7 @@ class Provider:
     """A provider that notes what it was asked, and says or raises what it was given."""
 
     trigger: FeedbackTrigger
-    says: Feedback | None | Exception = field(default_factory=lambda: Feedback("Look again."))
+    says: Feedback | Exception | None = field(default_factory=lambda: Feedback("Look again."))
     name: str = "advice"
     asked: list[FeedbackContext] = field(default_factory=list[FeedbackContext])
 

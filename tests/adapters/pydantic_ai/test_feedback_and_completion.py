@@ -147,7 +147,7 @@ def failed() -> str:
 
 
 @pytest.mark.parametrize(
-    ("function", "expected"),
+    "function, expected",
     [
         (plain, f"text\n\n{MARKED}"),
         (listed, [1, MARKED]),
