@@ -117,7 +117,7 @@ FACES = {
         excluding
     """,
     "handrail.prompt": """
-        AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback Completion CompletionChecker
+        AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck CompletionChecker
         CompletionContext DeadlineFeedback External Feedback FeedbackContext FeedbackProvider FeedbackTrigger FileShown
         FilesExist StaticFeedback FunctionTool IdempotencyConfig MarkdownSection
         MayBlock PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError

@@ -31,7 +31,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     AllOf,
     AnyOf,
-    Completion,
+    CompletionCheck,
     CompletionContext,
     FilesExist,
     MarkdownSection,
@@ -136,11 +136,11 @@ def test_a_plan_is_complete_when_its_steps_are_done(plan: Plan | None, sentences
 
 
 def test_a_prompt_has_the_completion_that_it_was_given() -> None:
-    """None by default; a checker alone is a `Completion` with the default number."""
+    """None by default; a checker alone is a `CompletionCheck` with the default number."""
     checker = Misses()
     assert template().accepts is None
-    assert template(checker).accepts == Completion(checker, most_sent_back=3)
-    given = Completion(checker, most_sent_back=1)
+    assert template(checker).accepts == CompletionCheck(checker, most_sent_back=3)
+    given = CompletionCheck(checker, most_sent_back=1)
     assert template(given).accepts is given
 
 
@@ -152,14 +152,14 @@ def test_what_is_no_checker_is_refused_when_the_prompt_is_declared(wrong: Any) -
     with pytest.raises(PromptValidationError):
         AllOf(wrong)
     with pytest.raises(PromptValidationError):
-        Completion(wrong)
+        CompletionCheck(wrong)
 
 
 @pytest.mark.parametrize("most", [-1, True, "3"])
 def test_the_number_is_a_number(most: Any) -> None:
     """0 sends nobody back."""
     with pytest.raises(InvalidArgumentError):
-        Completion(Misses(), most_sent_back=most)
+        CompletionCheck(Misses(), most_sent_back=most)
 
 
 def test_a_failure_to_look_for_a_file_ends_the_run() -> None:

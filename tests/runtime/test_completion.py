@@ -15,7 +15,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CompletionCheckError, SessionError, UnboundResourceError
 from handrail.limits import Budget, BudgetTracker, TokenUsage
 from handrail.prompt import (
-    Completion,
+    CompletionCheck,
     CompletionContext,
     FilesExist,
     MarkdownSection,
@@ -79,7 +79,7 @@ def test_an_answer_is_accepted_after_the_model_was_sent_back_so_often(
     most: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """That is logged with what is missing; the count begins anew after it."""
-    executor = desk(Completion(Checker(), most_sent_back=most))
+    executor = desk(CompletionCheck(Checker(), most_sent_back=most))
     given = [executor.completion("Done.") is None for _ in range(2 * most + 2)]
     assert given == [*[False] * most, True] * 2
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
@@ -91,7 +91,9 @@ def test_the_count_is_state_of_the_session(tmp_path: Path) -> None:
     given: list[bool] = []
     for _ in range(3):
         with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
-            given.append(desk(Completion(Checker(), most_sent_back=2), session=session).completion("Done.") is None)
+            given.append(
+                desk(CompletionCheck(Checker(), most_sent_back=2), session=session).completion("Done.") is None
+            )
     assert given == [False, False, True]
 
 
@@ -152,6 +154,6 @@ def test_a_closed_session_sends_nobody_back(tmp_path: Path) -> None:
 @pytest.mark.anyio
 async def test_completion_async_does_the_same() -> None:
     """On an event loop the checker runs on another thread."""
-    executor = desk(Completion(Checker(), most_sent_back=1))
+    executor = desk(CompletionCheck(Checker(), most_sent_back=1))
     assert await executor.completion_async("Done.") is not None
     assert await executor.completion_async("Done.") is None

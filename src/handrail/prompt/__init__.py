@@ -10,7 +10,7 @@ from handrail.errors import PromptRenderError, PromptValidationError, Visibility
 from handrail.prompt.completion import (
     AllOf,
     AnyOf,
-    Completion,
+    CompletionCheck,
     CompletionChecker,
     CompletionContext,
     FilesExist,
@@ -18,15 +18,9 @@ from handrail.prompt.completion import (
 from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import External
-from handrail.prompt.feedback import (
-    BudgetFeedback,
-    DeadlineFeedback,
-    Feedback,
-    FeedbackContext,
-    FeedbackProvider,
-    FeedbackTrigger,
-    StaticFeedback,
-)
+from handrail.prompt.feedback.provider import Feedback, FeedbackContext, FeedbackProvider
+from handrail.prompt.feedback.ready import BudgetFeedback, DeadlineFeedback, StaticFeedback
+from handrail.prompt.feedback.trigger import FeedbackTrigger
 from handrail.prompt.function_tools import FunctionTool, tool
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.known_files import FileShown, TextReplaced
@@ -55,7 +49,7 @@ __all__ = [
     "Approver",
     "BinaryPart",
     "BudgetFeedback",
-    "Completion",
+    "CompletionCheck",
     "CompletionChecker",
     "CompletionContext",
     "DeadlineFeedback",

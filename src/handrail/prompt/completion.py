@@ -126,11 +126,12 @@ class AnyOf:
             if not missing:
                 return ()
             found.append(" ".join(missing))
-        return found[:1] if len(found) < 2 else [f"One of these suffices: {' Or: '.join(found)}"]  # noqa: PLR2004 - one is no choice
+        several = len(found) - 1 > 0
+        return [f"One of these suffices: {' Or: '.join(found)}"] if several else found
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class CompletionCheck:
     """When an answer is accepted.
 
     Attributes:
@@ -149,7 +150,7 @@ class Completion:
         object.__setattr__(self, "checker", checker_of(self.checker))
         if type(self.most_sent_back) is not int or self.most_sent_back < 0:
             raise InvalidArgumentError(
-                function="Completion",
+                function="CompletionCheck",
                 argument="most_sent_back",
                 given=self.most_sent_back,
                 expected="a number of at least 0",
@@ -195,10 +196,10 @@ def checker_of(given: object) -> CompletionChecker:
     )
 
 
-def completion_of(given: object) -> Completion | None:
+def completion_of(given: object) -> CompletionCheck | None:
     """When the answers of a prompt are accepted, from what it was given; `None` for always.
 
     Raises:
         PromptValidationError: it was given something else.
     """
-    return given if given is None or isinstance(given, Completion) else Completion(checker_of(given))
+    return given if given is None or isinstance(given, CompletionCheck) else CompletionCheck(checker_of(given))

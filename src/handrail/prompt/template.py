@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError
-from handrail.prompt.completion import Completion, CompletionChecker, CompletionFunction, completion_of
+from handrail.prompt.completion import CompletionCheck, CompletionChecker, CompletionFunction, completion_of
 from handrail.prompt.feedback.provider import FeedbackProvider, checked_providers
 from handrail.prompt.parameter_types import PlacedTool, check_parameter_types
 from handrail.prompt.policies.policy import ChecksScope, ChecksTools, ToolPolicy, check_policy
@@ -42,7 +42,7 @@ class PromptTemplate(Generic[Out]):
         policies: the policies of all tools, before the policies of the sections.
         feedback: what may add advice for the model to the messages of calls, in the order in which it is shown.
         completion: when an answer of the model is accepted: a checker or a function that says what is missing, or
-            `Completion` with how often the model is sent back. Always, by default.
+            `CompletionCheck` with how often the model is sent back. Always, by default.
         output_type: the type in the brackets: a dataclass, `str`, or `None` for an answer that is not used.
         tree: the sections with their positions.
         params_types: the parameter types of all sections.
@@ -58,7 +58,7 @@ class PromptTemplate(Generic[Out]):
     resources: ResourceRegistry | Mapping[type[Any], object] | None = None
     policies: Sequence[ToolPolicy] = ()
     feedback: Sequence[FeedbackProvider] = ()
-    completion: Completion | CompletionChecker | CompletionFunction | None = None
+    completion: CompletionCheck | CompletionChecker | CompletionFunction | None = None
     output_type: type[Out] | None = field(init=False, repr=False)
     tree: tuple[PlacedSection, ...] = field(init=False, repr=False)
     params_types: tuple[type[Any], ...] = field(init=False, repr=False)
@@ -94,9 +94,9 @@ class PromptTemplate(Generic[Out]):
         check_parameter_types(self.placed_tools(), [(self.registry, "the template"), *bound])
 
     @property
-    def accepts(self) -> Completion | None:
+    def accepts(self) -> CompletionCheck | None:
         """When an answer is accepted; `None` for always."""
-        return cast("Completion | None", self.completion)  # made one at creation
+        return cast("CompletionCheck | None", self.completion)  # made one at creation
 
     def placed_sections(self) -> tuple[PlacedSection, ...]:
         """All sections with their positions, depth first."""

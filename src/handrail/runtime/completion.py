@@ -1,8 +1,8 @@
 """Whether the answer of a model is accepted, or it is sent back with what is missing.
 
 Theory of operation
-    A prompt may declare a `Completion`. When the model gives its answer, its checker is asked. If something is missing,
-    the model reads that instead of the end of its run, and works on, at most `most_sent_back` times. Then its answer is
+    A prompt may declare a `CompletionCheck`. When the model gives its answer, its checker is asked. If something is
+    missing, the run does not end: the model reads what is missing, at most `most_sent_back` times. Then its answer is
     accepted as it is, and this is logged. Past the deadline or the budget no answer is sent back, because nothing could
     follow.
 
@@ -27,7 +27,7 @@ from handrail.errors import (
 )
 from handrail.errors.developer import DeveloperMistake
 from handrail.limits import BudgetTracker
-from handrail.prompt.completion import Completion, CompletionContext
+from handrail.prompt.completion import CompletionCheck, CompletionContext
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.serde.formatting import shorten
@@ -101,7 +101,7 @@ def _is_over(environment: Environment) -> bool:
     return False
 
 
-def _missing(completion: Completion, environment: Environment, answer: object) -> tuple[str, ...]:
+def _missing(completion: CompletionCheck, environment: Environment, answer: object) -> tuple[str, ...]:
     view = environment.run_view()
     context = CompletionContext(
         prompt=view.prompt,

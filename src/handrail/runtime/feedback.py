@@ -28,15 +28,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice, takewhile
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 from handrail.errors import InvalidReturnError, SessionError
 from handrail.limits import BudgetTracker
-from handrail.prompt import TextPart
-from handrail.prompt.feedback import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger
+from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger, TextPart
 from handrail.prompt.run_view import RunView
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
 from handrail.runtime.execution import ExecutionMode
-from handrail.session import SlicePolicy, stored_as
+from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import NESTED_SEPARATOR, CallRef, ToolCall
 
 PROVIDER_TIMEOUT = timedelta(seconds=5)
@@ -48,6 +48,13 @@ MOST_COMPARED = 200
 _WILD = frozenset("*?[")
 
 _log = logging.getLogger("handrail.runtime")
+
+_LOCK = threading.Lock()
+_CLAIMED: WeakKeyDictionary[Session, set[tuple[str, str]]] = WeakKeyDictionary()
+"""The replies whose feedback is being made, by session, each with its prompt; guarded by the lock.
+
+A run of an agent has an executor for each toolset, and its session has them all.
+"""
 
 
 @stored_as("handrail.feedback_given")
@@ -109,21 +116,18 @@ class _Due:
 
 
 class RunFeedback:
-    """Decides about the feedback of one run; the calls of the run share it. Thread-safe.
+    """Decides about the feedback of one run; the calls of an executor share it. Thread-safe.
 
     Args:
         view: the run as providers see it.
         providers: the providers of the prompt.
     """
 
-    __slots__ = ("_asked", "_claimed", "_lock", "_providers", "_view")
+    __slots__ = ("_asked", "_providers", "_view")
 
     def __init__(self, view: RunView, providers: Sequence[FeedbackProvider]) -> None:
         self._view = view
         self._providers = tuple(providers)
-        self._lock = threading.Lock()
-        # Replies whose feedback is being made at this moment.
-        self._claimed: set[str] = set()
         # By name. What a provider has said is in the session; that it had nothing to say is only here.
         self._asked: dict[str, _Asked] = {}
 
@@ -147,6 +151,9 @@ class RunFeedback:
         if not self._claim(reply):
             return ""
         try:
+            newest = islice(self._newest_first(), len(self._providers))  # of one reply there are no more
+            if reply is not None and any(each.reply == reply for each in newest):
+                return ""
             find = partial(self._due, call, success=success)
             watches = any(each.trigger.on_file is not None for each in self._providers)
             due = await mode.in_thread(find) if watches else find()
@@ -156,20 +163,23 @@ class RunFeedback:
             _log.exception("the message of %s has no feedback", call.name)
             return ""
         finally:
-            if reply is not None:
-                with self._lock:
-                    self._claimed.discard(reply)
+            self._release(reply)
 
     def _claim(self, reply: str | None) -> bool:
-        """Whether the reply has had no feedback, and none is being made for it by another of its calls."""
+        """Whether no other call of the reply has feedback made at this moment."""
         if reply is None:
             return True
-        with self._lock:
-            newest = islice(self._newest_first(), len(self._providers))  # of one reply there are no more
-            if reply in self._claimed or any(each.reply == reply for each in newest):
+        with _LOCK:
+            claimed = _CLAIMED.setdefault(self._view.session, set())
+            if (self._view.prompt, reply) in claimed:
                 return False
-            self._claimed.add(reply)
+            claimed.add((self._view.prompt, reply))
             return True
+
+    def _release(self, reply: str | None) -> None:
+        if reply is not None:
+            with _LOCK:
+                _CLAIMED[self._view.session].discard((self._view.prompt, reply))
 
     def _newest_first(self) -> Iterator[FeedbackGiven]:
         return (each for each in reversed(self._view.session[FeedbackGiven]) if each.prompt == self._view.prompt)

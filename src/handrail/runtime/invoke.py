@@ -38,9 +38,9 @@ from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import NO_CLAIM
 from handrail.runtime.steps import (
-    add_feedback,
     apply_result,
     check_policies,
+    message_with_feedback,
     parse_arguments,
     record_call,
     request_approval,
@@ -119,5 +119,4 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     finally:
         run.close()
     run.step = RENDER
-    message = run.message(result)
-    return message if run.environment.feedback is None else await add_feedback(run, message)
+    return run.message(result) if run.environment.feedback is None else await message_with_feedback(run, result)

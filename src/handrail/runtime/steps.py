@@ -536,12 +536,15 @@ def _announce(run: Invocation, event: ToolInvoked) -> None:
 # ------------------------------------------------------------------------------------------------- step 13: the message
 
 
-async def add_feedback(run: Invocation, message: ToolMessage) -> ToolMessage:
-    """The message with the feedback that is due; that of a nested call, which the program reads, as it is.
+async def message_with_feedback(run: Invocation, result: ToolResult[Any]) -> ToolMessage:
+    """The message with the feedback that is due; that of a nested call, which the program reads, without.
 
     What the ledger answers is not what the model has just done, and is given none.
+
+    Raises:
+        BaseException: as `Invocation.message`.
     """
-    feedback = run.environment.feedback
+    message, feedback = run.message(result), run.environment.feedback
     if feedback is None or run.turn.outer is not None or run.replayed:
         return message
     return with_feedback(message, await feedback.give(run.call, run.ref, run.mode, success=message.success))

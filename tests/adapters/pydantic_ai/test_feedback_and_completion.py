@@ -18,7 +18,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CompletionCheckError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
-    Completion,
+    CompletionCheck,
     CompletionContext,
     FeedbackTrigger,
     FilesExist,
@@ -86,7 +86,7 @@ async def test_an_agent_of_the_program_is_sent_back_by_the_capability() -> None:
     """The answer is accepted as it is after so many times."""
     model = ScriptedModel([Reply(text="One."), Reply(text="Two.")])
     executor = ToolExecutor(
-        prompt=prompt(completion=Completion(FilesExist(["a.md"]), most_sent_back=1)), session=Session()
+        prompt=prompt(completion=CompletionCheck(FilesExist(["a.md"]), most_sent_back=1)), session=Session()
     )
     agent = Agent(model, capabilities=[HandrailCapability(executor)], retries={"output": 0})
     result = await agent.run("Write.")

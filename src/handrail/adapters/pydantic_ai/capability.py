@@ -167,7 +167,7 @@ class HandrailCapability(AbstractCapability[Any]):
     ) -> NodeResult[Any]:
         """Raise the developer's mistakes of a reply when all its calls have ended, and before the next request.
 
-        A run that ends with an answer that is not complete goes on with a request that says what is missing.
+        If something is missing from the answer, the run continues with a request that says what.
 
         Raises:
             DeveloperMistake: that of the first call that had one, with the others as notes, or of the checker.
