@@ -125,7 +125,7 @@ def test_a_prompt_without_providers_gives_no_feedback() -> None:
         [FeedbackTrigger(every_calls=1)],
         [note("a"), note("a")],
         [note("a\nb")],
-        [note("a", "10")],  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        [note("a", "10")],  # type: ignore[arg-type]
     ],
     ids=["text", "a trigger", "one name twice", "two lines", "no trigger"],
 )

@@ -135,11 +135,14 @@ def test_a_function_returns_one_sentence_or_nothing() -> None:
     def short(context: CompletionContext) -> str | None:
         return None if len(context.answer) > 3 else "Say more."
 
+    def wrong(_context: CompletionContext) -> Any:
+        return True
+
     executor = desk(short)
     assert executor.completion("long enough") is None
     assert "Say more." in str(executor.completion("no"))
     with pytest.raises(CompletionCheckError):
-        desk(lambda _: True).completion("Done.")
+        desk(wrong).completion("Done.")
 
 
 def test_a_closed_session_sends_nobody_back(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_provider_that_fails_or_says_something_else_is_logged(caplog: pytest.L
     """The call is answered all the same, with what the other providers say."""
     executor = desk(
         Provider(ALWAYS, ValueError("broken"), name="fails"),
-        Provider(ALWAYS, "text", name="wrong"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        Provider(ALWAYS, "text", name="wrong"),  # type: ignore[arg-type]
         Provider(ALWAYS, None, name="silent"),
         Provider(ALWAYS),
     )

@@ -173,11 +173,9 @@ class _ByFunction:
         return getattr(self._function, "__qualname__", repr(self._function))
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
-        found: object = self._function(context)
-        if found is None:
-            return ()
+        found = self._function(context)
         # Anything else than text is refused by the caller, who knows the prompt.
-        return (found,) if isinstance(found, str) else cast("Sequence[str]", found)
+        return () if found is None else (found,)
 
 
 def checker_of(given: object) -> CompletionChecker:

@@ -62,6 +62,7 @@ from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata
 from handrail.adapters.pydantic_ai.foreign.values import (
     NO_VALUE,
     UnreadableValueError,
+    advised_value,
     as_json,
     freeze_value,
     holds_secret,
@@ -221,14 +222,11 @@ class ForeignCall:
         if not message.success:
             raise ToolFailed(message.content)
         if self._returned is _NOTHING:  # the call was answered from a record
-            value = message_content(message) if message.is_cut else _advised(replayed_value(message), message)
+            value = message_content(message) if message.is_cut else advised_value(replayed_value(message), message)
             return ToolReturn(value, metadata={"replayed": message.replayed})
         if message.is_cut:
             return with_value(self._returned, message_content(message))
-        if not message.feedback:
-            return self._returned
-        value = self._returned.return_value if isinstance(self._returned, ToolReturn) else self._returned
-        return with_value(self._returned, _advised(value, message))
+        return advised_value(self._returned, message)
 
     def postponed(self, error: CallPostponed) -> Never:
         """Postpone the call in PydanticAI.
@@ -283,15 +281,6 @@ class ForeignCall:
 
     def _uncertain(self, error: Exception) -> EffectUncertain:
         return EffectUncertain(f"{self.name} was stopped: {error}")
-
-
-def _advised(value: Any, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
-    """A value with the feedback of its message: behind a text, and otherwise as the last item of a list."""
-    if not message.feedback:
-        return value
-    if isinstance(value, str):
-        return f"{value}\n\n{message.feedback}"
-    return [*cast("list[Any]", value), message.feedback] if isinstance(value, list) else [value, message.feedback]
 
 
 def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
