@@ -194,11 +194,15 @@ def test_a_provider_that_takes_too_long_is_left_behind(
 
 def test_a_provider_that_says_nothing_is_asked_again_when_its_trigger_applies_again() -> None:
     """A provider with nothing to say is not asked after each call."""
-    provider = Provider(FeedbackTrigger(every_calls=2), None)
-    executor = desk(provider)
+    provider, watches = Provider(FeedbackTrigger(every_calls=2), None), Provider(FeedbackTrigger(on_file="*.md"), None)
+    watches.name = "watches"
+    files = InMemoryFilesystem()
+    files.write_text("a.md", "a")
+    executor = desk(provider, watches, files=files)
     for place in range(5):
         answered(executor, f"r{place}", 1)
     assert [context.calls for context in provider.asked] == [2, 2]
+    assert [context.files for context in watches.asked] == [("a.md",)]
 
 
 def test_a_repeated_call_has_the_same_message_and_no_other_feedback() -> None:

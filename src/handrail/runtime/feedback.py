@@ -100,10 +100,11 @@ def with_feedback(message: ToolMessage, text: str) -> ToolMessage:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """When a provider was asked last: how many calls had been recorded, and the time."""
+    """When a provider was asked last: how many calls had been recorded, the time, and the paths it was asked about."""
 
     calls: int
     at: datetime
+    files: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +253,16 @@ class RunFeedback:
         if not found:
             return ()
         known = {path for each in self._newest_first() if each.provider == name for path in each.files}
+        known |= self._asked[name].files if name in self._asked else frozenset()
         return tuple(sorted(found - known))
 
     async def _ask(self, due: _Due, call: ToolCall, ref: CallRef, mode: ExecutionMode, *, success: bool) -> str:
         """What a provider says, noted in the session; empty for nothing."""
         view, provider = self._view, due.provider
         calls, at = len(view.session[ToolInvoked]), view.clock.now()
-        self._asked[provider.name] = _Asked(calls, at)
+        before = self._asked.get(provider.name)
+        files = frozenset(due.files) if before is None else before.files.union(due.files)
+        self._asked[provider.name] = _Asked(calls, at, files)
         context = FeedbackContext(
             prompt=view.prompt,
             session=view.session,
