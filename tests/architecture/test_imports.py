@@ -19,7 +19,7 @@ LATE: dict[str, frozenset[str]] = {"handrail.prompt.docstrings": frozenset({"gri
 # The longest prefix counts; a module that none fits is core.
 EXTRAS: dict[str, frozenset[str]] = {
     "handrail.adapters": frozenset(),
-    "handrail.adapters.pydantic_ai": frozenset({"pydantic_ai"}),
+    "handrail.adapters.pydantic_ai": frozenset({"pydantic_ai", "pydantic_graph"}),
     "handrail.agents": frozenset({"pydantic_ai", "ruamel"}),
     "handrail.cli": frozenset({"cyclopts", "rich"}),
     "handrail.cli.agents.models": frozenset({"cyclopts", "pydantic_ai"}),

@@ -18,6 +18,7 @@ STORED = {
     "handrail.edit_file",
     "handrail.evaluate_python",
     "handrail.effect_applied",
+    "handrail.feedback_given",
     "handrail.file_edited",
     "handrail.file_excerpt",
     "handrail.file_list",
@@ -49,6 +50,7 @@ STORED = {
     "handrail.remove_file",
     "handrail.requested_call",
     "handrail.said",
+    "handrail.sent_back",
     "handrail.setup_plan",
     "handrail.shell_execute",
     "handrail.shell_executed",
@@ -82,7 +84,8 @@ FACES = {
         AddStep AstevalSection Bubblewrap CHECKING EditFile EvaluatePython FIXING FileEdited FileExcerpt FileList
         FileMoved
         FileRemoved FileWritten FilesFound GIT_READING
-        GlobFiles GrepFiles OverflowExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanStatus
+        GlobFiles GrepFiles OverflowExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanCompleted
+        PlanStatus
         PlanStep PlanningStrategy PlanningToolsSection Podman PodmanSandboxSection ProgramEnded PythonEvaluated
         PythonFault READING ReadFile
         ReadKept ReadPlan RemoveFile
@@ -91,7 +94,8 @@ FACES = {
     """,
     "handrail.errors": """
         AgentDepthError AgentError AgentFileError ApprovalRulesError BudgetExceededError CallIdReusedError CallPostponed
-        CircularResourceError CommitInDoubtError DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
+        CircularResourceError CommitInDoubtError CompletionCheckError
+        DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
         DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
         ModelUnreachableError ModelVisibleError ParseError PathConflictError PathEscapeError PathNotFoundError
@@ -113,7 +117,9 @@ FACES = {
         excluding
     """,
     "handrail.prompt": """
-        Approval ApprovalRequest Approver BinaryPart External FileShown FunctionTool IdempotencyConfig MarkdownSection
+        AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck CompletionChecker
+        CompletionContext DeadlineFeedback External Feedback FeedbackContext FeedbackProvider FeedbackTrigger FileShown
+        FilesExist StaticFeedback FunctionTool IdempotencyConfig MarkdownSection
         MayBlock PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError
         ReadBeforeWritePolicy
         RenderedPrompt Section SequentialDependencyPolicy TextPart TextReplaced Tool ToolContext ToolExample ToolHandler

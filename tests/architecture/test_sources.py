@@ -23,6 +23,7 @@ SHORT_MODULES = {
     "cli/approvals/group.py": "the commands of one group, loaded by name",
     "cli/ledger/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",
+    "prompt/run_view.py": "what feedback and completion see of a run, below both",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",

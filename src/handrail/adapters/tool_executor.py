@@ -23,6 +23,7 @@ from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, T
 from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
+from handrail.runtime.completion import check_completion
 from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
@@ -321,6 +322,32 @@ class ToolExecutor:
         # Before the first task: an iterable that raises must not leave a call without an owner.
         asked = tuple(calls)
         return tuple(cast("list[ToolMessage]", await self._run_together(asked, reply, postpones=False)))
+
+    def completion(self, answer: object) -> str | None:
+        """Check the model's answer, which ends a loop; a prompt without `completion` accepts every answer.
+
+        Args:
+            answer: the answer, as the prompt declares it: text, or a dataclass.
+
+        Returns:
+            `None` if the answer is accepted, or else what to send back to the model as the next message of the user.
+            What is missing is sent back a limited number of times, and not past the deadline or the budget.
+
+        Raises:
+            CompletionCheckError: a `DeveloperMistake`: the checker failed.
+            DeveloperMistake: another mistake of the program in the checker: a resource is not bound.
+            SessionError: the session is closed, or has passed to another process.
+        """
+        return run_to_completion(check_completion(self.environment, answer, BLOCKING))
+
+    async def completion_async(self, answer: object) -> str | None:
+        """As `completion`; the checker runs on a thread of its own.
+
+        Raises:
+            DeveloperMistake: as for `completion`.
+            SessionError: as for `completion`.
+        """
+        return await check_completion(self.environment, answer, ASYNC)
 
     def _reply_of(
         self, function: str, calls: Iterable[ToolCall] | None, reply: str | None

@@ -56,6 +56,7 @@
     │   └── ToolConflictError        tools of one agent have the same name
     ├── DeveloperMistake             raised to the developer once the other calls of the reply have ended
     │   ├── CallIdReusedError        the identity of a recorded call was used for another call
+    │   ├── CompletionCheckError     the completion checker of a prompt failed
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
     │   ├── InvalidReturnError       a policy, an approver or a key_fn returned another type
     │   └── SecondStoreError         a call writes to two stores
@@ -103,6 +104,7 @@ from handrail.errors.agents import (
 from handrail.errors.developer import (
     CallIdReusedError,
     CircularResourceError,
+    CompletionCheckError,
     DeveloperMistake,
     DispatchError,
     DumpError,
@@ -181,6 +183,7 @@ __all__ = [
     "CallPostponed",
     "CircularResourceError",
     "CommitInDoubtError",
+    "CompletionCheckError",
     "DeadlineExceededError",
     "DeveloperMistake",
     "DiscoveryError",

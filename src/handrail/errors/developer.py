@@ -95,6 +95,20 @@ class InvalidReturnError(DeveloperMistake, TypeError):
         self.expected = expected
 
 
+class CompletionCheckError(DeveloperMistake):
+    """The completion checker of a prompt failed, or returned something else than what is missing. The run has ended.
+
+    Attributes:
+        prompt: the name of the prompt.
+        fault: what the checker did.
+    """
+
+    def __init__(self, prompt: str, fault: str) -> None:
+        super().__init__(f"the completion checker of prompt {prompt} {fault}.")
+        self.prompt = prompt
+        self.fault = fault
+
+
 class SandboxError(HandrailError):
     """A sandbox cannot be started, because something is missing or refused on this machine.
 

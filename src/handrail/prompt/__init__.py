@@ -7,9 +7,20 @@ and the resources that the handlers need. `handrail.runtime` runs the handlers.
 from __future__ import annotations
 
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
+from handrail.prompt.completion import (
+    AllOf,
+    AnyOf,
+    CompletionCheck,
+    CompletionChecker,
+    CompletionContext,
+    FilesExist,
+)
 from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import External
+from handrail.prompt.feedback.provider import Feedback, FeedbackContext, FeedbackProvider
+from handrail.prompt.feedback.ready import BudgetFeedback, DeadlineFeedback, StaticFeedback
+from handrail.prompt.feedback.trigger import FeedbackTrigger
 from handrail.prompt.function_tools import FunctionTool, tool
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.known_files import FileShown, TextReplaced
@@ -31,12 +42,24 @@ from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
 from handrail.prompt.tool_result import ToolResult
 
 __all__ = [
+    "AllOf",
+    "AnyOf",
     "Approval",
     "ApprovalRequest",
     "Approver",
     "BinaryPart",
+    "BudgetFeedback",
+    "CompletionCheck",
+    "CompletionChecker",
+    "CompletionContext",
+    "DeadlineFeedback",
     "External",
+    "Feedback",
+    "FeedbackContext",
+    "FeedbackProvider",
+    "FeedbackTrigger",
     "FileShown",
+    "FilesExist",
     "FunctionTool",
     "IdempotencyConfig",
     "MarkdownSection",
@@ -51,6 +74,7 @@ __all__ = [
     "RenderedPrompt",
     "Section",
     "SequentialDependencyPolicy",
+    "StaticFeedback",
     "TextPart",
     "TextReplaced",
     "Tool",

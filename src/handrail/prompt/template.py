@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError
+from handrail.prompt.completion import CompletionCheck, CompletionChecker, CompletionFunction, completion_of
+from handrail.prompt.feedback.provider import FeedbackProvider, checked_providers
 from handrail.prompt.parameter_types import PlacedTool, check_parameter_types
 from handrail.prompt.policies.policy import ChecksScope, ChecksTools, ToolPolicy, check_policy
 from handrail.prompt.section import Section, section_registry
@@ -38,6 +40,9 @@ class PromptTemplate(Generic[Out]):
         name: the name of the prompt in logs and events; `ns/key` by default.
         resources: what the tools need, as `Prompt.bind` takes it; sections and `bind` take precedence.
         policies: the policies of all tools, before the policies of the sections.
+        feedback: what may add advice for the model to the messages of calls, in the order in which it is shown.
+        completion: when an answer of the model is accepted: a checker or a function that says what is missing, or
+            `CompletionCheck` with how often the model is sent back. Always, by default.
         output_type: the type in the brackets: a dataclass, `str`, or `None` for an answer that is not used.
         tree: the sections with their positions.
         params_types: the parameter types of all sections.
@@ -52,6 +57,8 @@ class PromptTemplate(Generic[Out]):
     name: str = ""
     resources: ResourceRegistry | Mapping[type[Any], object] | None = None
     policies: Sequence[ToolPolicy] = ()
+    feedback: Sequence[FeedbackProvider] = ()
+    completion: CompletionCheck | CompletionChecker | CompletionFunction | None = None
     output_type: type[Out] | None = field(init=False, repr=False)
     tree: tuple[PlacedSection, ...] = field(init=False, repr=False)
     params_types: tuple[type[Any], ...] = field(init=False, repr=False)
@@ -78,11 +85,18 @@ class PromptTemplate(Generic[Out]):
         set_field(self, "output_type", _checked_output(str if arguments is None else arguments[0]))
         set_field(self, "sections", tuple(self.sections))
         set_field(self, "policies", policies)
+        set_field(self, "feedback", checked_providers(self.feedback))
+        set_field(self, "completion", completion_of(self.completion))
         set_field(self, "tree", tree)
         set_field(self, "params_types", tuple(kind for kind in kinds if kind is not None))
         set_field(self, "registry", section_registry(self.resources))
         bound = [(placed.section.registry, f"section {placed.dotted}") for root in tree for placed in root.walk()]
         check_parameter_types(self.placed_tools(), [(self.registry, "the template"), *bound])
+
+    @property
+    def accepts(self) -> CompletionCheck | None:
+        """When an answer is accepted; `None` for always."""
+        return cast("CompletionCheck | None", self.completion)  # made one at creation
 
     def placed_sections(self) -> tuple[PlacedSection, ...]:
         """All sections with their positions, depth first."""

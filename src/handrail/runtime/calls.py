@@ -67,6 +67,8 @@ class ToolMessage(NamedTuple):
         is_cut: whether `content` is only a part of the text of the result.
         parts: the same as text and files, for a result that has files; otherwise empty. `content` has a line for each
             file instead: `[image/png, 12 kB]`.
+        feedback: the feedback that the message ends with, in `content` and, if it has parts, as the last part; empty
+            for nearly all messages. The result has none.
     """
 
     call_id: str
@@ -76,6 +78,7 @@ class ToolMessage(NamedTuple):
     replayed: bool = False
     is_cut: bool = False
     parts: tuple[ContentPart, ...] = ()
+    feedback: str = ""
 
 
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one

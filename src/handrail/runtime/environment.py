@@ -10,8 +10,10 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
 from handrail.prompt.disclosure import free_name
+from handrail.prompt.run_view import RunView
 from handrail.resources import ResourceContext
 from handrail.runtime.disclosure import PromptRendering
+from handrail.runtime.feedback import RunFeedback
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
@@ -61,6 +63,7 @@ class Environment:
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
         reader_name: the name of the tool that reads long results; empty for `read_result`, or that name with a number
             if a tool of the prompt has it.
+        feedback: decides about the feedback of the prompt's providers; `None` if it has none.
     """
 
     prompt: Prompt[Any]
@@ -76,16 +79,31 @@ class Environment:
     clock: Clock = SYSTEM_CLOCK
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
     reader_name: str = ""
+    feedback: RunFeedback | None = None
     resources: ResourceContext = field(init=False, repr=False)
     """The resources of the prompt."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resources", self.prompt.resources)
+        # Not made anew by `replace`: the calls of a reply share it.
+        if self.feedback is None and self.prompt.template.feedback:
+            object.__setattr__(self, "feedback", RunFeedback(self.run_view(), self.prompt.template.feedback))
         if not self.reader_name:
             # Also beside the tools of closed sections, which may be opened later.
             declared = {tool.name for tool, _ in self.prompt.template.placed_tools()}
             taken = declared.union(tool.name for tool in self.rendered_prompt.tools)
             object.__setattr__(self, "reader_name", free_name(READER, taken))
+
+    def run_view(self) -> RunView:
+        """The run as feedback providers and completion checkers see it."""
+        return RunView(
+            prompt=self.prompt.name,
+            session=self.session,
+            resources=self.resources,
+            deadline=self.deadline,
+            budget_tracker=self.budget_tracker,
+            clock=self.clock,
+        )
 
     @property
     def rendered_prompt(self) -> RenderedPrompt[Any]:

@@ -40,6 +40,7 @@ from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
+from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.session.call_ref import CallRef, ToolCall
@@ -447,7 +448,10 @@ class Invocation:
             note_cut(self.environment.session, self.ref, self.call.name, len(text))
             text = cut_text(text, most, self.ref, self.environment.reader_name)
             parts = with_cut_text(parts, text)
-        return ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts)
+        message = ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts)
+        if replayed and self.environment.feedback is not None:
+            return with_feedback(message, self.environment.feedback.given_to(self.ref))
+        return message
 
 
 def _is_final(error: BaseException, step: Step) -> bool:

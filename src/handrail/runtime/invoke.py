@@ -18,7 +18,7 @@ call runs in thirteen steps:
 | 10 | on success: policies' `on_result`, reducers, subscribers | rolled back, failed message |
 | 11 | close resources of the call; commit, or roll back (default); settle the claim | rolled back, failed message |
 | 12 | append one `ToolInvoked`, unless the commit did; release the turn | postponed, or reused identity: not recorded |
-| 13 | render the message | a call that ends the run raises here |
+| 13 | render the message, with feedback that is due | a call that ends the run raises here |
 
 `handrail.runtime.failures` decides the outcome of an exception that a step lets through; policies and approvers that
 raise deny the call. Everything a call may wait for (its turn, a person, another call's effect, its handler) goes
@@ -40,6 +40,7 @@ from handrail.runtime.ledger.claim import NO_CLAIM
 from handrail.runtime.steps import (
     apply_result,
     check_policies,
+    message_with_feedback,
     parse_arguments,
     record_call,
     request_approval,
@@ -118,4 +119,4 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     finally:
         run.close()
     run.step = RENDER
-    return run.message(result)
+    return run.message(result) if run.environment.feedback is None else await message_with_feedback(run, result)

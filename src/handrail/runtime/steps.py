@@ -51,7 +51,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.signature import is_async
-from handrail.runtime.calls import ToolInvoked
+from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
     CallRefusedError,
@@ -63,6 +63,7 @@ from handrail.runtime.failures import (
     raise_as_meant,
     unknown_because,
 )
+from handrail.runtime.feedback import with_feedback
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, is_result
 from handrail.runtime.recorded_answers import question_of, recorded_answer
@@ -530,3 +531,20 @@ def _announce(run: Invocation, event: ToolInvoked) -> None:
     # Another call holds the session: subscribers are notified, and reducers are not.
     except SessionBusyError:
         session.dispatcher.dispatch(event)
+
+
+# ------------------------------------------------------------------------------------------------- step 13: the message
+
+
+async def message_with_feedback(run: Invocation, result: ToolResult[Any]) -> ToolMessage:
+    """The message with the feedback that is due; that of a nested call, which the program reads, without.
+
+    What the ledger answers is not what the model has just done, and is given none.
+
+    Raises:
+        BaseException: as `Invocation.message`.
+    """
+    message, feedback = run.message(result), run.environment.feedback
+    if feedback is None or run.turn.outer is not None or run.replayed:
+        return message
+    return with_feedback(message, await feedback.give(run.call, run.ref, run.mode, success=message.success))

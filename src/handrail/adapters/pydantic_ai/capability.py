@@ -1,6 +1,6 @@
 """What a toolset cannot do: answer unknown names, preserve the order of calls, bound requests, store the conversation.
 
-A PydanticAI capability wraps each step of a run. This one does eight things:
+A PydanticAI capability wraps each step of a run. This one does nine things:
 
 - It applies the deadline to each request, and the budget to each reply.
 - It names each reply before any of it is stored (`handrail.adapters.pydantic_ai.replies`).
@@ -12,6 +12,8 @@ A PydanticAI capability wraps each step of a run. This one does eight things:
   request. PydanticAI cancels the other calls when one raises.
 - It refuses arguments with a duplicate key, also those of tools that PydanticAI validates: decoded arguments do not
   show it.
+- It checks the answer, and sends the model back with what is missing. That is a step of its own and no retry, so it
+  does not count against PydanticAI's limit of output retries. An answer that is streamed (`run_stream`) is not checked.
 - It stores each reply before any of its calls runs, if it has a conversation.
 - It provides the toolset, and adds the tools that the session adds (`handrail.adapters.pydantic_ai.added_tools`).
 """
@@ -26,7 +28,9 @@ from typing import Any
 
 from pydantic_ai import (
     DeferredToolRequests,
+    ModelRequest,
     ModelRequestContext,
+    ModelRequestNode,
     ModelResponse,
     RunContext,
     ToolCallPart,
@@ -34,6 +38,7 @@ from pydantic_ai import (
     ToolFailed,
     ToolsetTool,
     UserError,
+    UserPromptPart,
 )
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import (
@@ -50,6 +55,7 @@ from pydantic_ai.capabilities import (
     WrapToolValidateHandler,
 )
 from pydantic_ai.toolsets import AbstractToolset
+from pydantic_graph import End  # a dependency of PydanticAI
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.added_tools import WithAddedTools
@@ -161,8 +167,10 @@ class HandrailCapability(AbstractCapability[Any]):
     ) -> NodeResult[Any]:
         """Raise the developer's mistakes of a reply when all its calls have ended, and before the next request.
 
+        If something is missing from the answer, the run continues with a request that says what.
+
         Raises:
-            DeveloperMistake: that of the first call that had one, with the others as notes.
+            DeveloperMistake: that of the first call that had one, with the others as notes, or of the checker.
         """
         try:
             result = await handler(node)
@@ -171,6 +179,10 @@ class HandrailCapability(AbstractCapability[Any]):
             note_mistakes(error, self._mistakes)
             raise
         self._raise_mistakes()
+        if isinstance(result, End) and not isinstance(result.data.output, DeferredToolRequests):
+            missing = await self.executor.completion_async(result.data.output)
+            if missing is not None:
+                return ModelRequestNode(ModelRequest(parts=[UserPromptPart(missing)]))
         return result
 
     @override

@@ -376,7 +376,14 @@ class RunExecutors:
     ) -> ToolExecutor:
         tree, options = self._tree, self._tree.options
         agent = self._path[-1]
-        template = PromptTemplate[str](ns="agents", key=f"agent/{agent}", name=agent, sections=sections)
+        template = PromptTemplate[str](
+            ns="agents",
+            key=f"agent/{agent}",
+            name=agent,
+            sections=sections,
+            feedback=options.feedback,
+            completion=options.completion if len(self._path) == 1 else None,
+        )
         given = section_registry(options.resources)
         bound = bound_resources(template, given)
         self._folders.note(template, given_filesystem(bound), prefix)

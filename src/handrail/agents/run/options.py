@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
@@ -16,6 +16,8 @@ from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.run.events import Listener
 from handrail.filesystem import SnapshotLimits
 from handrail.limits import Deadline
+from handrail.prompt.completion import CompletionCheck, CompletionChecker, CompletionFunction, completion_of
+from handrail.prompt.feedback.provider import FeedbackProvider, checked_providers
 from handrail.resources import ResourceRegistry
 from handrail.session import Session
 
@@ -40,11 +42,14 @@ class RunOptions:
         request_limit: how many requests to models the run and those nested in it may make; `None` for any number.
         deadline: no call starts or runs past it.
         output_type: the type of the answer, as PydanticAI's `Agent` takes it; text without.
+        feedback: what may add advice for the model to the messages of calls, as of `PromptTemplate`.
+        completion: when the answer of the agent that is started is accepted, as of `PromptTemplate`; the answers of
+            agents that it calls always are.
         check_names: whether tool names that are taken twice are reported by Handrail, with every origin; without,
             PydanticAI ends the run at the first.
 
     Raises:
-        ValueError: something is of the wrong kind, or a number is out of its range.
+        ValueError: something is of the wrong kind, or a number is out of its range; a provider or a checker is none.
         UnknownModelError: no model can have that name.
     """
 
@@ -62,6 +67,8 @@ class RunOptions:
     request_limit: int | None = 50
     deadline: Deadline | None = None
     output_type: Any = str
+    feedback: Sequence[FeedbackProvider] = ()
+    completion: CompletionCheck | CompletionChecker | CompletionFunction | None = None
     check_names: bool = True
 
     def __post_init__(self) -> None:
@@ -75,6 +82,8 @@ class RunOptions:
             raise ValueError(f"mode is {self.mode!r}; it is ask, approve-all or deny-all")
         if isinstance(self.model, str):
             check_model_name(self.model, source="RunOptions(model=...)")
+        checked_providers(self.feedback)
+        completion_of(self.completion)
         if self.snapshots is not None:
             self.snapshots.check("SnapshotLimits")
         if self.max_depth < 1:

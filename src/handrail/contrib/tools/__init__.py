@@ -5,6 +5,7 @@ from __future__ import annotations
 from handrail.contrib.tools.planning import (
     AddStep,
     Plan,
+    PlanCompleted,
     PlanningStrategy,
     PlanningToolsSection,
     PlanStatus,
@@ -71,6 +72,7 @@ __all__ = [
     "MoveFile",
     "OverflowExcerpt",
     "Plan",
+    "PlanCompleted",
     "PlanStatus",
     "PlanStep",
     "PlanningStrategy",

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from handrail.errors import ToolValidationError
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt.completion import CompletionContext
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Replace, Session, SliceView, replace_latest, stored_as
 
@@ -34,6 +35,8 @@ PlanStatus: TypeAlias = Literal["active", "completed"]
 
 MAX_TITLE = 500
 """The longest objective and the longest title, in characters."""
+
+_LONGEST_LIST = 400
 
 _MOST_FAULTS = 20
 """How many faults of a plan are listed; one more line counts the others."""
@@ -128,6 +131,29 @@ class Plan:
         lines = [f"Plan ({self.status}, {progress}): {_on_one_line(self.objective)}"]
         lines += [f"{step.step_id}. [{step.status}] {_on_one_line(step.title)}" for step in self.steps]
         return "\n".join(lines)
+
+
+@dataclass(slots=True, frozen=True)
+class PlanCompleted:
+    """The plan of the session must be completed before the model's answer is accepted, if there is a plan.
+
+    Attributes:
+        required: whether there has to be a plan.
+    """
+
+    required: bool = False
+
+    def missing(self, context: CompletionContext, /) -> Sequence[str]:
+        """The steps that are not done, in one sentence."""
+        plan = context.session[Plan].latest()
+        if plan is None:
+            return ("There is no plan yet. Make one, and do its steps.",) if self.required else ()
+        if plan.status == "completed":
+            return ()
+        if not plan.steps:
+            return ("The plan has no steps yet.",)
+        left = [f"{step.step_id}. {_on_one_line(step.title)}" for step in plan.steps if step.status != "done"]
+        return (f"These steps of the plan are not done: {enumerated(left, limit=_LONGEST_LIST)}.",)
 
 
 @stored_as("handrail.setup_plan")

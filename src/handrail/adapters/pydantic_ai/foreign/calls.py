@@ -62,6 +62,7 @@ from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata
 from handrail.adapters.pydantic_ai.foreign.values import (
     NO_VALUE,
     UnreadableValueError,
+    advised_value,
     as_json,
     freeze_value,
     holds_secret,
@@ -217,13 +218,15 @@ class ForeignCall:
             ToolFailed: as the tool raised it, or because the call was refused or failed.
         """
         if self._failure is not None:
-            raise _like(self._failure, message.content) if message.is_cut else self._failure
+            raise _like(self._failure, message.content) if message.is_cut or message.feedback else self._failure
         if not message.success:
             raise ToolFailed(message.content)
         if self._returned is _NOTHING:  # the call was answered from a record
-            value = message_content(message) if message.is_cut else replayed_value(message)
+            value = message_content(message) if message.is_cut else advised_value(replayed_value(message), message)
             return ToolReturn(value, metadata={"replayed": message.replayed})
-        return with_value(self._returned, message_content(message)) if message.is_cut else self._returned
+        if message.is_cut:
+            return with_value(self._returned, message_content(message))
+        return advised_value(self._returned, message)
 
     def postponed(self, error: CallPostponed) -> Never:
         """Postpone the call in PydanticAI.

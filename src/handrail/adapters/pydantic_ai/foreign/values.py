@@ -90,6 +90,17 @@ def replayed_value(message: ToolMessage) -> Any:  # noqa: ANN401 - decoded JSON,
     return [*others, *map(part_content, parts)]
 
 
+def advised_value(returned: object, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
+    """What a tool returned, with the feedback of its message: behind a text, otherwise as the last item of a list."""
+    if not message.feedback:
+        return returned
+    if _is_return(returned):
+        return replace(returned, return_value=advised_value(returned.return_value, message))
+    if isinstance(returned, str):
+        return f"{returned}\n\n{message.feedback}"
+    return [*(returned if is_array(returned) else (returned,)), message.feedback]
+
+
 def to_plain_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     """A value as JSON; one that JSON cannot represent is described as text."""
     found = as_json(value)

@@ -1,0 +1,1 @@
+"""Feedback: advice to the model that is added to the message of a call."""

@@ -1,0 +1,144 @@
+"""Whether the answer of a model is accepted, or it is sent back with what is missing.
+
+Theory of operation
+    A prompt may declare a `CompletionCheck`. When the model gives its answer, its checker is asked. If something is
+    missing, the run does not end: the model reads what is missing, at most `most_sent_back` times. Then its answer is
+    accepted as it is, and this is logged. Past the deadline or the budget no answer is sent back, because nothing could
+    follow.
+
+    How often the model was sent back is in the session: a LOG of `SentBack`. So a run that is resumed in another
+    process does not begin to count anew. An answer that is accepted after others were sent back ends the count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import takewhile
+from typing import Any, ClassVar, cast
+
+from handrail.errors import (
+    BudgetExceededError,
+    CompletionCheckError,
+    DeadlineExceededError,
+)
+from handrail.errors.developer import DeveloperMistake
+from handrail.limits import BudgetTracker
+from handrail.prompt.completion import CompletionCheck, CompletionContext
+from handrail.runtime.environment import Environment
+from handrail.runtime.execution import ExecutionMode
+from handrail.serde.formatting import shorten
+from handrail.session import Session, SlicePolicy, stored_as
+
+MAX_MISSING_CHARS = 4_000
+"""The longest text with which a model is sent back, in characters; a longer one is cut."""
+
+_log = logging.getLogger("handrail.runtime")
+
+
+@stored_as("handrail.sent_back")
+@dataclass(frozen=True, slots=True)
+class SentBack:
+    """An answer was not accepted, or the first one that was after such answers. Its slice is a LOG.
+
+    Attributes:
+        prompt: the name of the prompt.
+        missing: what was missing; empty for an answer that was accepted.
+        accepted: whether the answer was accepted.
+        at: when it was checked.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    prompt: str
+    missing: tuple[str, ...]
+    accepted: bool
+    at: datetime
+
+
+async def check_completion(environment: Environment, answer: object, mode: ExecutionMode) -> str | None:
+    """The text with which the model is sent back; `None` if its answer is accepted.
+
+    Args:
+        environment: the run.
+        answer: the answer, as the prompt declares it.
+        mode: how to run what may take long.
+
+    Raises:
+        CompletionCheckError: the checker failed, or returned something else than sentences.
+        DeveloperMistake: another mistake of the program, as a resource that is not bound.
+        SessionError: the session is closed, or has passed to another process.
+    """
+    completion = environment.prompt.template.accepts
+    if completion is None or _is_over(environment):
+        return None
+    session, name = environment.session, environment.prompt.name
+    missing = await mode.in_thread(partial(_missing, completion, environment, answer))
+    times = _times_sent_back(session, name)
+    if missing and times < completion.most_sent_back:
+        _note(environment, missing, accepted=False)
+        return _text(missing)
+    if missing:
+        _log.warning("the answer of %s is accepted, although something is missing: %s", name, " ".join(missing))
+    if times:
+        _note(environment, missing, accepted=True)
+    return None
+
+
+def _is_over(environment: Environment) -> bool:
+    """Whether nothing can follow, because the deadline has passed or the budget is exceeded."""
+    deadline, tracker = environment.deadline, environment.budget_tracker
+    if deadline is not None and deadline.expired:
+        return True
+    try:
+        if tracker is not None:
+            tracker.check()
+    except (BudgetExceededError, DeadlineExceededError):
+        return True
+    return False
+
+
+def _missing(completion: CompletionCheck, environment: Environment, answer: object) -> tuple[str, ...]:
+    view = environment.run_view()
+    context = CompletionContext(
+        prompt=view.prompt,
+        session=view.session,
+        resources=view.resources,
+        deadline=view.deadline,
+        budget_tracker=view.resources.get(BudgetTracker, view.budget_tracker),
+        clock=view.clock,
+        answer=answer,
+    )
+    try:
+        found: object = completion.missing(context)
+    except DeveloperMistake:
+        raise
+    except Exception as error:
+        raise CompletionCheckError(view.prompt, f"raised {type(error).__name__}: {error}") from error
+    sentences = cast("Sequence[Any]", found) if isinstance(found, list | tuple) else None
+    if sentences is None or not all(isinstance(each, str) and each.strip() for each in sentences):
+        raise CompletionCheckError(
+            view.prompt,
+            f"returned {shorten(repr(found), 80)}; it must return what is missing as text, or in a sequence of texts, "
+            "and None or nothing for complete",
+        )
+    return tuple(sentences)
+
+
+def _times_sent_back(session: Session, prompt: str) -> int:
+    newest_first = (each for each in reversed(session[SentBack]) if each.prompt == prompt)
+    return sum(1 for _ in takewhile(lambda each: not each.accepted, newest_first))
+
+
+def _note(environment: Environment, missing: tuple[str, ...], *, accepted: bool) -> None:
+    noted = SentBack(environment.prompt.name, missing, accepted, environment.clock.now())
+    environment.session.log_item(SentBack, noted, written="deferred")
+
+
+def _text(missing: Sequence[str]) -> str:
+    listed = missing[0] if len(missing) == 1 else "\n".join(f"- {each}" for each in missing)
+    text = f"Your answer is not accepted yet, because something is missing.\n{listed}\nComplete it, then answer again."
+    return shorten(text, MAX_MISSING_CHARS)

@@ -1,0 +1,179 @@
+"""Feedback and completion in runs of PydanticAI: what the model is sent, what is stored, and who counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, BinaryContent, ModelRequest, ModelRetry, ToolFailed, ToolReturn, UserPromptPart
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+
+import handrail.store
+from handrail import tool
+from handrail.adapters.pydantic_ai import HandrailCapability, PipelineCapability, PydanticAIAdapter, StoredHistory
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CompletionCheckError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.prompt import (
+    CompletionCheck,
+    CompletionContext,
+    FeedbackTrigger,
+    FilesExist,
+    Prompt,
+    PromptTemplate,
+    Section,
+    StaticFeedback,
+    ToolContext,
+    ToolsSection,
+)
+from handrail.runtime import Session
+from handrail.testing import Call, Reply, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+FEEDBACK = (StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=1)),)
+MARKED = "[Feedback (note), not part of the result]\nLook again."
+
+
+@tool
+def write(path: str, *, context: ToolContext) -> str:
+    """Write a file."""
+    context.resources.get(Filesystem).write_text(path, "text")
+    return "written"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A structured answer."""
+
+    title: str
+
+
+def prompt(kind: Any = str, **options: Any) -> Prompt[Any]:
+    """A prompt with that tool."""
+    section: Section[Any] = ToolsSection(title="Desk", tools=[write])
+    template = PromptTemplate[kind](ns="t", key="desk", sections=[section], **options)
+    return Prompt(template).bind(resources={Filesystem: InMemoryFilesystem()})
+
+
+def sent_back(messages: Any) -> list[str]:
+    """The texts with which the model was sent back."""
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    texts = [str(part.content) for each in requests for part in each.parts if isinstance(part, UserPromptPart)]
+    return [text for text in texts if "not accepted" in text]
+
+
+def returned(messages: list[ModelMessage]) -> list[object]:
+    """What the calls returned to the model."""
+    return [part.content for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+
+
+@pytest.mark.parametrize("done", [{"text": "Done."}, {"output": {"title": "Done"}}], ids=["text", "structured"])
+async def test_a_run_goes_on_until_its_files_exist(done: dict[str, Any]) -> None:
+    """PydanticAI's limit of output retries does not count, whatever the form of the answer."""
+    kind = str if "text" in done else Answer
+    replies = [Reply(**done), Reply(**done), Reply(calls=[Call("write", {"path": "a.md"})]), Reply(**done)]
+    adapter = PydanticAIAdapter(ScriptedModel(replies), output_retries=0)
+    response = await adapter.evaluate_async(prompt(kind, completion=FilesExist(["a.md"])), session=Session())
+    assert response.output == ("Done." if kind is str else Answer("Done"))
+    assert len(sent_back(response.messages)) == 2
+
+
+async def test_an_agent_of_the_program_is_sent_back_by_the_capability() -> None:
+    """The answer is accepted as it is after so many times."""
+    model = ScriptedModel([Reply(text="One."), Reply(text="Two.")])
+    executor = ToolExecutor(
+        prompt=prompt(completion=CompletionCheck(FilesExist(["a.md"]), most_sent_back=1)), session=Session()
+    )
+    agent = Agent(model, capabilities=[HandrailCapability(executor)], retries={"output": 0})
+    result = await agent.run("Write.")
+    assert result.output == "Two."
+    assert len(sent_back(result.all_messages())) == 1
+
+
+async def test_a_checker_that_fails_ends_the_run() -> None:
+    """The model is not told of it."""
+
+    def broken(context: CompletionContext) -> str | None:
+        raise ValueError(context.answer)
+
+    adapter = PydanticAIAdapter(ScriptedModel([Reply(text="Done.")]))
+    with pytest.raises(CompletionCheckError):
+        await adapter.evaluate_async(prompt(completion=broken), session=Session())
+
+
+async def test_the_stored_conversation_has_the_feedback_that_the_model_was_sent(tmp_path: Path) -> None:
+    """Another process that continues it sends the same."""
+    model = ScriptedModel([Reply(calls=[Call("write", {"path": "a.md"})]), Reply(text="Done.")])
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "s") as session:
+            response = await PydanticAIAdapter(model).evaluate_async(prompt(feedback=FEEDBACK), session=session)
+        with Session.open(store, "s") as session:
+            history = StoredHistory(session, "t/desk", of="prompt").history
+    assert returned(history) == returned(list(response.messages)) == [f"written\n\n{MARKED}"]
+
+
+def plain() -> str:
+    """Return text."""
+    return "text"
+
+
+def listed() -> list[int]:
+    """Return a list."""
+    return [1]
+
+
+def mapped() -> dict[str, int]:
+    """Return a mapping."""
+    return {"a": 1}
+
+
+def wrapped() -> ToolReturn[Any]:
+    """Return text with metadata."""
+    return ToolReturn("text", metadata={"a": 1})
+
+
+def drawn() -> BinaryContent:
+    """Return a picture."""
+    return BinaryContent(b"png", media_type="image/png")
+
+
+def failed() -> str:
+    """Fail."""
+    raise ToolFailed("no")
+
+
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        (plain, f"text\n\n{MARKED}"),
+        (listed, [1, MARKED]),
+        (mapped, [{"a": 1}, MARKED]),
+        (wrapped, f"text\n\n{MARKED}"),
+        (drawn, [BinaryContent(b"png", media_type="image/png"), MARKED]),
+        (failed, f"no\n\n{MARKED}"),
+    ],
+)
+async def test_a_call_of_a_foreign_tool_has_feedback_too(function: Any, expected: object) -> None:
+    """The value of the tool is not changed, but for text, behind which it stands."""
+    model = ScriptedModel([Reply(calls=[Call(function.__name__, {})]), Reply(text="Done.")])
+    executor = ToolExecutor(prompt=prompt(feedback=FEEDBACK), session=Session())
+    capabilities: list[AbstractCapability[None]] = [PipelineCapability(executor)]
+    result = await Agent(model, tools=[function], capabilities=capabilities).run("Go.")
+    assert returned(result.all_messages()) == [expected]
+
+
+async def test_a_retry_of_a_foreign_tool_has_feedback_too() -> None:
+    """`ModelRetry` stays one."""
+
+    def refused() -> str:
+        """Refuse."""
+        raise ModelRetry("again")
+
+    model = ScriptedModel([Reply(calls=[Call("refused", {})]), Reply(text="Done.")])
+    executor = ToolExecutor(prompt=prompt(feedback=FEEDBACK), session=Session())
+    result = await Agent(model, tools=[refused], capabilities=[PipelineCapability(executor)]).run("Go.")
+    assert "Look again." in repr(result.all_messages()[2])

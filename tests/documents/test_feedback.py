@@ -1,0 +1,221 @@
+"""The cases of weakincentives' tests of feedback, in the words of Handrail.
+
+The cases are those of `test_feedback.py`, `test_feedback_trigger.py`, `test_feedback_file_trigger.py` and
+`test_feedback_file_created.py` in `tests/prompt`. What is different here, on purpose:
+
+| there | here | why |
+|---|---|---|
+| a configuration pairs a provider with its trigger | a provider has its trigger | one value |
+| `should_run`, then `provide` | `provide` returns `None` | one answer |
+| a summary, observations, suggestions, a severity, a time | a text and suggestions | that is what a model reads |
+| a trigger without conditions never fires | `InvalidArgumentError` | it is a mistake |
+| the first call fires a trigger of time | time counts from the first call | nothing has passed yet |
+| a file, by its name, once for all providers | a pattern, once for each provider and path | independent providers |
+| no trigger of failures | `on_repeated_failure` | the model goes in circles |
+| calls are those of the prompt | calls are those of the session | a record names no prompt |
+| every call may have feedback | a reply has it once | the calls of a reply are one step of the model |
+| the session has the feedback as a value | and the call that it was given to | a message is made again as it was |
+| a provider that raises fails the hook | it is logged | advice fails no call |
+| the deadline tells the elapsed time too | the time left | a resumed run has no start |
+| two providers may have one name | `PromptValidationError` | counts are by name |
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail import tool
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import InvalidArgumentError, PromptValidationError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.limits import Budget, BudgetTracker, TokenUsage
+from handrail.prompt import (
+    BudgetFeedback,
+    DeadlineFeedback,
+    Feedback,
+    FeedbackProvider,
+    FeedbackTrigger,
+    Prompt,
+    PromptTemplate,
+    StaticFeedback,
+    ToolsSection,
+)
+from handrail.runtime import Deadline, Session, ToolCall
+from handrail.runtime.feedback import FeedbackGiven
+from handrail.testing import FakeClock
+
+ALWAYS = FeedbackTrigger(every_calls=1)
+
+
+@tool(effect="read")
+def lookup() -> str:
+    """Look something up."""
+    return "found"
+
+
+def template(*providers: Any) -> PromptTemplate[str]:
+    """A prompt with these providers."""
+    return PromptTemplate[str](
+        ns="t", key="desk", sections=[ToolsSection(title="Desk", tools=[lookup])], feedback=providers
+    )
+
+
+def executor(*providers: FeedbackProvider, files: InMemoryFilesystem | None = None, **options: Any) -> ToolExecutor:
+    """An executor of such a prompt."""
+    prompt = Prompt(template(*providers)).bind(resources={} if files is None else {Filesystem: files})
+    return ToolExecutor(prompt=prompt, session=Session(), **options)
+
+
+def said(run: ToolExecutor, reply: str = "r") -> str:
+    """The feedback of the next call."""
+    return run.execute(ToolCall("c", "lookup"), reply=reply).feedback
+
+
+def note(name: str, trigger: FeedbackTrigger = ALWAYS) -> StaticFeedback:
+    """A provider that says its name."""
+    return StaticFeedback(text=f"This is {name}.", trigger=trigger, name=name)
+
+
+def test_feedback_is_a_frozen_value_with_a_text_and_suggestions() -> None:
+    """It is rendered with the name of its provider."""
+    assert Feedback("Mind the time.").render("deadline") == (
+        "[Feedback (deadline), not part of the result]\nMind the time."
+    )
+    assert Feedback("Mind the time.", ("Hurry.", "Stop.")).render("d").endswith("\n- Hurry.\n- Stop.")
+    with pytest.raises(InvalidArgumentError):
+        Feedback(" ")
+    with pytest.raises(InvalidArgumentError):
+        Feedback("Mind the time.", ("",))
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {},
+        {"every_calls": 0},
+        {"every_calls": True},
+        {"every": timedelta(0)},
+        {"every": 30},
+        {"on_file": ""},
+        {"on_file": 1},
+        {"on_repeated_failure": 1},
+    ],
+    ids=str,
+)
+def test_a_trigger_has_valid_conditions(conditions: dict[str, Any]) -> None:
+    """One without any is a mistake, and so is a span without its unit."""
+    with pytest.raises(InvalidArgumentError):
+        FeedbackTrigger(**conditions)
+
+
+def test_a_prompt_without_providers_gives_no_feedback() -> None:
+    """That is the default."""
+    assert template().feedback == ()
+    assert said(executor()) == ""
+    assert executor().environment.feedback is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "text",
+        [FeedbackTrigger(every_calls=1)],
+        [note("a"), note("a")],
+        [note("a\nb")],
+        [note("a", "10")],  # type: ignore[arg-type]
+    ],
+    ids=["text", "a trigger", "one name twice", "two lines", "no trigger"],
+)
+def test_the_providers_of_a_prompt_are_checked(wrong: Any) -> None:
+    """When the prompt is declared."""
+    with pytest.raises(PromptValidationError):
+        PromptTemplate[str](ns="t", key="desk", sections=[], feedback=wrong)
+
+
+def test_all_providers_that_are_due_are_heard_in_their_order() -> None:
+    """Each by itself, with its own count."""
+    run = executor(note("a"), note("b", FeedbackTrigger(every_calls=2)), note("c"))
+    assert said(run).count("This is") == 2
+    texts = said(run, "r2").split("\n\n")
+    assert [text.splitlines()[1] for text in texts] == ["This is a.", "This is b.", "This is c."]
+    given = run.environment.session[FeedbackGiven].all()
+    assert [each.provider for each in given] == ["a", "c", "a", "b", "c"]
+
+
+def test_any_condition_of_a_trigger_suffices() -> None:
+    """Calls or time, whichever comes first."""
+    clock = FakeClock()
+    run = executor(note("a", FeedbackTrigger(every_calls=3, every=timedelta(minutes=1))), clock=clock)
+    given = [bool(said(run, f"r{place}")) for place in range(3)]
+    clock.advance(timedelta(minutes=1))
+    assert [*given, bool(said(run, "r3"))] == [False, False, True, True]
+
+
+def test_a_file_is_answered_once_by_each_provider() -> None:
+    """A path without wildcards is that file alone."""
+    files = InMemoryFilesystem()
+    on_file = FeedbackTrigger(on_file="AGENTS.md")
+    run = executor(note("a", on_file), note("b", on_file), files=files)
+    assert said(run) == ""
+    files.write_text("AGENTS.md", "Rules.")
+    assert said(run, "r2").count("This is") == 2
+    assert said(run, "r3") == ""
+
+
+def test_a_path_that_leaves_the_root_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The other conditions of the trigger still apply."""
+    run = executor(note("a", FeedbackTrigger(on_file="../x", every_calls=1)), files=InMemoryFilesystem())
+    assert said(run)
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    "left, text, suggestions",
+    [
+        (timedelta(hours=2, minutes=1), "Time left: 2 hours 1 minute.", 0),
+        (timedelta(hours=1), "Time left: 1 hour.", 0),
+        (timedelta(minutes=5, seconds=59), "Time left: 5 minutes.", 0),
+        (timedelta(seconds=90), "Time left: 1 minute.", 2),
+        (timedelta(seconds=1), "Time left: 1 second.", 2),
+        (timedelta(seconds=-1), "The deadline has passed.", 1),
+    ],
+)
+def test_the_deadline_tells_the_time_left(left: timedelta, text: str, suggestions: int) -> None:
+    """With little time it suggests to come to an end."""
+    clock = FakeClock()
+    provider = DeadlineFeedback(trigger=ALWAYS)
+    run = executor(provider, clock=clock, deadline=Deadline.after(timedelta(hours=9), clock=clock))
+
+    @tool(effect="read")
+    def wait() -> str:
+        """Let time pass."""
+        clock.advance(timedelta(hours=9) - left)
+        return "waited"
+
+    section = ToolsSection(title="Desk", tools=[wait])
+    prompt = Prompt(PromptTemplate[str](ns="t", key="desk", sections=[section], feedback=[provider]))
+    run = ToolExecutor(prompt=prompt, session=Session(), clock=clock, deadline=run.environment.deadline)
+    lines = run.execute(ToolCall("c", "wait"), reply="r").feedback.splitlines()
+    assert (lines[1], len(lines) - 2) == (text, suggestions)
+
+
+def test_the_budget_tells_what_is_left_of_each_limit() -> None:
+    """Near a limit it suggests to come to an end."""
+    tracker = BudgetTracker(Budget(max_total_tokens=1_000, max_tool_calls=10))
+    tracker.record("run", TokenUsage(200, 50))
+    run = executor(BudgetFeedback(trigger=ALWAYS), budget_tracker=tracker)
+    assert said(run).splitlines()[1:] == ["Budget left: 750 of 1,000 tokens, 10 of 10 tool calls."]
+    tracker.record("run", TokenUsage(1_200, 50))
+    lines = said(run, "r2").splitlines()
+    assert lines[1] == "Budget left: 0 of 1,000 tokens, 10 of 10 tool calls."
+    assert len(lines) == 4
+
+
+def test_without_a_deadline_or_a_budget_there_is_nothing_to_say() -> None:
+    """Nothing is added to the message."""
+    unlimited = BudgetTracker(Budget())
+    assert said(executor(DeadlineFeedback(trigger=ALWAYS), BudgetFeedback(trigger=ALWAYS))) == ""
+    assert said(executor(BudgetFeedback(trigger=ALWAYS), budget_tracker=unlimited)) == ""

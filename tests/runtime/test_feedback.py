@@ -1,0 +1,277 @@
+"""`handrail.runtime.feedback`: when providers are asked, which message has what they say, and what is stored of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import handrail.store
+from handrail import tool
+from handrail.adapters.tool_executor import Answered, ToolExecutor
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.prompt import (
+    BinaryPart,
+    Feedback,
+    FeedbackContext,
+    FeedbackProvider,
+    FeedbackTrigger,
+    Prompt,
+    PromptTemplate,
+    StaticFeedback,
+    TextPart,
+    ToolsSection,
+)
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import feedback as module
+from handrail.runtime.feedback import FeedbackGiven
+from handrail.testing import FakeClock, run_to_crash
+
+ALWAYS = FeedbackTrigger(every_calls=1)
+
+
+@tool(effect="read")
+def lookup(number: int) -> str:
+    """Look something up."""
+    if number < 0:
+        raise LookupError("no such number")
+    return f"found {number}"
+
+
+@tool(effect="read")
+def picture() -> BinaryPart:
+    """Draw something."""
+    return BinaryPart(b"png", "image/png")
+
+
+@dataclass
+class Provider:
+    """A provider that notes what it was asked, and says or raises what it was given."""
+
+    trigger: FeedbackTrigger
+    says: Feedback | Exception | None = field(default_factory=lambda: Feedback("Look again."))
+    name: str = "advice"
+    asked: list[FeedbackContext] = field(default_factory=list[FeedbackContext])
+
+    def provide(self, context: FeedbackContext, /) -> Feedback | None:
+        """What it was given to say."""
+        self.asked.append(context)
+        if isinstance(self.says, Exception):
+            raise self.says
+        return self.says
+
+
+def desk(*providers: FeedbackProvider, session: Session | None = None, **options: Any) -> ToolExecutor:
+    """An executor of a prompt with these providers."""
+    files = options.pop("files", None)
+    section = ToolsSection(title="Desk", tools=[lookup, picture])
+    prompt = Prompt(PromptTemplate(ns="t", key="desk", sections=[section], feedback=providers))
+    return ToolExecutor(
+        prompt=prompt.bind(resources={Filesystem: files} if files is not None else None),
+        session=Session() if session is None else session,
+        **options,
+    )
+
+
+def answered(executor: ToolExecutor, reply: str, *numbers: int) -> list[str]:
+    """The feedback of the messages of a reply."""
+    calls = [ToolCall(f"c{place}", "lookup", {"number": number}) for place, number in enumerate(numbers)]
+    messages = executor.answer(calls, reply=reply)
+    assert isinstance(messages, Answered)
+    return [message.feedback for message in messages]
+
+
+def test_feedback_ends_the_message_and_is_not_in_the_result() -> None:
+    """The message has it behind a line that marks it; the result and the record have not."""
+    executor = desk(Provider(ALWAYS, Feedback("Look again.", ("Take another number.",))))
+    message = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
+    marked = "[Feedback (advice), not part of the result]\nLook again.\n- Take another number."
+    assert (message.feedback, message.content) == (marked, f"found 1\n\n{marked}")
+    assert message.result.value == "found 1"
+    record = executor.environment.session[ToolInvoked].all()[0]
+    assert "Look again" not in repr(record)
+
+
+def test_a_message_with_files_has_feedback_as_its_last_part() -> None:
+    """A provider's API is sent the parts of such a message, and not its text."""
+    message = desk(Provider(ALWAYS)).execute(ToolCall("c", "picture"), reply="r")
+    assert message.parts[-2:] == (BinaryPart(b"png", "image/png"), TextPart(message.feedback))
+    assert message.content.endswith(message.feedback)
+
+
+def test_calls_are_counted_for_each_provider_from_its_last_feedback() -> None:
+    """A provider that was due in a reply that has had feedback is due with the next one."""
+    second, third = Provider(FeedbackTrigger(every_calls=2)), Provider(FeedbackTrigger(every_calls=3), name="other")
+    executor = desk(second, third)
+    given = [answered(executor, f"r{place}", 1) for place in range(6)]
+    assert [len(texts[0].split("[Feedback")) - 1 for texts in given] == [0, 1, 1, 1, 0, 2]
+    assert [context.calls for context in second.asked] == [2, 2, 2]
+
+
+def test_a_reply_has_feedback_once_whether_its_calls_run_one_by_one_or_together() -> None:
+    """The first message of the reply after which something is due has it."""
+    one_by_one, together = desk(Provider(ALWAYS)), desk(Provider(ALWAYS))
+    assert [bool(text) for text in answered(one_by_one, "r", 1, 2, 3)] == [True, False, False]
+    calls = [ToolCall(f"c{number}", "lookup", {"number": number}) for number in range(8)]
+    messages = asyncio.run(together.execute_all_async(calls, reply="r"))
+    assert sum(bool(message.feedback) for message in messages) == 1
+    assert len(together.environment.session[FeedbackGiven]) == 1
+
+
+def test_time_counts_from_the_first_call_and_then_from_the_last_feedback() -> None:
+    """Nothing is due before the span has passed."""
+    clock = FakeClock()
+    executor = desk(Provider(FeedbackTrigger(every=timedelta(minutes=5))), clock=clock)
+    given = [answered(executor, "r0", 1)]
+    for place, minutes in enumerate((4, 1, 4, 1), start=1):
+        clock.advance(timedelta(minutes=minutes))
+        given.append(answered(executor, f"r{place}", 1))
+    assert [bool(texts[0]) for texts in given] == [False, False, True, False, True]
+
+
+def test_a_file_is_answered_once_for_each_path() -> None:
+    """A file that is deleted and appears again is not answered again."""
+    files = InMemoryFilesystem()
+    provider = Provider(FeedbackTrigger(on_file="docs/*.md"))
+    executor = desk(provider, files=files)
+    given = answered(executor, "r0", 1)
+    files.write_text("docs/b.md", "b")
+    files.write_text("docs/a.md", "a")
+    given += answered(executor, "r1", 1)
+    files.remove("docs/a.md")
+    given += answered(executor, "r2", 1)
+    files.write_text("docs/a.md", "a")
+    files.write_text("docs/c.md", "c")
+    given += answered(executor, "r3", 1)
+    assert [bool(text) for text in given] == [False, True, False, True]
+    assert [context.files for context in provider.asked] == [("docs/a.md", "docs/b.md"), ("docs/c.md",)]
+    assert answered(desk(provider), "r", 1) == [""]  # no filesystem is bound
+
+
+def test_only_the_same_call_counts_as_a_repeated_failure() -> None:
+    """Another tool, other arguments and a success in between are something else."""
+    executor = desk(Provider(FeedbackTrigger(on_repeated_failure=2)))
+    given = [answered(executor, f"r{place}", number)[0] for place, number in enumerate((-1, -2, 1, -1, -1, -1, -1))]
+    assert [bool(text) for text in given] == [False, False, False, True, False, True, False]
+
+
+def test_a_provider_that_fails_or_says_something_else_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The call is answered all the same, with what the other providers say."""
+    executor = desk(
+        Provider(ALWAYS, ValueError("broken"), name="fails"),
+        Provider(ALWAYS, "text", name="wrong"),  # type: ignore[arg-type]
+        Provider(ALWAYS, None, name="silent"),
+        Provider(ALWAYS),
+    )
+    message = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
+    assert message.success
+    assert message.feedback == "[Feedback (advice), not part of the result]\nLook again."
+    assert [record.getMessage() for record in caplog.records] == ["feedback fails failed", "feedback wrong failed"]
+
+
+def test_a_provider_that_takes_too_long_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its call is answered without it."""
+    monkeypatch.setattr(module, "PROVIDER_TIMEOUT", timedelta(milliseconds=1))
+    released = threading.Event()
+
+    class Slow(Provider):
+        def provide(self, context: FeedbackContext, /) -> Feedback | None:
+            released.wait()
+            return super().provide(context)
+
+    message = desk(Slow(ALWAYS)).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
+    released.set()
+    assert message.content == "found 1"
+    assert [record.getMessage() for record in caplog.records] == ["feedback advice failed"]
+
+
+def test_a_provider_that_says_nothing_is_asked_again_when_its_trigger_applies_again() -> None:
+    """A provider with nothing to say is not asked after each call."""
+    provider, watches = Provider(FeedbackTrigger(every_calls=2), None), Provider(FeedbackTrigger(on_file="*.md"), None)
+    watches.name = "watches"
+    files = InMemoryFilesystem()
+    files.write_text("a.md", "a")
+    executor = desk(provider, watches, files=files)
+    for place in range(5):
+        answered(executor, f"r{place}", 1)
+    assert [context.calls for context in provider.asked] == [2, 2]
+    assert [context.files for context in watches.asked] == [("a.md",)]
+
+
+def test_a_repeated_call_has_the_same_message_and_no_other_feedback() -> None:
+    """The request that the model is sent again is the same, byte for byte."""
+    provider = Provider(ALWAYS)
+    executor = desk(provider)
+    call = ToolCall("c", "lookup", {"number": 1})
+    first, again = executor.execute(call, reply="r"), executor.execute(call, reply="r")
+    assert (again.content, again.replayed) == (first.content, True)
+    assert len(provider.asked) == 1
+
+
+def resumed(folder: Path, provider: Provider) -> tuple[list[Any], ToolMessage]:
+    """The conversation that is stored, and the answer of its last call again, as another process reads it."""
+    with handrail.store.open(f"sqlite:///{folder}/s.db") as store, Session.open(store, "s") as session:
+        executor = desk(provider, session=session)
+        again = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r1")
+        return session.conversation.messages, again
+
+
+def test_a_resumed_conversation_is_what_the_model_was_sent(tmp_path: Path) -> None:
+    """The stored messages have the feedback, and another process neither loses nor repeats it."""
+    provider = Provider(FeedbackTrigger(every_calls=2))
+    sent: list[str] = []
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
+        executor = desk(provider, session=session)
+        for reply in ("r0", "r1"):
+            session.conversation.append("asks", calls=[ToolCall("c", "lookup", {"number": 1})], reply=reply)
+            messages = executor.answer()
+            assert isinstance(messages, Answered)
+            sent.append(messages[0].content)
+            session.conversation.append(messages[0].content)
+    assert "Look again." in sent[1]
+    stored, again = resumed(tmp_path, provider)
+    assert stored == ["asks", sent[0], "asks", sent[1]]
+    assert again.content == sent[1]
+    assert len(provider.asked) == 1
+
+
+def kill_after_record(folder: str) -> None:
+    """Make calls until the process is killed."""
+    with handrail.store.open(f"sqlite:///{folder}/s.db") as store, Session.open(store, "s") as session:
+        executor = desk(StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=2)), session=session)
+        for place in range(3):
+            executor.execute(ToolCall("c", "lookup", {"number": 1}), reply=f"r{place}")
+
+
+def test_what_is_given_is_stored_with_the_next_unit(tmp_path: Path) -> None:
+    """A process that is killed in the next call has stored the call before with its feedback."""
+    run_to_crash(kill_after_record, str(tmp_path), at="after-record", nth=3)
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
+        assert [each.reply for each in session[FeedbackGiven].all()] == ["r1"]
+
+
+def test_nested_calls_neither_count_nor_have_feedback() -> None:
+    """The program reads their messages, and not the model."""
+    inner: list[ToolMessage] = []
+
+    @tool(effect="read")
+    def outer() -> str:
+        """Call another tool."""
+        inner.extend(executor.execute(ToolCall(f"n{place}", "lookup", {"number": 1})) for place in range(3))
+        return "done"
+
+    provider = Provider(FeedbackTrigger(every_calls=2))
+    section = ToolsSection(title="Desk", tools=[lookup, outer])
+    template = PromptTemplate(ns="t", key="desk", sections=[section], feedback=[provider])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    given = [executor.execute(ToolCall("o", "outer"), reply=f"r{place}").feedback for place in range(2)]
+    assert [bool(text) for text in given] == [False, True]
+    assert not any(message.feedback for message in inner)
+    assert provider.asked[0].calls == 2
