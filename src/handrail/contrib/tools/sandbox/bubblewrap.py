@@ -27,6 +27,7 @@ from pathlib import Path
 
 from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
+from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName
 
@@ -58,8 +59,13 @@ class Bubblewrap:
 
     def fault(self) -> str | None:
         """What is missing here, and what cures it."""
-        error = self._error()
-        return None if error is None else str(error)
+        try:
+            group = self._checked_group(SandboxLimits())
+        except SandboxError as error:
+            return str(error)
+        if group is not None:
+            group.close()
+        return None
 
     def start(self, workspace: SandboxWorkspace) -> RunningBubblewrap:
         """Prepare a sandbox: a process is started for each command.
@@ -67,14 +73,19 @@ class Bubblewrap:
         Raises:
             SandboxError: something is missing here.
         """
+        group = self._checked_group(workspace.limits)
+        return RunningBubblewrap(tuple(self._line(workspace)), workspace, group)
+
+    def _checked_group(self, limits: SandboxLimits) -> ControlGroup | None:
+        """Check what a sandbox needs here; returns the control group of its commands, where one can be made."""
         error = self._error()
         if error is not None:
             raise error
-        group = control_group(workspace.limits)
+        group = control_group(limits)
         # The kernel does not count the processes of the superuser, so a resource limit would not hold.
         if group is None and os.getuid() == 0:
             raise SandboxError(self.name, _NO_LIMITS, cure=_OTHER_USER)
-        return RunningBubblewrap(tuple(self._line(workspace)), workspace, group)
+        return group
 
     def _error(self) -> SandboxError | None:
         if sys.platform != "linux":
