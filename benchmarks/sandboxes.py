@@ -45,7 +45,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         podman, bubblewrap = Podman(image=IMAGE, command=podman_command()), Bubblewrap()
         there = [_workspace(opened, Path(folder, name)) for name in ("podman", "bubblewrap")]
         # Of their own, because a running sandbox does not say what runs in it.
-        bare = [_started(opened, engine, files) for engine, files in zip((podman, bubblewrap), there, strict=True)]
+        bare = _started(opened, podman, there[0]), _started(opened, bubblewrap, there[1])
         yield {
             EXEC: _bare(bare[0].line(_TRUE, ".", has_input=False), bare[0]),
             PODMAN: _calling(opened, podman, there[0]),

@@ -13,13 +13,13 @@ import pytest
 
 from handrail.contrib.tools import Bubblewrap, Podman, PodmanSandboxSection, SandboxLimits, SandboxSection
 from handrail.contrib.tools.sandbox import bubblewrap
-from handrail.contrib.tools.sandbox.cgroups import ControlGroup
 from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
 from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.process_identity import ProcessName
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
+from tests.contrib.tools.sandbox.grounds import without_groups
 from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
 from tests.wording import Wording
 
@@ -126,6 +126,7 @@ class Refusing:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     namespace: ProcessName | None = None
     command: tuple[str, ...] = ("/bin/sh", "-c", "echo no namespaces here >&2; exit 1")
+    runs: bool = True
     closed: list[bool] = field(default_factory=list[bool])
 
     def fault(self) -> str | None:
@@ -138,7 +139,7 @@ class Refusing:
         return self.command
 
     def is_running(self) -> bool:
-        return True
+        return self.runs
 
     def close(self) -> None:
         self.closed.append(True)
@@ -161,11 +162,6 @@ def test_developer_can_try_a_sandbox_before_a_model_does(files: HostFilesystem, 
     assert not containers()
 
 
-def without_groups(_limits: SandboxLimits) -> ControlGroup | None:
-    """As where this process may make none."""
-    return None
-
-
 def test_superuser_without_control_groups_is_refused(
     files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
@@ -175,3 +171,26 @@ def test_superuser_without_control_groups_is_refused(
     with pytest.raises(PromptValidationError) as caught:
         SandboxSection(files, engine=Bubblewrap())
     assert str(caught.value) == wording
+
+
+def test_command_whose_sandbox_is_lost_or_does_not_start_fails(files: HostFilesystem, wording: Wording) -> None:
+    """What it has changed is undone, and the model reads why."""
+    line = ("/bin/sh", "-c", "echo x > changed")
+    told: list[str] = []
+    for engine in (Refusing(command=line, runs=False), Refusing(command=("/bin/no-such-program",))):
+        run = SuiteRun(SandboxSection(files, engine=engine))
+        with run.executor:
+            told.append(run.refused("shell_execute", command="true"))
+        assert not (files.root / "changed").exists()
+    assert "\n".join(told) == wording
+
+
+def test_command_is_not_started_where_the_tree_cannot_be_saved(
+    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As without git."""
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    run = SuiteRun(SandboxSection(files, engine=Refusing(command=("/bin/sh", "-c", "echo x > changed"))))
+    with run.executor:
+        assert "The command was not started" in run.refused("shell_execute", command="true")
+    assert not (files.root / "changed").exists()

@@ -35,7 +35,9 @@ _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _OF_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 _PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _MOST_FILES = 1024
-_LIMITER = "/usr/bin/prlimit"
+LIMITER = "/usr/bin/prlimit"
+"""The program that sets resource limits inside."""
+
 _INSTALL = "Install it: apt-get install bubblewrap"
 _NO_LIMITS = "as the superuser it cannot limit the number of processes, because no control group can be made here"
 _OTHER_USER = "Run as another user, or use Podman."
@@ -92,8 +94,8 @@ class Bubblewrap:
             return SandboxError(self.name, "it exists for Linux alone", cure="Use Podman on Linux, or no sandbox.")
         if shutil.which(self.program) is None:
             return SandboxError(self.name, f"the program {self.program!r} is not installed", cure=_INSTALL)
-        if not Path(_LIMITER).exists():
-            return SandboxError(self.name, f"{_LIMITER} is missing", cure="Install it: apt-get install util-linux")
+        if not Path(LIMITER).exists():
+            return SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
         missing = next((folder for folder in self.folders if not folder.is_absolute() or not folder.exists()), None)
         if missing is not None:
             cure = "Give the absolute path of a folder that exists."
@@ -145,7 +147,7 @@ class RunningBubblewrap:
         """The command of the host that runs a command inside; see `RunningSandbox`."""
         limits = self._limits
         # Inside, because the kernel counts the processes of a user namespace apart.
-        limiting = (_LIMITER, f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--core=0")
+        limiting = (LIMITER, f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--core=0")
         limiting += (f"--nofile={_MOST_FILES}", *(() if self._group else (f"--as={limits.memory_bytes}",)))
         line = (*self._line, "--chdir", path_inside(folder), "--", *limiting, "--", *command)
         return line if self._group is None else self._group.line(line)
