@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from handrail.contrib.tools.sandbox.engine import WORKSPACE
 from handrail.programs.process_tree import running
 from handrail.runtime import ToolMessage
 from tests.architecture.sources import ROOT
@@ -98,9 +99,10 @@ def pids_of(root: Path, program: str, word: str) -> list[int]:
 
 def _works_on(pid: int, root: Path) -> bool:
     """Whether a process has the workspace as its folder, or as the one of its sandbox."""
-    for path in (f"/proc/{pid}/cwd", f"/proc/{pid}/root/workspace"):
+    process = Path("/proc", str(pid))
+    for path in (process / "cwd", process / "root" / WORKSPACE.strip("/")):
         with suppress(OSError):
-            if Path(path).samefile(root):
+            if path.samefile(root):
                 return True
     return False
 

@@ -109,7 +109,7 @@ class SandboxSection(Section[None]):
     def check_start(self) -> None:
         """Start a sandbox, run a command in it that does nothing, and end it; takes a second or two.
 
-        A run that cannot start its sandbox tells its model that there is none. This tells you before.
+        In a run the model reads only that there is no sandbox, and the cause is logged.
 
         Raises:
             SandboxError: this machine refuses something, such as a limit; the message has what cures it.
