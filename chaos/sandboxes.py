@@ -98,7 +98,7 @@ def play(name: str, folder: Path, pause: Callable[[], object] = bool) -> Round:
         if ground.call("cat notes/plan.md").content != "1. look":
             faults.append("the next call does not work")
     seconds = time.monotonic() - begun
-    if target.where == "podman" and containers():
+    if target.where == "podman" and containers(ground.root):
         faults.append("a container is left")
     return Round(name, seconds, tuple(faults))
 

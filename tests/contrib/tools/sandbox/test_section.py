@@ -149,6 +149,7 @@ def test_developer_can_try_a_sandbox_before_a_model_does(files: HostFilesystem, 
     """What works is silent; what the machine refuses is one error, and nothing is left running."""
     SandboxSection(files, engine=Bubblewrap()).check_start()
     PodmanSandboxSection(files, image=IMAGE, podman=podman_command()).check_start()
+    assert not containers(files.root)
     refused = [Refusing(), Refusing(command=("/bin/no-such-program",)), Refusing(command=("/bin/sh", "-c", "exit 3"))]
     told: list[str] = []
     for engine in refused:
@@ -159,7 +160,7 @@ def test_developer_can_try_a_sandbox_before_a_model_does(files: HostFilesystem, 
     assert "\n".join(told) == wording
     with pytest.raises(SandboxError, match="no-such-network"):
         PodmanSandboxSection(files, image=IMAGE, podman=podman_command(), network="no-such-network").check_start()
-    assert not containers()
+    assert not containers(files.root)
 
 
 def test_superuser_without_control_groups_is_refused(
