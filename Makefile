@@ -27,8 +27,9 @@ $(READY): pyproject.toml requirements/dev.txt scripts/setup.sh
 	@sh scripts/setup.sh "$(PYTHON)"
 	@touch $@
 
-demo: setup ## Run the refund desk; ARGS="--model openai:..." runs it on a real model
-	@$(BIN)/python examples/refund_desk/main.py $(ARGS)
+demo: setup ## Run the refund desk, or the coding agent: ARGS=coding; ARGS="--model openai:..." takes a real model
+	@$(BIN)/python $(if $(filter coding,$(firstword $(ARGS))),\
+		examples/coding_agent/demo.py $(wordlist 2,$(words $(ARGS)),$(ARGS)),examples/refund_desk/main.py $(ARGS))
 
 test: setup ## Run every check below, all of them even if one fails; fail if any did
 	@sh scripts/test.sh

@@ -26,6 +26,7 @@ from benchmarks import (
     programs,
     python_calls,
     records,
+    sandboxes,
     shadow,
     texts,
     throughput,
@@ -74,6 +75,7 @@ GROUPS = {
     "agents": Group(agents.BARE, agents.BOUNDS, agents.cases, 7, 1),
     "shadow": Group("bare git add and write-tree", shadow.BOUNDS, shadow.cases, 15, 1),
     "programs": Group(programs.BARE, programs.BOUNDS, programs.cases, 25, 1),
+    "sandbox": Group(sandboxes.BWRAP, sandboxes.BOUNDS, sandboxes.cases, 15, 1),
     "python": Group(python_calls.BARE, (), python_calls.cases, 25, 10, python_calls.LIMITS),
 }
 """What is measured in this process, by the names that `--only` takes."""

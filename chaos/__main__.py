@@ -2,7 +2,8 @@
 
 Exits with 1 if a promise was not kept: an effect happened twice or not at all, was recorded as failed though it had
 happened, is not known to be done in the end, or the session disagrees with the files or the table. Before that,
-programs that do not want to end are started, and must end: see `chaos.programs`.
+programs that do not want to end are started, and must end: see `chaos.programs`; and calls in sandboxes are killed:
+see `chaos.sandboxes`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import get_args
 
-from chaos import history, postgres, programs, service, table
+from chaos import history, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
@@ -69,6 +70,7 @@ class Options:
         seed: where chance begins.
         minutes: how long a run may take at most.
         programs: how many rounds to play in which a program does not want to end.
+        sandboxes: how many rounds to play in which a call in a sandbox is killed.
     """
 
     kills: int
@@ -79,6 +81,7 @@ class Options:
     seed: int
     minutes: float
     programs: int
+    sandboxes: int
 
 
 def main() -> int:
@@ -89,6 +92,7 @@ def main() -> int:
     verdicts: dict[str, Verdict | None] = {}
     _say(f"seed {options.seed}")
     programs_end = _end_programs(options)
+    sandboxes_end = _kill_sandboxes(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -100,21 +104,37 @@ def main() -> int:
         counts = ["-"] * len(_COLUMNS) if verdict is None else [getattr(verdict, column) for column in _COLUMNS]
         kept = verdict is not None and verdict.kept
         _say(_line(run, counts) + ("" if kept else "  BROKEN"))
-    return 0 if programs_end and all(verdict is not None and verdict.kept for verdict in verdicts.values()) else 1
+    kept = all(verdict is not None and verdict.kept for verdict in verdicts.values())
+    return 0 if programs_end and sandboxes_end and kept else 1
 
 
 def _end_programs(options: Options) -> bool:
     """Play the rounds in which a program does not want to end; whether all of them have ended in time."""
-    longest = dict[programs.Kind, float]()
+    longest = dict[str, float]()
     faults = list[str]()
     for played in programs.rounds(options.programs, random.Random(f"{options.seed} programs")):
         longest[played.kind] = max(longest.get(played.kind, 0.0), played.seconds)
         late = [f"it took {played.seconds:.1f} s"] if played.seconds > programs.SECONDS else []
         faults += [f"{played.kind}: {fault}" for fault in (*played.faults, *late)]
-    for kind, seconds in longest.items():
-        _say(f"programs, killed: {kind}: the last process ended after {seconds:.2f} s at the latest")
+    return _tell_rounds("programs", longest, "the last process ended", faults)
+
+
+def _kill_sandboxes(options: Options) -> bool:
+    """Play the rounds in which a call in a sandbox is killed; whether each of them has left nothing."""
+    longest = dict[str, float]()
+    faults = list[str]()
+    for played in sandboxes.rounds(options.sandboxes, random.Random(f"{options.seed} sandboxes")):
+        longest[played.name] = max(longest.get(played.name, 0.0), played.seconds)
+        faults += [f"{played.name}: {fault}" for fault in played.faults]
+    return _tell_rounds("sandboxes", longest, "the next call was answered", faults)
+
+
+def _tell_rounds(what: str, longest: Mapping[str, float], event: str, faults: Sequence[str]) -> bool:
+    """Say how long rounds took at the latest, by what was killed, and what was wrong; whether nothing was."""
+    for name, seconds in longest.items():
+        _say(f"{what}, killed: {name}: {event} after {seconds:.2f} s at the latest")
     for fault in faults:
-        _say(f"programs, killed: {fault}  BROKEN")
+        _say(f"{what}, killed: {fault}  BROKEN")
     return not faults
 
 
@@ -233,6 +253,12 @@ def _parse() -> Options:
         type=int,
         default=200,
         help="rounds in which a program does not want to end (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sandboxes",
+        type=int,
+        default=50,
+        help="rounds in which a call in a sandbox is killed (default: %(default)s)",
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
-from pydantic_ai import ModelRequestContext, ModelResponse, RunContext, ToolCallPart
-from pydantic_ai.capabilities import Hooks
 from pydantic_ai.models import Model
 
 from call_trace import CallTrace
@@ -22,6 +19,7 @@ from handrail.testing import ScriptedModel
 from payments import running_service
 from proof import Proof, pay_past_the_runtime, prove
 from refunds import Rules, Supervisor
+from replies import replies_shown
 from report import REPORT
 from screen import Screen
 from shop import Shop
@@ -85,9 +83,7 @@ def run_agent(model: Model | str, desk: Desk, screen: Screen) -> str:
     Raises:
         UserError, ImportError, UnknownModelError: PydanticAI cannot use the model.
     """
-    adapter = PydanticAIAdapter(
-        model, approver=_supervised(desk.shop, screen), capabilities=[Hooks[Any](after_model_request=_listener(screen))]
-    )
+    adapter = PydanticAIAdapter(model, approver=_supervised(desk.shop, screen), capabilities=[replies_shown(screen)])
     try:
         # The scripted model begins with its first reply in each process, so an interrupted evaluation is not resumed.
         evaluation = adapter.evaluate_async(
@@ -113,19 +109,3 @@ def _supervised(shop: Shop, screen: Screen) -> Callable[[ApprovalRequest], Appro
         return answer
 
     return approve
-
-
-def _listener(screen: Screen) -> Callable[..., ModelResponse]:
-    """Shows what the model says before its calls are run."""
-    replies = 0
-
-    def listen(
-        _context: RunContext[Any], /, *, request_context: ModelRequestContext, response: ModelResponse
-    ) -> ModelResponse:
-        nonlocal replies
-        replies += 1
-        calls = sum(isinstance(part, ToolCallPart) for part in response.parts)
-        screen.replied(replies, " ".join((response.text or "").split()), calls)
-        return response
-
-    return listen

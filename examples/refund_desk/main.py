@@ -32,6 +32,7 @@ from proof import DAY_PROMISES, Proof
 from rich_screen import screen_on
 from screen import Act, Step, Verdict
 from termination import interrupt_on_sigterm
+from typed_paths import path_from_here, typed_path
 
 ABOUT = """\
 Act 1: an agent works through a CSV of refund requests. It plans, looks orders up in a SQLite shop, pays refunds through
@@ -126,14 +127,14 @@ def _perform(options: Options, folder: Path) -> dict[str, Proof]:
 
 def _next_steps(options: Options) -> list[Step]:
     """What to try next, in commands that work as they are typed."""
-    python, main = _typed(Path(sys.executable)), _typed(Path(__file__))
-    handrail = _typed(Path(sys.executable).with_name("handrail"))
+    python, main = typed_path(Path(sys.executable)), typed_path(Path(__file__))
+    handrail = typed_path(Path(sys.executable).with_name("handrail"))
     out = Path("desk-files") if options.out is None else options.out
     steps: list[Step] = []
     if options.out is None or NIGHT not in options.acts:
-        command = (python, main, "--act", str(NIGHT), "--out", _typed(out))
+        command = (python, main, "--act", str(NIGHT), "--out", typed_path(out))
         steps.append(Step("leave the files of the night in a folder", command))
-    url = shlex.quote(f"sqlite:///{quote(_from_here(NightFolder(out / 'night').database))}")
+    url = shlex.quote(f"sqlite:///{quote(path_from_here(NightFolder(out / 'night').database))}")
     steps += [
         Step("look at its refunds", (handrail, "ledger", "list", "--store", url)),
         Step("look at its session", (handrail, "sessions", "show", SESSION_ID, "--store", url)),
@@ -141,17 +142,6 @@ def _next_steps(options: Options) -> list[Step]:
         Step("make an agent of your own", (handrail, "new", "notes")),
     ]
     return steps
-
-
-def _typed(path: Path) -> str:
-    """A path as it is typed from the folder that the demo was started in."""
-    return shlex.quote(_from_here(path))
-
-
-def _from_here(path: Path) -> str:
-    # Not resolved: the Python of `.venv` is a link to one that has no packages.
-    absolute, here = path.absolute(), Path.cwd()
-    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
 
 def _options() -> Options:

@@ -76,8 +76,8 @@ def prove(desk: Desk, trace: CallTrace, *, failure: str) -> Proof:
             Finding(ANSWERED, not failure, failure or "it has answered"),
             charged_once(charges),
             recorded(charges, desk.session[Refund].all()),
-            _undone(trace.calls),
-            _traced(trace.calls, len(desk.session[ToolInvoked])),
+            undone(trace.calls),
+            traced(trace.calls, len(desk.session[ToolInvoked])),
             Finding(FILED, bool(report), f"{len(report)} bytes"),
         ),
     )
@@ -104,7 +104,8 @@ def recorded(charges: Mapping[str, int], refunds: Sequence[Refund]) -> Finding:
     )
 
 
-def _undone(calls: Sequence[TracedCall]) -> Finding:
+def undone(calls: Sequence[TracedCall]) -> Finding:
+    """Whether calls that failed have left nothing behind."""
     failed = [call for call in calls if not call.event.success]
     left = [f"call {call.number}" for call in failed if not call.sound]
     return Finding(
@@ -114,5 +115,6 @@ def _undone(calls: Sequence[TracedCall]) -> Finding:
     )
 
 
-def _traced(calls: Sequence[TracedCall], invoked: int) -> Finding:
+def traced(calls: Sequence[TracedCall], invoked: int) -> Finding:
+    """Whether each call of the session is in the trace."""
     return Finding(TRACED, len(calls) == invoked, f"{len(calls)} of {invoked}")

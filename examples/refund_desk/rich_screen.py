@@ -51,14 +51,15 @@ _BELOW = 4
 class RichScreen:
     """Shows each call as a line of columns, with what was asked and answered below it."""
 
-    def __init__(self, console: Console, *, compact: bool = False) -> None:
-        """Show on that console; with `compact`, one line for each call."""
+    def __init__(self, console: Console, *, compact: bool = False, about: str = ABOUT) -> None:
+        """Show on that console, with `about` as the first line; with `compact`, one line for each call."""
+        self._about = about
         self._console = console
         self._compact = compact
 
     def promised(self, acts: Sequence[Act]) -> None:
         """The demo begins."""
-        self._lines(ABOUT, "bold")
+        self._lines(self._about, "bold")
         for act in acts:
             self._print()
             self._lines(f"{act.title}. At the end:", "bold")
@@ -219,10 +220,10 @@ class RichScreen:
                 self._print(Text((" " * GAP).join(line).rstrip(), style))
 
 
-def screen_on(out: TextIO, *, plain: bool, compact: bool = False) -> Screen:
+def screen_on(out: TextIO, *, plain: bool, compact: bool = False, about: str = ABOUT) -> Screen:
     """The screen for a file: in colours for a terminal, unless plain lines are wanted."""
     if not out.isatty():
-        return PlainScreen(out, compact)
+        return PlainScreen(out, compact, about=about)
     if plain:
-        return PlainScreen(out, compact, shutil.get_terminal_size().columns)
-    return RichScreen(Console(file=out, highlight=False), compact=compact)
+        return PlainScreen(out, compact, shutil.get_terminal_size().columns, about)
+    return RichScreen(Console(file=out, highlight=False), compact=compact, about=about)

@@ -22,7 +22,7 @@ COMMAND_WIDTH = 80
 """The width of commands in a file."""
 
 ABOUT = "Handrail makes each tool call of an agent a transaction. This demo shows what that means at a refund desk."
-"""The first line of the demo."""
+"""The first line of the demo, unless a screen is given another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +182,17 @@ class PlainScreen:
         out: where they are written.
         compact: whether there is one line for each call.
         width: the width of a terminal that they are read on; `None` for a file, where no line is wrapped.
+        about: the first line of the demo.
     """
 
     out: TextIO
     compact: bool = False
     width: int | None = None
+    about: str = ABOUT
 
     def promised(self, acts: Sequence[Act]) -> None:
         """The demo begins."""
-        self._line(ABOUT)
+        self._line(self.about)
         for act in acts:
             self._line(f"\n{act.title}. At the end:")
             for promise in act.promises:

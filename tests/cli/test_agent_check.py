@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -425,6 +426,23 @@ def test_interpreter_that_is_not_installed_is_named(
         """As for a module that is not installed."""
 
     monkeypatch.setattr(engines, "find_spec", missing)
+    ran = check()
+    assert ran.code == 1
+    assert ran.err == wording
+
+
+def test_sandbox_that_is_not_installed_is_named(
+    check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """With the command that installs it; if it is installed, the tool is shown."""
+    git = shutil.which("git")
+    assert git is not None
+    write(folder, desk__agent="---\nname: desk\ntoolsets: [sandbox]\n---\nHello.\n")
+    ran = check("--format", "json")
+    assert (ran.code, [tool["name"] for tool in json.loads(ran.out)["tools"]]) == (0, ["shell_execute"])
+    (folder / "bin").mkdir()
+    (folder / "bin" / "git").symlink_to(git)
+    monkeypatch.setenv("PATH", str(folder / "bin"))
     ran = check()
     assert ran.code == 1
     assert ran.err == wording

@@ -44,7 +44,7 @@ async def test_toolset_takes_engine_and_prefix(tmp_path: Path) -> None:
     assert await answers(agent, "cat a.txt; exit 3", tool="data_shell_execute") == [
         "The command has ended with exit code 3. Its changes in the folder are kept.\none"
     ]
-    assert not containers()
+    assert not containers(tmp_path / "project" / "data")
     assert await answers(agent, "cat a.txt") == ["two"]
     with pytest.raises(AgentError):
         sandbox_toolset(prefix="A")

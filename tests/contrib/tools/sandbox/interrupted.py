@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from handrail.contrib.tools.sandbox.engine import WORKSPACE
 from handrail.programs.process_tree import running
 from handrail.runtime import ToolMessage
 from tests.architecture.sources import ROOT
@@ -29,8 +30,8 @@ WORKS_ON = (
 """Changes something of everything, leaves a process that goes on with that, and does not end."""
 
 
-def agents_kill(where: Where, folder: Path) -> None:
-    """Kill an agent by SIGKILL while its command works."""
+def agents_kill(where: Where, folder: Path, pause: Callable[[], object] = bool) -> None:
+    """Kill an agent by SIGKILL while its command works, after a pause."""
     agent = subprocess.Popen(
         (sys.executable, "-m", __name__, where, folder),
         cwd=ROOT,
@@ -41,6 +42,7 @@ def agents_kill(where: Where, folder: Path) -> None:
         assert agent.stdout is not None
         assert select.select([agent.stdout], [], [], 50)[0], "no command works"
         assert agent.stdout.readline() == b"under way\n"
+        pause()
     finally:
         agent.kill()
         agent.communicate()
@@ -79,16 +81,30 @@ def wait_for(is_so: Callable[[], object], looks: int = 2000) -> None:
     raise AssertionError("it is not so yet")
 
 
-def pids_of(program: str, word: str) -> list[int]:
-    """The processes that were started as a program, with a word in their arguments."""
+def pids_of(root: Path, program: str, word: str) -> list[int]:
+    """The processes of sandboxes over a workspace that were started as a program, with a word in their arguments.
+
+    Other sandboxes of this machine, such as those of another worker, have other workspaces.
+    """
     found: list[int] = []
     for process in running():
         line: list[str] = []
         with suppress(OSError):  # it has ended
             line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        if line and line[0].endswith(program) and any(word in part for part in line[1:]):
+        is_meant = bool(line) and line[0].endswith(program) and any(word in part for part in line[1:])
+        if is_meant and (_works_on(process.pid, root) or any(str(root) in part for part in line)):
             found.append(process.pid)
     return found
+
+
+def _works_on(pid: int, root: Path) -> bool:
+    """Whether a process has the workspace as its folder, or as the one of its sandbox."""
+    process = Path("/proc", str(pid))
+    for path in (process / "cwd", process / "root" / WORKSPACE.strip("/")):
+        with suppress(OSError):
+            if path.samefile(root):
+                return True
+    return False
 
 
 def kill(pids: list[int]) -> None:

@@ -34,9 +34,9 @@ def podman_command() -> tuple[str, ...]:
     return command
 
 
-def containers() -> list[str]:
-    """The names of the containers in the store."""
-    command = (*podman_command(), "ps", "--all", "--format", "{{.Names}}")
+def containers(root: Path) -> list[str]:
+    """The names of the containers over a workspace; other workers have others in the store."""
+    command = (*podman_command(), "ps", "--all", "--filter", f"volume={root}", "--format", "{{.Names}}")
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 

@@ -24,7 +24,7 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     where: Where = request.param
     outside = tmp_path_factory.mktemp(where)
     os.environ["HANDRAIL_TEST_PRIVATE"] = PRIVATE
-    with Ground(where, outside, short_limits(2.0)) as ground:
+    with Ground(where, outside, short_limits(3.0)) as ground:
         subprocess.run(("git", "init", "--quiet", ground.root), check=True)
         yield ground
     del os.environ["HANDRAIL_TEST_PRIVATE"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,15 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import Bubblewrap, Podman, PodmanSandboxSection, SandboxLimits, SandboxSection
-from handrail.errors import PromptValidationError
+from handrail.contrib.tools.sandbox import bubblewrap
+from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
+from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
+from handrail.process_identity import ProcessName
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
-from tests.contrib.tools.sandbox.podman_store import IMAGE, podman_command
+from tests.contrib.tools.sandbox.grounds import without_groups
+from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
 from tests.wording import Wording
 
 
@@ -109,3 +115,83 @@ def test_podman_that_refuses_is_logged_and_the_model_does_without(
     (record,) = [record for record in caplog.records if "the sandbox cannot be started" in record.getMessage()]
     assert "no-such-network" in record.getMessage()
     assert "Try: podman" in record.getMessage()
+
+
+@dataclass(frozen=True)
+class Refusing:
+    """An engine whose sandbox starts, and runs no command; see `SandboxEngine` and `RunningSandbox`."""
+
+    name: str = "refusing"
+    reaches_network: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    namespace: ProcessName | None = None
+    command: tuple[str, ...] = ("/bin/sh", "-c", "echo no namespaces here >&2; exit 1")
+    runs: bool = True
+    closed: list[bool] = field(default_factory=list[bool])
+
+    def fault(self) -> str | None:
+        return None
+
+    def start(self, workspace: SandboxWorkspace) -> Refusing:
+        return self
+
+    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
+        return self.command
+
+    def is_running(self) -> bool:
+        return self.runs
+
+    def close(self) -> None:
+        self.closed.append(True)
+
+
+def test_developer_can_try_a_sandbox_before_a_model_does(files: HostFilesystem, wording: Wording) -> None:
+    """What works is silent; what the machine refuses is one error, and nothing is left running."""
+    SandboxSection(files, engine=Bubblewrap()).check_start()
+    PodmanSandboxSection(files, image=IMAGE, podman=podman_command()).check_start()
+    assert not containers(files.root)
+    refused = [Refusing(), Refusing(command=("/bin/no-such-program",)), Refusing(command=("/bin/sh", "-c", "exit 3"))]
+    told: list[str] = []
+    for engine in refused:
+        with pytest.raises(SandboxError) as caught:
+            SandboxSection(files, engine=engine).check_start()
+        assert (caught.value.engine, engine.closed) == ("refusing", [True])
+        told.append(str(caught.value))
+    assert "\n".join(told) == wording
+    with pytest.raises(SandboxError, match="no-such-network"):
+        PodmanSandboxSection(files, image=IMAGE, podman=podman_command(), network="no-such-network").check_start()
+    assert not containers(files.root)
+
+
+def test_superuser_without_control_groups_is_refused(
+    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """When the section is made: the kernel does not count the processes of a superuser."""
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setattr(bubblewrap, "control_group", without_groups)
+    with pytest.raises(PromptValidationError) as caught:
+        SandboxSection(files, engine=Bubblewrap())
+    assert str(caught.value) == wording
+
+
+def test_command_whose_sandbox_is_lost_or_does_not_start_fails(files: HostFilesystem, wording: Wording) -> None:
+    """What it has changed is undone, and the model reads why."""
+    line = ("/bin/sh", "-c", "echo x > changed")
+    told: list[str] = []
+    for engine in (Refusing(command=line, runs=False), Refusing(command=("/bin/no-such-program",))):
+        run = SuiteRun(SandboxSection(files, engine=engine))
+        with run.executor:
+            told.append(run.refused("shell_execute", command="true"))
+        assert not (files.root / "changed").exists()
+    assert "\n".join(told) == wording
+
+
+def test_command_is_not_started_where_the_tree_cannot_be_saved(
+    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As without git."""
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    run = SuiteRun(SandboxSection(files, engine=Refusing(command=("/bin/sh", "-c", "echo x > changed"))))
+    with run.executor:
+        assert "The command was not started" in run.refused("shell_execute", command="true")
+    assert not (files.root / "changed").exists()

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
+from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName
 
@@ -34,7 +35,9 @@ _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _OF_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 _PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _MOST_FILES = 1024
-_LIMITER = "/usr/bin/prlimit"
+LIMITER = "/usr/bin/prlimit"
+"""The program that sets resource limits inside."""
+
 _INSTALL = "Install it: apt-get install bubblewrap"
 _NO_LIMITS = "as the superuser it cannot limit the number of processes, because no control group can be made here"
 _OTHER_USER = "Run as another user, or use Podman."
@@ -58,8 +61,13 @@ class Bubblewrap:
 
     def fault(self) -> str | None:
         """What is missing here, and what cures it."""
-        error = self._error()
-        return None if error is None else str(error)
+        try:
+            group = self._checked_group(SandboxLimits())
+        except SandboxError as error:
+            return str(error)
+        if group is not None:
+            group.close()
+        return None
 
     def start(self, workspace: SandboxWorkspace) -> RunningBubblewrap:
         """Prepare a sandbox: a process is started for each command.
@@ -67,22 +75,27 @@ class Bubblewrap:
         Raises:
             SandboxError: something is missing here.
         """
+        group = self._checked_group(workspace.limits)
+        return RunningBubblewrap(tuple(self._line(workspace)), workspace, group)
+
+    def _checked_group(self, limits: SandboxLimits) -> ControlGroup | None:
+        """Check what a sandbox needs here; returns the control group of its commands, where one can be made."""
         error = self._error()
         if error is not None:
             raise error
-        group = control_group(workspace.limits)
+        group = control_group(limits)
         # The kernel does not count the processes of the superuser, so a resource limit would not hold.
         if group is None and os.getuid() == 0:
             raise SandboxError(self.name, _NO_LIMITS, cure=_OTHER_USER)
-        return RunningBubblewrap(tuple(self._line(workspace)), workspace, group)
+        return group
 
     def _error(self) -> SandboxError | None:
         if sys.platform != "linux":
             return SandboxError(self.name, "it exists for Linux alone", cure="Use Podman on Linux, or no sandbox.")
         if shutil.which(self.program) is None:
             return SandboxError(self.name, f"the program {self.program!r} is not installed", cure=_INSTALL)
-        if not Path(_LIMITER).exists():
-            return SandboxError(self.name, f"{_LIMITER} is missing", cure="Install it: apt-get install util-linux")
+        if not Path(LIMITER).exists():
+            return SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
         missing = next((folder for folder in self.folders if not folder.is_absolute() or not folder.exists()), None)
         if missing is not None:
             cure = "Give the absolute path of a folder that exists."
@@ -134,7 +147,7 @@ class RunningBubblewrap:
         """The command of the host that runs a command inside; see `RunningSandbox`."""
         limits = self._limits
         # Inside, because the kernel counts the processes of a user namespace apart.
-        limiting = (_LIMITER, f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--core=0")
+        limiting = (LIMITER, f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--core=0")
         limiting += (f"--nofile={_MOST_FILES}", *(() if self._group else (f"--as={limits.memory_bytes}",)))
         line = (*self._line, "--chdir", path_inside(folder), "--", *limiting, "--", *command)
         return line if self._group is None else self._group.line(line)

@@ -57,9 +57,17 @@ class ControlGroup:
                 folder.rmdir()
 
 
-def control_group(limits: SandboxLimits, *, mounts: Path = Path("/sys/fs/cgroup")) -> ControlGroup | None:
-    """Make a group with these limits; `None` where this process may not."""
-    parents = _parents(mounts)
+def control_group(
+    limits: SandboxLimits, *, mounts: Path = Path("/sys/fs/cgroup"), own_groups: Path = Path("/proc/self/cgroup")
+) -> ControlGroup | None:
+    """Make a group with these limits; `None` where this process may not.
+
+    Args:
+        limits: what its processes may use.
+        mounts: where the system has its control groups.
+        own_groups: the file that names the groups of this process.
+    """
+    parents = _parents(mounts, own_groups)
     if parents is None:
         return None
     own = own_name(os.getpid())
@@ -99,14 +107,14 @@ def _settings(limits: SandboxLimits, *, is_unified: bool) -> Mapping[str, str]:
     }
 
 
-def _parents(mounts: Path) -> Mapping[str, Path] | None:
+def _parents(mounts: Path, own_groups: Path) -> Mapping[str, Path] | None:
     """In which folder to make the group, for each controller."""
     with suppress(OSError):
         enabled = (mounts / "cgroup.subtree_control").read_text().split()
         return dict.fromkeys(_CONTROLLERS, mounts) if set(_CONTROLLERS) <= set(enabled) else None
     own: dict[str, str] = {}
     with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in own_groups.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             own |= dict.fromkeys(controllers.split(","), path.lstrip("/"))
     if not set(_CONTROLLERS) <= own.keys():

@@ -3,6 +3,7 @@
 ====================  ================================================================================================
 `SandboxEngine`       says what is missing here, and starts a sandbox over a workspace
 `RunningSandbox`      gives the command of the host that runs a command inside; it is closed when its run ends
+`try_sandbox`         starts one to see whether it works here
 ====================  ================================================================================================
 
 A command inside is a program of its call as any other: it is started, recorded and ended by `handrail.programs`. What
@@ -12,12 +13,14 @@ it leaves inside is found by the PID namespace, if the sandbox lives longer than
 from __future__ import annotations
 
 import posixpath
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName
 
 WORKSPACE = "/workspace"
@@ -31,6 +34,10 @@ INSIDE: Mapping[str, str] = {"HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108 - 
 
 UNREADABLE = ("acpi", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats")
 """Entries of `/proc` that describe the host, and that its superuser may read without a capability."""
+
+_NOTHING = ("/bin/sh", "-c", ":")
+_LONGEST_REPORT = 2000
+_CURE = "Allow what it names, as by `sysctl` or an option of the container that this runs in; or use the other engine."
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +126,30 @@ class SandboxEngine(Protocol):
             SandboxError: it cannot be started; it says what cures that.
         """
         ...
+
+
+def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
+    """Start a sandbox, run a command in it that does nothing, and end it; takes a second or two.
+
+    Raises:
+        SandboxError: it cannot be started, as with limits that this machine cannot set, or runs no command.
+    """
+    running = engine.start(workspace)
+    try:
+        ended = subprocess.run(  # noqa: S603 - the engine's own command
+            running.line(_NOTHING, ".", has_input=False),
+            env=dict(running.environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=workspace.limits.timeout.total_seconds(),
+            check=False,
+        )
+        fault = "" if ended.returncode == 0 else " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+    except (OSError, subprocess.SubprocessError) as error:
+        fault = str(error)
+    finally:
+        running.close()
+    if fault:
+        raise SandboxError(engine.name, f"no command can be run: {fault[-_LONGEST_REPORT:]}", cure=_CURE)

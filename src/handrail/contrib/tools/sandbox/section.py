@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxWorkspace
+from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxWorkspace, try_sandbox
 from handrail.contrib.tools.sandbox.execution import ShellExecute, ShellExecuted
 from handrail.contrib.tools.sandbox.handler import TOOL, SandboxHandler
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
@@ -90,9 +90,8 @@ class SandboxSection(Section[None]):
         if self.file_tools:
             files = VfsToolsSection(self.filesystem, policies=self.file_policies)
             set_field(self, "children", (files, *self.children))
-        workspace = SandboxWorkspace(self.filesystem.root, self.limits, self.environment)
         # By a provider, so that each run has a sandbox of its own, and closes it.
-        sandbox = Binding(Sandbox, lambda _: Sandbox(self.engine, self.filesystem, workspace))
+        sandbox = Binding(Sandbox, lambda _: Sandbox(self.engine, self.filesystem, self._workspace()))
         set_field(self, "resources", also_bound(self.resources, {HostFilesystem: self.filesystem, Sandbox: sandbox}))
         Section.__post_init__(self)
 
@@ -106,6 +105,19 @@ class SandboxSection(Section[None]):
             processes=self.limits.processes,
             codes=" and ".join((", ".join(codes[:-1]), codes[-1])) if len(codes) > 1 else codes[0],
         )
+
+    def check_start(self) -> None:
+        """Start a sandbox, run a command in it that does nothing, and end it; takes a second or two.
+
+        In a run the model reads only that there is no sandbox, and the cause is logged.
+
+        Raises:
+            SandboxError: this machine refuses something, such as a limit; the message has what cures it.
+        """
+        try_sandbox(self.engine, self._workspace())
+
+    def _workspace(self) -> SandboxWorkspace:
+        return SandboxWorkspace(self.filesystem.root, self.limits, self.environment)
 
     def _faults(self) -> Sequence[str]:
         faults: list[str] = []

@@ -1,0 +1,1 @@
+"""The tests of the package: `python -m unittest`."""

@@ -1,0 +1,111 @@
+"""Control groups: where they are made, with what limits, and that those of dead processes are removed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
+from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.process_identity import own_name
+
+LIMITS = SandboxLimits(memory_bytes=1 << 25, processes=10, cpus=0.5)
+OWN_GROUPS = "9:pids:/p\n7:memory:/m/below\n3:cpu,cpuacct:/\n0::/unified\n"
+
+
+@dataclass
+class Machine:
+    """The files by which a kernel has control groups, below a folder: there they are ordinary files.
+
+    Attributes:
+        folder: where they are.
+    """
+
+    folder: Path
+
+    @property
+    def mounts(self) -> Path:
+        """Where the groups are."""
+        return self.folder / "groups"
+
+    def unified(self, enabled: str) -> None:
+        """Have version 2 alone."""
+        self.mounts.mkdir()
+        (self.mounts / "cgroup.subtree_control").write_text(enabled)
+
+    def hierarchies(self, own_groups: str = OWN_GROUPS) -> None:
+        """Have version 1."""
+        (self.folder / "own").write_text(own_groups)
+        for path in ("pids/p", "memory/m/below", "cpu"):
+            (self.mounts / path).mkdir(parents=True)
+
+    def group(self) -> ControlGroup | None:
+        """A group that is made there."""
+        return control_group(LIMITS, mounts=self.mounts, own_groups=self.folder / "own")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine without control groups."""
+    return Machine(tmp_path)
+
+
+def test_group_of_version_2_is_one_folder_with_all_limits(machine: Machine) -> None:
+    """Swap is limited where the kernel has it."""
+    machine.unified("cpuset cpu io memory pids\n")
+    group = machine.group()
+    assert group is not None
+    (folder,) = group.folders
+    assert folder.parent == machine.mounts
+    limits = {path.name: path.read_text() for path in folder.iterdir()}
+    assert limits == {"memory.max": str(1 << 25), "pids.max": "14", "cpu.max": "50000 100000"}
+
+
+def test_group_of_version_1_is_a_folder_in_each_hierarchy(machine: Machine) -> None:
+    """Below the group of this process."""
+    machine.hierarchies()
+    group = machine.group()
+    assert group is not None
+    assert [folder.parent.relative_to(machine.mounts).as_posix() for folder in group.folders] == [
+        "memory/m/below", "pids/p", "cpu",
+    ]  # fmt: skip
+    limits = {path.name: path.read_text() for folder in group.folders for path in folder.iterdir()}
+    assert limits == {
+        "memory.limit_in_bytes": str(1 << 25),
+        "pids.max": "14",
+        "cpu.cfs_period_us": "100000",
+        "cpu.cfs_quota_us": "50000",
+    }
+    line = group.line(("/bin/true", "x"))
+    assert line[0] == "/bin/sh"
+    assert line[-6:] == ("3", *map(str, group.folders), "/bin/true", "x")
+
+
+def test_there_is_no_group_where_none_can_be_made(machine: Machine) -> None:
+    """No control groups, controllers that are not enabled or have no hierarchy, and folders that cannot be made."""
+    assert machine.group() is None
+    machine.hierarchies("9:pids:/p\n0::/\n")
+    assert machine.group() is None
+    (machine.folder / "own").write_text(OWN_GROUPS.replace("/m/below", "/not-there"))
+    assert machine.group() is None
+    assert not list(machine.mounts.rglob("handrail-*"))
+    (machine.mounts / "cgroup.subtree_control").write_text("memory pids")
+    assert machine.group() is None
+
+
+def test_groups_of_dead_processes_are_removed(machine: Machine) -> None:
+    """Not those of processes that run, and not what others have made."""
+    machine.unified("memory pids cpu")
+    own = own_name(os.getpid())
+    stay = [f"handrail-{own.pid}-{own.started}-0a", "handrail-a-b-c", "another"]
+    for name in (*stay, f"handrail-{own.pid}-1-0b"):
+        (machine.mounts / name).mkdir()
+    used = machine.mounts / f"handrail-{own.pid}-2-0c"
+    (used / "below").mkdir(parents=True)  # as one in which a process is left: it cannot be removed
+    group = machine.group()
+    assert group is not None
+    there = {path.name for path in machine.mounts.iterdir() if path.is_dir()}
+    assert there == {*stay, used.name, group.folders[0].name}

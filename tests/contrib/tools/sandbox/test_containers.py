@@ -1,0 +1,63 @@
+"""Which containers are removed: those of this program whose owner has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from handrail.contrib.tools.sandbox.containers import OWNER_LABEL, is_dead, podman_environment, remove_left_over
+from handrail.process_identity import ProcessName, own_name
+from tests.contrib.tools.sandbox.fake_podman import FakePodman
+
+
+def own() -> ProcessName:
+    """This process."""
+    return own_name(os.getpid())
+
+
+def test_owner_is_dead_if_it_does_not_run_or_its_boot_is_over() -> None:
+    """What is not known, and what another PID namespace hides, counts as alive."""
+    assert not is_dead(own())
+    assert is_dead(own()._replace(started="1"))
+    assert is_dead(own()._replace(boot="another-boot/1/2"))
+    assert not is_dead(own()._replace(boot=f"{own().boot.partition('/')[0]}/1/2", started="1"))
+    assert not is_dead(own()._replace(boot=""))
+
+
+def listed(**owners: str | None) -> str:
+    """What `podman ps` prints of containers, by their ids."""
+    labels = {name: None if owner is None else {OWNER_LABEL: owner} for name, owner in owners.items()}
+    return json.dumps([{"Id": name, "Labels": label} for name, label in labels.items()])
+
+
+def test_containers_of_dead_owners_are_removed(tmp_path: Path) -> None:
+    """And no others: of a process that runs, without a label, or with one that names no process."""
+    dead = str(own()._replace(started="1"))
+    (tmp_path / "ps.json").write_text(listed(a=dead, b=str(own()), c=None, d="nobody", e=dead))
+    podman = FakePodman(tmp_path, ps=f"cat {tmp_path}/ps.json")
+    assert remove_left_over(podman.command) == ("a", "e")
+    assert podman.asked("rm") == [["--force", "--time", "0", "a", "e"]]
+    (tmp_path / "ps.json").write_text("")
+    assert remove_left_over(podman.command) == ()
+    assert len(podman.asked("rm")) == 1
+
+
+def test_what_cannot_be_listed_or_removed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The next sandbox tries it again."""
+    (tmp_path / "ps.json").write_text(listed(a=str(own()._replace(started="1"))))
+    podman = FakePodman(tmp_path, ps=f"cat {tmp_path}/ps.json", rm="echo busy >&2; exit 2")
+    assert remove_left_over(podman.command) == ("a",)
+    (tmp_path / "ps.json").write_text("no JSON")
+    assert remove_left_over(podman.command) == ()
+    assert remove_left_over((str(tmp_path / "no-podman"),)) == ()
+    said = [record.getMessage() for record in caplog.records]
+    assert ["busy" in said[0], "could not be looked for" in said[1], "no-podman" in said[2]] == [True] * 3
+
+
+def test_podman_is_given_what_it_needs_of_the_environment() -> None:
+    """And no key."""
+    given = {"PATH": "/bin", "XDG_RUNTIME_DIR": "/run", "LC_ALL": "C", "CONTAINERS_CONF": "x", "OPENAI_API_KEY": "y"}
+    assert podman_environment(given) == {name: value for name, value in given.items() if name != "OPENAI_API_KEY"}

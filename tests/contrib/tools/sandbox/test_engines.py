@@ -1,0 +1,99 @@
+"""Engines on machines that lack something, or whose Podman does not do as it should; both are fakes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from handrail.contrib.tools.sandbox import bubblewrap
+from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
+from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
+from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.podman import Podman
+from handrail.errors import SandboxError
+from tests.contrib.tools.sandbox.fake_podman import FakePodman
+from tests.contrib.tools.sandbox.grounds import without_groups
+from tests.wording import Wording
+
+STARTS = """
+shift; while [ "$1" != --pidfile ]; do shift; done; echo $$ > "$2"; echo ready; cat > /dev/null
+"""
+"""What `podman run` does, as far as this program sees it."""
+
+
+def workspace(root: Path) -> SandboxWorkspace:
+    """A workspace with limits that are easily found."""
+    return SandboxWorkspace(root, SandboxLimits(memory_bytes=1 << 25), {"GIVEN": "yes"})
+
+
+def test_what_is_missing_is_named_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """The system, the program that limits, a Podman that fails, and one that cannot be started."""
+    (tmp_path / "fails").mkdir()
+    fails = FakePodman(tmp_path / "fails", image="echo no storage >&2; exit 125")
+    (tmp_path / "podman").write_text("#!/no/such/shell\n")
+    (tmp_path / "podman").chmod(0o755)
+    engines = [
+        Podman(image="a", command=fails.command),
+        Podman(image="a", command=(str(tmp_path / "podman"),)),
+        Podman(image="", command=fails.command),
+        Podman(image="a", command=()),
+    ]
+    told = [str(engine.fault()) for engine in engines]
+    monkeypatch.setattr(bubblewrap, "LIMITER", "/no/such/prlimit")
+    told.append(str(Bubblewrap().fault()))
+    monkeypatch.setattr(sys, "platform", "darwin")
+    told += [str(Bubblewrap().fault()), str(engines[0].fault())]
+    assert "\n".join(told).replace(str(tmp_path), "FOLDER") == wording
+
+
+def test_workspace_whose_path_podman_cannot_mount_is_refused(tmp_path: Path) -> None:
+    """A colon separates the parts of the option."""
+    (tmp_path / "a:b").mkdir()
+    with pytest.raises(SandboxError, match="without colons"):
+        Podman(image="a", command=FakePodman(tmp_path).command).start(workspace(tmp_path / "a:b"))
+    with pytest.raises(SandboxError, match="no image"):
+        Podman(image="a", command=FakePodman(tmp_path, image="exit 1").command).start(workspace(tmp_path))
+
+
+def test_user_without_groups_has_limits_of_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is limited for each of them; and folders of the machine are read-only."""
+    monkeypatch.setattr(bubblewrap, "control_group", without_groups)
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    engine = Bubblewrap(folders=(tmp_path,))
+    assert engine.fault() is None
+    running = engine.start(workspace(tmp_path))
+    line = running.line(("true",), "notes", has_input=False)
+    assert line[0].endswith("/bwrap")
+    assert f"--as={1 << 25}" in line
+    assert " ".join(("--ro-bind", str(tmp_path), str(tmp_path))) in " ".join(line)
+    assert running.environment["GIVEN"] == "yes"
+    running.close()
+    assert running.is_running()
+
+
+def test_user_keeps_the_own_id_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without root Podman maps it; and a container that ends is removed once."""
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    podman = FakePodman(tmp_path, run=STARTS)
+    running = Podman(image="a", command=podman.command).start(workspace(tmp_path))
+    assert running.is_running()
+    running.close()
+    running.close()
+    assert not running.is_running()
+    assert "--userns=keep-id:uid=1000,gid=1000" in podman.asked("run")[0]
+    assert len(podman.asked("rm")) == 1
+
+
+def test_container_that_cannot_be_removed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its processes have ended all the same."""
+    podman = FakePodman(tmp_path, run=f"rm {tmp_path}/podman; {STARTS}")
+    running = Podman(image="a", command=podman.command).start(workspace(tmp_path))
+    running.close()
+    assert not running.is_running()
+    (record,) = caplog.records
+    assert "could not be removed" in record.getMessage()
