@@ -1,6 +1,7 @@
 """JSON text as a tree in which every part knows its line and column, for documents that people write.
 
-The tree is as strict as RFC 8259, and a key that stands twice is a fault. Values nest at most `MAX_JSON_TREE_DEPTH` deep.
+The text must be JSON as RFC 8259 defines it. A key may stand twice, which the reader of a document reports. Values nest
+at most `MAX_JSON_TREE_DEPTH` deep.
 """
 
 from __future__ import annotations

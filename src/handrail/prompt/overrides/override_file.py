@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from handrail.errors import OverridesError
-from handrail.prompt.overrides.texts import TextKind, TextKey
+from handrail.prompt.overrides.texts import TextKey, TextKind
 from handrail.serde.formatting import nearest, quote
 from handrail.serde.json_tree import JsonArray, JsonNode, JsonObject, JsonScalar, node_kind, read_json_tree
 

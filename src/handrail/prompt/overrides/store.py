@@ -92,11 +92,7 @@ class OverrideFiles:
             return None
         except OSError as error:
             raise _unusable(path, "read", error) from error
-        try:
-            text = content.decode()
-        except UnicodeDecodeError as error:
-            raise OverridesError(f"byte {error.start} is not UTF-8; save the file as UTF-8", file=str(path)) from error
-        found = parse_overrides(text, file=str(path))
+        found = _parsed(content, str(path))
         if (found.ns, found.key, found.tag) != (ns, key, tag):
             raise OverridesError(
                 f"the file is of ns {found.ns!r}, key {found.key!r}, tag {found.tag!r}, and stands in the place of ns "
@@ -159,6 +155,31 @@ class OverrideFiles:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def read_overrides_file(path: Path) -> PromptOverrides:
+    """Read a file of overrides that stands anywhere, such as one that is proposed; a link is not followed.
+
+    Raises:
+        OverridesError: it cannot be read, or is not a file of overrides; of several faults the message has all.
+    """
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            content = _content(path.name, folder, str(path))
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise _unusable(path, "read", error) from error
+    return _parsed(content, str(path))
+
+
+def _parsed(content: bytes, file: str) -> PromptOverrides:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise OverridesError(f"byte {error.start} is not UTF-8; save the file as UTF-8", file=file) from error
+    return parse_overrides(text, file=file)
 
 
 def _make_folder(name: str, folder: int) -> None:
