@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.timing import Bound
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool
-from handrail.prompt.overrides import PromptOverrides, TextKey, text_hash
-from handrail.prompt.overrides.override_file import Override
+from handrail.prompt.overrides import Override, PromptOverrides, TextKey, text_hash
 
 TOOLS, SECTIONS, OVERRIDDEN = 1_000, 20, 200
 
@@ -32,7 +31,7 @@ class HeldOverrides:
 
     found: PromptOverrides
 
-    def read(self, ns: str, key: str, tag: str) -> PromptOverrides | None:
+    def read(self, ns: str, key: str, tag: str) -> PromptOverrides | None:  # noqa: ARG002 - the protocol
         """Those."""
         return self.found
 

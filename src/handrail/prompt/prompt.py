@@ -38,7 +38,7 @@ class Prompt(Generic[Out]):
 
     Attributes:
         template: the template, with the overrides applied.
-        overrides: what became of the overrides; `None` for a prompt without a store of them.
+        overrides: which overrides were applied, and which were not; `None` for a prompt without a store of them.
     """
 
     __slots__ = ("_lock", "_params", "_registry", "_resources", "overrides", "template")

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverridesReport:
-    """What became of the overrides of a prompt.
+    """Which overrides of a prompt were applied, and which were not.
 
     Attributes:
         tag: their tag.
