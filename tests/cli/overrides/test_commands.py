@@ -20,9 +20,10 @@ DESK = "counter:DESK"
 PROGRAM = """
 print("imported")
 from handrail.prompt import Prompt
-from tests.prompt.overrides.desk import desk
+from tests.prompt.overrides.desk import GUIDE, HeldOverrides, desk, overrides
 DESK = desk()
 PROMPT = Prompt(DESK)
+TUNED = Prompt(DESK, overrides=HeldOverrides(overrides((GUIDE, "Be kind."))))
 NUMBER = 1
 """
 
@@ -56,7 +57,8 @@ class Typed:
         """Run it."""
         self._capsys.readouterr()
         code = main(("overrides", *words))
-        return Ran(code, *self._capsys.readouterr())
+        out, err = self._capsys.readouterr()
+        return Ran(code, out, err)
 
 
 def stored(files: OverrideFiles, tag: str = "stable") -> PromptOverrides:
@@ -159,6 +161,7 @@ def test_a_file_of_another_prompt_is_not_installed(typed: Typed, files: Override
         ("counter:DESC", 2),
         ("counter:OTHER_THING", 2),
         ("counter:NUMBER", 1),
+        ("counter:TUNED", 1),
         ("broken:DESK", 1),
         ("lacking:DESK", 1),
     ],

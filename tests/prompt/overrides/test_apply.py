@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import InvalidArgumentError, OverridesError
-from handrail.prompt import Prompt
+from handrail.contrib.tools import VfsToolsSection
+from handrail.errors import InvalidArgumentError, OverridesError, ParseError
+from handrail.prompt import Prompt, Tool, ToolsSection
 from handrail.prompt.overrides import Override, PromptOverrides, TextKey, texts_of
 from handrail.prompt.overrides.apply import current_overrides
 from handrail.runtime import Session, ToolCall
@@ -75,6 +77,46 @@ def test_an_override_that_is_equal_to_the_original_changes_no_byte(keys: set[Tex
     assert tuned.template is template
     assert tuned.overrides is not None
     assert set(tuned.overrides.applied) == keys
+
+
+def found_order(arguments: dict[str, Any]) -> str:
+    """A handler of data."""
+    return str(arguments)
+
+
+def test_a_tool_whose_schema_is_data_shows_another_one() -> None:
+    """Arguments are still held to the schema that it was made with."""
+    schema = {"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]}
+    found = Tool.from_json_schema(name="find", description="Finds.", schema=schema, handler=found_order)
+    section = ToolsSection(title="Data", tools=[found])
+    key = TextKey("tool", "find", "parameter", "$.order")
+    store = HeldOverrides(overrides((key, "Its number."), template=lambda: desk(section)))
+    tuned = Prompt(desk(section), overrides=store).render().tool("find")
+    assert tuned is not None
+    assert tuned.parameters_schema["properties"]["order"] == {"type": "string", "description": "Its number."}
+    assert tuned.codec.within(100).schema == tuned.parameters_schema
+    assert found.parameters_schema["properties"]["order"] == {"type": "string"}
+    with pytest.raises(ParseError):
+        tuned.parse({"order": 1})
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_the_tools_of_a_suite_accept_overrides_if_the_suite_says_so(accepts: bool) -> None:
+    """The text of the suite comes from its class, and is never overridden."""
+    suite = VfsToolsSection(accepts_overrides=accepts)
+    read = suite.tools[0]
+    key = TextKey("tool", read.name, "description")
+    store = HeldOverrides(overrides((key, "Reads."), template=lambda: desk(suite)))
+    if not accepts:
+        with pytest.raises(OverridesError):
+            Prompt(desk(suite), overrides=store)
+        return
+    tuned = Prompt(desk(suite), overrides=store)
+    shown = tuned.render().tool(read.name)
+    assert shown is not None
+    assert (shown.description, shown.handler) == ("Reads.", read.handler)
+    assert tuned.render().text == Prompt(desk(suite)).render().text
+    assert not any(text.key.name == suite.key for text in texts_of(desk(suite)))
 
 
 def test_what_has_no_override_is_that_of_the_template() -> None:

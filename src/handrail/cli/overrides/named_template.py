@@ -28,18 +28,19 @@ def named_template(name: str) -> PromptTemplate[Any]:
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
         raise CycloptsError(msg=f"{name!r} is not a prompt; write MODULE:ATTRIBUTE, such as desk.prompts:TEMPLATE")
     found = _attribute(_imported(module), module, attribute)
-    if isinstance(found, Prompt):
-        given = cast("Prompt[Any]", found)
-        if given.overrides is not None and given.overrides.applied:
-            raise PromptValidationError(
-                f"{name} is a prompt with overrides already; name its template, so that the texts of the code are read."
-            )
-        return given.template
-    if not isinstance(found, PromptTemplate):
+    is_prompt = isinstance(found, Prompt)
+    if not is_prompt and not isinstance(found, PromptTemplate):
         raise PromptValidationError(
             f"{name} is of type {type(found).__name__}; it must be a PromptTemplate or a Prompt."
         )
-    return cast("PromptTemplate[Any]", found)
+    if not is_prompt:
+        return cast("PromptTemplate[Any]", found)
+    prompt = cast("Prompt[Any]", found)
+    if prompt.overrides is not None and prompt.overrides.applied:
+        raise PromptValidationError(
+            f"{name} is a prompt with overrides already; name its template, so that the texts of the code are read."
+        )
+    return prompt.template
 
 
 def _imported(module: str) -> object:
