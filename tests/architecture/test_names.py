@@ -98,7 +98,8 @@ FACES = {
         DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
         DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
-        ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError PathNotFoundError
+        ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
+        PathNotFoundError
         ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
         ReducerError RegistryError ResolutionError ResourceBusyError ResourceError ResourceUseError RollbackError
         RootMissingError

@@ -64,7 +64,7 @@ class OverrideFiles:
             InvalidArgumentError: `folder` is not a path.
         """
         check_argument("OverrideFiles", "folder", folder, (str, os.PathLike), "a path, such as 'overrides'")
-        self.folder = Path(folder)
+        self.folder: Path = Path(folder)
 
     def __repr__(self) -> str:
         return f"OverrideFiles({str(self.folder)!r})"
