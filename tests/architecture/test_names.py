@@ -98,7 +98,8 @@ FACES = {
         DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
         DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
-        ModelUnreachableError ModelVisibleError ParseError PathConflictError PathEscapeError PathNotFoundError
+        ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
+        PathNotFoundError
         ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
         ReducerError RegistryError ResolutionError ResourceBusyError ResourceError ResourceUseError RollbackError
         RootMissingError
@@ -124,6 +125,10 @@ FACES = {
         ReadBeforeWritePolicy
         RenderedPrompt Section SequentialDependencyPolicy TextPart TextReplaced Tool ToolContext ToolExample ToolHandler
         ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired tool
+    """,
+    "handrail.prompt.overrides": """
+        Override OverrideFiles OverridesError OverridesReport OverridesStore PromptOverrides PromptText TextKey
+        apply_overrides dump_overrides parse_overrides text_hash texts_of
     """,
     "handrail.resources": """
         Binding CallScope CircularResourceError DuplicateBindingError ProviderError Records Resolver Resource

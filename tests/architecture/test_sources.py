@@ -22,6 +22,7 @@ SHORT_MODULES = {
     "contrib/tools/sandbox/sandbox.py": "the lifetime of a sandbox, apart from what starts it",
     "cli/approvals/group.py": "the commands of one group, loaded by name",
     "cli/ledger/group.py": "the commands of one group, loaded by name",
+    "cli/overrides/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",
     "prompt/run_view.py": "what feedback and completion see of a run, below both",
     "clock.py": "one protocol, below everything",

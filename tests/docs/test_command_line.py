@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from handrail.cli.application import application
+from handrail.prompt.overrides import Override, PromptOverrides, TextKey, dump_overrides, text_hash
 from tests.architecture.sources import ROOT
 from tests.docs.console import commands_of, comparable, typed
 from tests.docs.evening import fill
 
 PAGE = ROOT / "docs" / "reference" / "command-line.md"
+
+COUNTER = """
+from handrail import tool
+from handrail.prompt import MarkdownSection, PromptTemplate
+
+@tool
+def refund_order(order: str) -> str:
+    '''Refund an order.'''
+    return order
+
+SECTION = MarkdownSection(title="Counter", template="Refund what is broken.", tools=[refund_order])
+TEMPLATE = PromptTemplate(ns="shop", key="counter", sections=[SECTION])
+"""
+"""The program with the prompt that the page overrides."""
+
+PROPOSED = dump_overrides(
+    PromptOverrides(
+        ns="shop",
+        key="counter",
+        tag="trial",
+        overrides=(
+            Override(
+                TextKey("section", "counter", "body"),
+                text_hash("Refund what is broken."),
+                "Refund what is broken or late.\nAsk for a photo.",
+            ),
+        ),
+    )
+)
+"""The file that the page proposes."""
 
 _EXIT_CODE = "echo $?"
 
@@ -21,6 +53,10 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     fill("sqlite:///desk.db")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "refund_counter", raising=False)
+    (tmp_path / "refund_counter.py").write_text(COUNTER, encoding="utf-8")
+    (tmp_path / "proposed.json").write_text(PROPOSED, encoding="utf-8")
     monkeypatch.setenv("HANDRAIL_STORE", "sqlite:///desk.db")
     code = 0
     for line, shown in commands_of(PAGE):
@@ -34,7 +70,7 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.
 def test_every_command_has_an_example() -> None:
     """A command that is added is shown on the page."""
     shown = {tuple(line.split()[1:3]) for line, _ in commands_of(PAGE)}
-    groups = {group: application()[group] for group in ("sessions", "approvals", "ledger")}
+    groups = {group: application()[group] for group in ("sessions", "approvals", "ledger", "overrides")}
     there = {(group, name) for group, app in groups.items() for name in app if not name.startswith("-")}
     assert there <= shown
     assert {"new", "check", "run"} <= {first for first, *_ in shown}

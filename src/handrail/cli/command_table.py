@@ -93,6 +93,11 @@ COMMANDS: Sequence[CommandEntry] = (
         "handrail.cli.ledger.group:ledger",
     ),
     CommandEntry(
+        "overrides",
+        "Write, check, compare and install files that replace texts of a prompt.",
+        "handrail.cli.overrides.group:overrides",
+    ),
+    CommandEntry(
         "completion",
         "Print the script with which a shell completes the commands and options of handrail.",
         None,

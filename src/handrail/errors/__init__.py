@@ -43,7 +43,8 @@
     │   ├── JournalError             the record of what to restore on disk cannot be used
     │   └── FilesystemBusyError      another process works on the same root
     ├── SandboxError                 developer: a sandbox cannot be started; has `engine` and `cure`
-    ├── DocumentError                developer: a YAML document that cannot be read; it names file, line and column
+    ├── DocumentError                developer: a document that cannot be read; it names file, line and column
+    │   └── OverridesError           a file of overrides that cannot be read, or does not fit its prompt
     ├── AgentError                   developer: an agent, its project, or what it names cannot be used
     │   ├── AgentFileError           (also a DocumentError) an agent file that is none
     │   ├── ApprovalRulesError       (also a DocumentError) a file of approval rules that is none
@@ -95,6 +96,7 @@ from handrail.errors.agents import (
     DiscoveryError,
     DocumentError,
     FactoryError,
+    OverridesError,
     ProjectError,
     RegistryError,
     ResolutionError,
@@ -204,6 +206,7 @@ __all__ = [
     "LedgerError",
     "ModelUnreachableError",
     "ModelVisibleError",
+    "OverridesError",
     "ParseError",
     "PathConflictError",
     "PathEscapeError",

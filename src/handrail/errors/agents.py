@@ -8,7 +8,7 @@ from handrail.errors.outcomes import HandrailError, ModelVisibleError
 
 
 class DocumentError(HandrailError, ValueError):
-    """A YAML document that cannot be read, or does not say what it must.
+    """A YAML or JSON document that cannot be read, or does not say what it must.
 
     Attributes:
         file: the name of the document, as the message gives it.
@@ -23,6 +23,18 @@ class DocumentError(HandrailError, ValueError):
         self.file = file
         self.line = line
         self.column = column
+
+
+class OverridesError(DocumentError):
+    """A file of overrides that cannot be read, or does not fit its prompt. None of its overrides is applied.
+
+    Attributes:
+        problems: every fault, each with its line and column, when there are several.
+    """
+
+    def __init__(self, message: str, *, file: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(message, file=file, line=line, column=column)
+        self.problems: tuple[OverridesError, ...] = ()
 
 
 class AgentError(HandrailError):

@@ -16,6 +16,8 @@ from typing import Any, Generic, cast
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import check_argument
 from handrail.prompt.disclosure import SectionTools, SummarizedSection, check_paths, closed_above
+from handrail.prompt.overrides.apply import OverridesReport, apply_overrides
+from handrail.prompt.overrides.store import OverridesStore
 from handrail.prompt.parameter_types import check_parameter_types
 from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.section import section_registry
@@ -35,10 +37,11 @@ class Prompt(Generic[Out]):
     """A template with its bound parameters and resources. Binding creates another prompt; only `resources` has state.
 
     Attributes:
-        template: the template.
+        template: the template, with the overrides applied.
+        overrides: which overrides were applied, and which were not; `None` for a prompt without a store of them.
     """
 
-    __slots__ = ("_lock", "_params", "_registry", "_resources", "template")
+    __slots__ = ("_lock", "_params", "_registry", "_resources", "overrides", "template")
 
     def __init__(
         self,
@@ -46,16 +49,30 @@ class Prompt(Generic[Out]):
         *,
         params: Sequence[object] = (),
         resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
+        overrides: OverridesStore | None = None,
+        tag: str = "stable",
     ) -> None:
-        """Create a prompt from a template; `Prompt(template).bind(...)` is more readable than the keywords.
+        """Create a prompt from a template; `Prompt(template).bind(...)` is more readable than the first two keywords.
+
+        Args:
+            template: the template.
+            params: as for `bind`.
+            resources: as for `bind`.
+            overrides: the store of texts that replace those of the template, such as `OverrideFiles("overrides")`.
+                It is read once, here.
+            tag: which of the overrides of the prompt.
 
         Raises:
-            InvalidArgumentError: `template` is not a `PromptTemplate`.
+            InvalidArgumentError: `template` is not a `PromptTemplate`, `overrides` not a store, or `tag` not text.
             PromptValidationError: as for `bind`.
+            OverridesError: the overrides cannot be read, or do not fit the template.
         """
         expected = "a PromptTemplate: PromptTemplate[Answer](ns=..., key=..., sections=[...])"
         check_argument("Prompt", "template", template, PromptTemplate, expected)
         self.template: PromptTemplate[Out] = template
+        self.overrides: OverridesReport | None = None
+        if overrides is not None:
+            self.template, self.overrides = _overridden(template, overrides, tag)
         self._params = _by_type(template, params)
         self._registry = section_registry(resources)
         check_parameter_types(template.placed_tools(), [(self._registry, "bind(resources=...)")])
@@ -102,12 +119,15 @@ class Prompt(Generic[Out]):
             PromptValidationError: an argument is not an instance of a parameter type of the sections, or two have one
                 type.
         """
-        return Prompt(
+        bound = Prompt(
+            # With its overrides, so that the store is not read again.
             self.template,
             # `_by_type` refuses two new parameters of one type; a new one replaces one that was bound before.
             params=tuple((self._params | _by_type(self.template, params)).values()),
             resources=self._registry.merge(section_registry(resources)),
         )
+        bound.overrides = self.overrides
+        return bound
 
     def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[Out]:
         """The prompt as the model receives it: a pure function of the template, the parameters and `open`.
@@ -139,6 +159,16 @@ class Prompt(Generic[Out]):
         for enabled in enabled_sections(self.template.tree, self._params):
             merged = merged.merge(enabled.placed.section.registry)
         return merged.merge(self._registry)
+
+
+def _overridden(
+    template: PromptTemplate[Out], store: OverridesStore, tag: str
+) -> tuple[PromptTemplate[Out], OverridesReport]:
+    expected = "a store of overrides: OverrideFiles('overrides')"
+    check_argument("Prompt", "overrides", store, OverridesStore, expected)
+    check_argument("Prompt", "tag", tag, str, "a text, such as 'stable'")
+    found = store.read(template.ns, template.key, tag)
+    return (template, OverridesReport(tag=tag)) if found is None else apply_overrides(template, found)
 
 
 def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[type[Any], object]:

@@ -57,6 +57,7 @@ class Section(Generic[ParamsT]):
             it, and the text says how the model opens it; its resources stay bound.
         starts_open: whether a section with a summary is open until it is closed: a boolean, or a function of the
             parameters, as `enabled`.
+        accepts_overrides: whether its text and summary may be replaced by overrides; its tools say it for themselves.
         params_type: the dataclass in the brackets; `None` if there is none.
         registry: the same as `resources`, as one registry.
         summary_text: the parsed summary; `None` if there is none.
@@ -74,6 +75,7 @@ class Section(Generic[ParamsT]):
     resources: ResourceRegistry | Mapping[type[Any], object] | None = None
     summary: str | None = None
     starts_open: bool | Callable[[ParamsT], bool] = False
+    accepts_overrides: bool = True
     params_type: type[ParamsT] | None = field(init=False, repr=False)
     registry: ResourceRegistry = field(init=False, repr=False)
     summary_text: PlaceholderText | None = field(init=False, repr=False)
@@ -97,6 +99,12 @@ class Section(Generic[ParamsT]):
         set_field(self, "summary_text", self._checked_summary())
         self._check_switch("enabled", self.enabled)
         self._check_switch("starts_open", self.starts_open)
+        if not isinstance(cast("object", self.accepts_overrides), bool):
+            raise PromptValidationError(
+                f"accepts_overrides is {self.accepts_overrides!r}; write accepts_overrides=True or "
+                "accepts_overrides=False.",
+                section_path=(self.key,),
+            )
 
     @property
     def brings_tools(self) -> bool:
@@ -262,6 +270,12 @@ class ToolsSection(Section[ParamsT]):
         return self.text.fill(params)
 
 
+def plain_text(template: str) -> str:
+    """A template without common indentation and blank lines around it."""
+    # Before the parsing, so that the indentation of values is not changed.
+    return dedent(template).strip()
+
+
 @dataclass(frozen=True, slots=True)
 class PlaceholderText:
     """A parsed template.
@@ -283,8 +297,7 @@ class PlaceholderText:
         Raises:
             PromptValidationError: a placeholder is not a field, or is not closed. The message lists the fields.
         """
-        # Before the parsing, so that the indentation of values is not changed.
-        text = dedent(template).strip()
+        text = plain_text(template)
         parts: list[str] = [""]
         end = 0
         for match in _PLACEHOLDER.finditer(text):

@@ -122,7 +122,7 @@ class Tool(Generic[P, R]):
         description: the description that the model reads, 1 to 8,000 characters, stripped.
         handler: `handler(params, *, context) -> ToolResult[Result]`, plain or `async`; without one, each call fails.
         examples: valid calls.
-        accepts_overrides: whether the description may be replaced when a prompt is tuned.
+        accepts_overrides: whether its descriptions, also of parameters and examples, may be replaced by overrides.
         idempotency: when two calls are one effect; not for `effect="read"`.
         effect: what a call does to the world. A `"read"` may run concurrently with other reads, and may not write. An
             `External` declares details of an external effect; the attribute is `"external"` then.

@@ -33,19 +33,26 @@ class _SchemaCodec:
     kind: Final = dict
     differs_from_shown: Final = False
 
-    def __init__(self, validator: JsonSchemaValidator, max_bytes: int | None = None) -> None:
+    def __init__(
+        self, validator: JsonSchemaValidator, max_bytes: int | None = None, shown: Mapping[str, Any] | None = None
+    ) -> None:
         self._validator = validator
         self._max_bytes = max_bytes
+        self._shown = validator.schema if shown is None else shown
         self.parsed_json = json_of
 
     def within(self, max_bytes: int | None) -> _SchemaCodec:
         """The codec of the same arguments that parses so much at most."""
-        return _SchemaCodec(self._validator, max_bytes)
+        return _SchemaCodec(self._validator, max_bytes, self._shown)
+
+    def with_schema(self, schema: Mapping[str, Any]) -> _SchemaCodec:
+        """The codec of the same arguments that shows another schema: this one with other descriptions."""
+        return _SchemaCodec(self._validator, self._max_bytes, schema)
 
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema; a new one each time."""
-        return cast("dict[str, Any]", from_json(json_of(self._validator.schema)))
+        return cast("dict[str, Any]", from_json(json_of(self._shown)))
 
     def parse(self, data: Text | Mapping[str, object]) -> dict[str, Any]:
         """The object that `data` says, as JSON or decoded already.

@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from functools import partial
 from itertools import islice
 from operator import attrgetter
@@ -26,7 +27,7 @@ from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.attempts import bounded
 from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.build import Built, build, build_stored
+from handrail.serde.build import Built, Schemas, build, build_stored
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
 from handrail.serde.faults import MOST_FAULTS, Fault, fault_message, faults_of, foreign_fault, kinds_asked, reason_of
 from handrail.serde.fitting import MOST_DIGITS
@@ -116,6 +117,18 @@ class Codec(Generic[T]):
     def within(self, max_bytes: int | None) -> Codec[T]:
         """The codec of the same parameters that parses so much at most."""
         return codec(self.kind, max_bytes=max_bytes)
+
+    def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
+        """The codec of the same type that shows another schema; it parses and explains faults as this one does.
+
+        Args:
+            schema: the schema of the type with other descriptions.
+        """
+        shown = Schemas(self._built.schemas().parsed, to_json(schema))
+        described = copy.copy(self)
+        # The validators are those of this codec, so nothing is built again.
+        described._built = replace(self._built, schemas=lambda: shown)  # noqa: SLF001 - an object of this class
+        return described
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
 
 COMMANDS = _commands(application.application())
 
-GROUPS = frozenset({("sessions",), ("approvals",), ("ledger",)})
+GROUPS = frozenset({("sessions",), ("approvals",), ("ledger",), ("overrides",)})
 
 EXIT_CODES: dict[tuple[str, ...], str] = {
     ("run",): "Exit codes: 0 the agent has answered; 1 the run failed;",
@@ -44,12 +44,13 @@ EXIT_CODES: dict[tuple[str, ...], str] = {
 
 
 def test_these_are_the_commands() -> None:
-    """Three for agents, five for sessions, three for approvals, five for the ledger, and one for shells."""
+    """Three for agents, seventeen for the groups, four of them for overrides, and one for shells."""
     assert {words for words in COMMANDS if words and words not in GROUPS} == {
         *((word,) for word in ("run", "check", "new", "completion")),
         *(("sessions", word) for word in ("list", "show", "fork", "delete", "prune")),
         *(("approvals", word) for word in ("list", "show", "answer")),
         *(("ledger", word) for word in ("list", "show", "reconcile", "invalidate", "prune")),
+        *(("overrides", word) for word in ("seed", "check", "diff", "apply")),
     }
 
 
@@ -60,7 +61,8 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str]) 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(" ".join(("Usage: handrail", *words)))
     assert EXIT_CODES.get(tuple(words), "Exit codes: 0 done; 1 refused") in ran.out
-    assert ("Store and output" in ran.out) == (len(words) == 2 or words == ("run",))
+    has_store = words == ("run",) or (len(words) == 2 and words[0] != "overrides")
+    assert ("Store and output" in ran.out) == has_store
     assert "\x1b" not in ran.out
     assert not [line for line in ran.out.splitlines() if line != line.rstrip()]
 

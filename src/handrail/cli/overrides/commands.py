@@ -1,0 +1,263 @@
+"""`handrail overrides seed`, `check`, `diff` and `apply`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import unified_diff
+from pathlib import Path
+from textwrap import wrap
+from typing import Annotated, Any, Literal
+
+from cyclopts import CycloptsError, Group, Parameter
+
+from handrail.cli.overrides.named_template import named_template
+from handrail.cli.process_exit import DONE, FAILED
+from handrail.cli.screen import Debug, Screen, clean_lines, show_traceback
+from handrail.cli.table import Column
+from handrail.errors import OverridesError
+from handrail.prompt.overrides import OverrideFiles, OverridesReport, PromptOverrides, TextKey, texts_of
+from handrail.prompt.overrides.apply import Originals, current_overrides, examine
+from handrail.prompt.overrides.store import read_overrides_file
+from handrail.prompt.template import PromptTemplate
+from handrail.serde.formatting import count_noun
+
+_GROUP = Group("Overrides and output", sort_key=9)
+_WIDTH = 79  # of a line of a difference, without the sign before it: 80 columns together
+_COLUMNS = (
+    Column("text", spare=1),
+    Column("state", styles={"applied": "green", "stale": "yellow", "unknown": "red"}),
+)
+
+PromptName = Annotated[
+    str, Parameter(metavar="PROMPT", help="The prompt: MODULE:ATTRIBUTE of a PromptTemplate, or of a Prompt.")
+]
+"""The prompt that a command is about."""
+
+
+@Parameter(name="*", group=_GROUP)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverridesOptions:
+    """The options of all commands over overrides.
+
+    Attributes:
+        folder: the folder with the files.
+        tag: which of the overrides of a prompt.
+        format: the output format.
+        debug: whether tracebacks are shown.
+    """
+
+    folder: Annotated[
+        Path,
+        Parameter(metavar="FOLDER", help="The folder with the files; `overrides` in the current folder without it."),
+    ] = Path("overrides")
+    tag: Annotated[str, Parameter(metavar="TAG", help="Which overrides of the prompt; `stable` without it.")] = "stable"
+    format: Annotated[
+        Literal["table", "json"], Parameter(help="`table` for people; `json` for programs: one document.")
+    ] = "table"
+    debug: Debug = False
+
+    @property
+    def as_json(self) -> bool:
+        """Whether a program reads the output."""
+        return self.format == "json"
+
+    @property
+    def files(self) -> OverrideFiles:
+        """The store."""
+        return OverrideFiles(self.folder)
+
+    def found(self, template: PromptTemplate[Any]) -> PromptOverrides:
+        """The overrides of a prompt.
+
+        Raises:
+            OverridesError: there are none, or they cannot be read.
+        """
+        found = self.files.read(template.ns, template.key, self.tag)
+        if found is None:
+            place = self.files.path(template.ns, template.key, self.tag)
+            raise OverridesError("the file does not exist; handrail overrides seed writes it", file=str(place))
+        return found
+
+
+AS_GIVEN = OverridesOptions()
+"""The defaults."""
+
+
+def seed_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -> int:
+    """Write a file with all texts of a prompt that accept overrides, as the code has them, each with its hash.
+
+    If the file exists, what it has stays as it is, and the texts that it lacks are added.
+    """
+    template, screen = named_template(prompt), Screen()
+    try:
+        before = options.files.read(template.ns, template.key, options.tag)
+        held = () if before is None else before.overrides
+        known = {each.key for each in held}
+        seeded = current_overrides(
+            template, options.tag, (text for text in texts_of(template) if text.key not in known)
+        )
+        options.files.write(replace(seeded, overrides=(*held, *seeded.overrides)))
+    except OverridesError as error:
+        return _failed(screen, error)
+    place = options.files.path(template.ns, template.key, options.tag)
+    if options.as_json:
+        screen.json({"file": str(place), "added": len(seeded.overrides), "kept": len(held)})
+    else:
+        kept = f"; {count_noun(len(held), 'text')} kept" if held else ""
+        screen.say(f"{place}: {count_noun(len(seeded.overrides), 'text')} added{kept}.")
+    return DONE
+
+
+def check_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -> int:
+    """Check that every override of a prompt is applied: none is stale, unknown or invalid.
+
+    An override is stale if the code has another text than the one that it was written for, and unknown if the prompt
+    has no such text. Exit codes: 0 all are applied; 1 some are not, or the file cannot be used; 2 the command line is
+    invalid.
+    """
+    template, screen = named_template(prompt), Screen()
+    try:
+        found = options.found(template)
+        report, _ = examine(template, found)
+    except OverridesError as error:
+        return _failed(screen, error)
+    states = _states(report)
+    if options.as_json:
+        screen.json(
+            {
+                "file": report.file,
+                "ok": report.is_current,
+                "texts": [{**_key_json(each.key), "state": states[each.key]} for each in found.overrides],
+            }
+        )
+        return DONE if report.is_current else FAILED
+    if found.overrides:
+        screen.table(_COLUMNS, [(str(each.key), states[each.key]) for each in found.overrides])
+    screen.say(
+        f"{count_noun(len(found.overrides), 'override')}: {len(report.applied)} applied, {len(report.stale)} stale, "
+        f"{len(report.unknown)} unknown."
+    )
+    if report.stale:
+        screen.remark("handrail overrides diff shows stale overrides beside the texts of the code.")
+    return DONE if report.is_current else FAILED
+
+
+def diff_texts(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -> int:
+    """Show each override that differs from the text of the code, as a unified diff of 80 columns.
+
+    Lines with `-` are those of the code, lines with `+` those of the override; long lines are wrapped.
+    """
+    template, screen = named_template(prompt), Screen()
+    try:
+        found = options.found(template)
+        report, _ = examine(template, found)
+    except OverridesError as error:
+        return _failed(screen, error)
+    states, originals = _states(report), Originals.of(template, (each.key for each in found.overrides)).texts
+    texts = {key: text.text for key, text in originals.items()}
+    changed = [each for each in found.overrides if texts.get(each.key) != each.text]
+    if options.as_json:
+        shown = [
+            {**_key_json(each.key), "state": states[each.key], "code": texts.get(each.key), "text": each.text}
+            for each in changed
+        ]
+        screen.json({"file": report.file, "texts": shown})
+        return DONE
+    for each in changed:
+        name = f"{each.key} ({states[each.key]})"
+        screen.lines(_difference(name, texts.get(each.key, ""), each.text, options.tag))
+    verb = "differs" if len(changed) == 1 else "differ"
+    screen.say(f"{len(changed)} of {count_noun(len(found.overrides), 'override')} {verb} from the code.")
+    return DONE
+
+
+def apply_file(
+    prompt: PromptName,
+    file: Annotated[Path, Parameter(metavar="FILE", help="The file of overrides that is proposed.")],
+    /,
+    *,
+    accept_stale: Annotated[
+        bool,
+        Parameter(help="Give stale overrides the hash of the text that the code has now; they have been reviewed."),
+    ] = False,
+    options: OverridesOptions = AS_GIVEN,
+) -> int:
+    """Install a file of overrides under a tag, if every one of them is applied to the prompt.
+
+    The file that stands there is replaced atomically. A file with stale, unknown or invalid overrides is not installed.
+    """
+    template, screen = named_template(prompt), Screen()
+    if not file.exists():
+        raise CycloptsError(msg=f"the file {file} does not exist")
+    try:
+        proposed = read_overrides_file(file)
+        _check_head(proposed, template)
+        proposed = replace(proposed, tag=options.tag)
+        if accept_stale:
+            proposed = _accepted(proposed, template)
+        report, _ = examine(template, proposed)
+        if report.is_current:
+            options.files.write(proposed)
+    except OverridesError as error:
+        return _failed(screen, error)
+    place = options.files.path(template.ns, template.key, options.tag)
+    if options.as_json:
+        left = {
+            "stale": [_key_json(key) for key in report.stale],
+            "unknown": [_key_json(key) for key in report.unknown],
+        }
+        screen.json({"file": str(place), "installed": report.is_current, **left})
+    elif report.is_current:
+        screen.say(f"{place}: {count_noun(len(report.applied), 'override')} installed.")
+    else:
+        rows = [(str(key), state) for key, state in _states(report).items() if state != "applied"]
+        screen.table(_COLUMNS, rows)
+        screen.remark("Not installed. Correct or remove these; --accept-stale takes stale ones as reviewed.")
+    return DONE if report.is_current else FAILED
+
+
+def _check_head(proposed: PromptOverrides, template: PromptTemplate[Any]) -> None:
+    if (proposed.ns, proposed.key) != (template.ns, template.key):
+        raise OverridesError(
+            f"the file is of ns {proposed.ns!r}, key {proposed.key!r}; the prompt is ns {template.ns!r}, key "
+            f"{template.key!r}",
+            file=proposed.file,
+        )
+
+
+def _accepted(found: PromptOverrides, template: PromptTemplate[Any]) -> PromptOverrides:
+    """The overrides with the hashes of the texts that the code has."""
+    texts = Originals.of(template, (each.key for each in found.overrides)).texts
+    hashed = (replace(each, sha256=texts[each.key].sha256) if each.key in texts else each for each in found.overrides)
+    return replace(found, overrides=tuple(hashed))
+
+
+def _states(report: OverridesReport) -> dict[TextKey, str]:
+    return {
+        **dict.fromkeys(report.applied, "applied"),
+        **dict.fromkeys(report.stale, "stale"),
+        **dict.fromkeys(report.unknown, "unknown"),
+    }
+
+
+def _key_json(key: TextKey) -> dict[str, str]:
+    return {"owner": key.owner, "name": key.name, "part": key.part, "place": key.place}
+
+
+def _difference(name: str, code: str, text: str, tag: str) -> Iterator[str]:
+    return unified_diff(_wrapped(code), _wrapped(text), f"code: {name}", f"{tag}: {name}", lineterm="")
+
+
+def _wrapped(text: str) -> list[str]:
+    cleaned = clean_lines(text).split("\n") if text else []
+    return [piece for line in cleaned for piece in (wrap(line, _WIDTH, replace_whitespace=False) or [""])]
+
+
+def _failed(screen: Screen, error: OverridesError) -> int:
+    """Print an error with all its faults, and return the exit code."""
+    show_traceback(screen, error)
+    faults: Iterable[OverridesError] = error.problems or (error,)
+    for fault in faults:
+        screen.problem(str(fault))
+    return FAILED

@@ -1,0 +1,243 @@
+"""Overrides, applied to a template: a copy of it in which texts are replaced.
+
+It is done once, when a prompt is made: a rendering costs the same with overrides and without. Sections and tools that
+have no override are those of the template; a tool that has one keeps its validators.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from handrail.errors import OverridesError, PromptValidationError
+from handrail.prompt.overrides.override_file import Override, PromptOverrides, raise_all
+from handrail.prompt.overrides.parameter_descriptions import with_descriptions
+from handrail.prompt.overrides.texts import PromptText, TextKey, placeholder_text, section_texts, text_hash, tool_texts
+from handrail.prompt.section import Section, plain_text
+from handrail.prompt.template import Out, PlacedSection, PromptTemplate
+from handrail.prompt.tool_definition import Tool
+from handrail.prompt.tool_texts import description_fault
+from handrail.serde.json_values import escape_surrogates
+
+_log = logging.getLogger("handrail.prompt")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverridesReport:
+    """Which overrides of a prompt were applied, and which were not.
+
+    Attributes:
+        tag: their tag.
+        file: the file that they come from; `None` if there is none, so that the prompt is that of the code.
+        applied: the texts that were replaced.
+        stale: those whose override was made for another text of the code, and was not applied.
+        unknown: those that the prompt does not have.
+    """
+
+    tag: str
+    file: str | None = None
+    applied: tuple[TextKey, ...] = ()
+    stale: tuple[TextKey, ...] = ()
+    unknown: tuple[TextKey, ...] = ()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether every override was applied."""
+        return not self.stale and not self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Originals:
+    """The texts of a template that overrides name, without those of sections and tools that none of them names.
+
+    Attributes:
+        texts: the texts by key.
+        sections: the sections by their dotted paths.
+        tools: the tools by name.
+    """
+
+    texts: Mapping[TextKey, PromptText]
+    sections: Mapping[str, PlacedSection]
+    tools: Mapping[str, Tool[Any, Any]]
+
+    @staticmethod
+    def of(template: PromptTemplate[Any], keys: Iterable[TextKey]) -> Originals:
+        """The originals of texts of a template."""
+        wanted = {(key.owner, key.name) for key in keys}
+        places = {placed.dotted: placed for placed in template.placed_sections()}
+        tools = {tool.name: tool for placed in places.values() for tool in placed.section.tools}
+        texts: dict[TextKey, PromptText] = {}
+        for owner, name in wanted:
+            found: Iterable[PromptText] = ()
+            if owner == "section" and name in places:
+                found = section_texts(places[name].section, name)
+            elif owner == "tool" and name in tools:
+                found = tool_texts(tools[name])
+            texts.update((text.key, text) for text in found)
+        return Originals(texts, places, tools)
+
+
+def apply_overrides(
+    template: PromptTemplate[Out], overrides: PromptOverrides
+) -> tuple[PromptTemplate[Out], OverridesReport]:
+    """A template with its texts replaced, and a report. What is stale or unknown is logged as a warning.
+
+    Raises:
+        OverridesError: an override is of a text that accepts none, or its text is invalid; the message has all faults.
+    """
+    report, current = examine(template, overrides)
+    for keys, fault in ((report.stale, "stale: the code has another text now"), (report.unknown, "of no text there")):
+        if keys:
+            shown = "; ".join(map(str, keys))
+            _log.warning("%s, tag %s: overrides not applied, %s: %s", template.name, overrides.tag, fault, shown)
+    originals = Originals.of(template, report.applied)
+    changed = {each.key: each.text for each in current if each.text != originals.texts[each.key].text}
+    return (_with_texts(template, changed) if changed else template), report
+
+
+def examine(template: PromptTemplate[Any], overrides: PromptOverrides) -> tuple[OverridesReport, tuple[Override, ...]]:
+    """What would become of overrides, and those that would be applied, with their texts as they would be shown.
+
+    Raises:
+        OverridesError: as for `apply_overrides`.
+    """
+    originals = Originals.of(template, (each.key for each in overrides.overrides))
+    faults: list[OverridesError] = []
+    stale: list[TextKey] = []
+    unknown: list[TextKey] = []
+    current: list[Override] = []
+    for each in overrides.overrides:
+        original = originals.texts.get(each.key)
+        if original is None:
+            unknown.append(each.key)
+            continue
+        shown = replace(each, text=_normal(each))
+        fault = _fault(shown, original, originals)
+        if fault:
+            message = f"{each.key}: {fault}"
+            faults.append(OverridesError(message, file=overrides.file, line=each.line, column=each.column))
+        elif original.sha256 != each.sha256:
+            stale.append(each.key)
+        else:
+            current.append(shown)
+    raise_all(faults, overrides.file)
+    report = OverridesReport(
+        tag=overrides.tag,
+        file=overrides.file,
+        applied=tuple(each.key for each in current),
+        stale=tuple(stale),
+        unknown=tuple(unknown),
+    )
+    return report, tuple(current)
+
+
+def current_overrides(template: PromptTemplate[Any], tag: str, texts: Iterable[PromptText]) -> PromptOverrides:
+    """Overrides that say what texts of the template say already."""
+    found = tuple(Override(each.key, text_hash(each.text), each.text) for each in texts if each.accepts_overrides)
+    return PromptOverrides(ns=template.ns, key=template.key, tag=tag, overrides=found)
+
+
+def _normal(override: Override) -> str:
+    return plain_text(override.text) if override.key.owner == "section" else override.text.strip()
+
+
+def _fault(override: Override, original: PromptText, originals: Originals) -> str:
+    """Why a text cannot take the place of the original; empty if it can."""
+    if not original.accepts_overrides:
+        return f"this {override.key.owner} accepts no overrides (accepts_overrides=False); remove the override"
+    if override.text == original.text:
+        return ""
+    if not override.text:
+        return "the text is empty; remove the override to have the text of the code"
+    if override.key.owner == "tool":
+        fault = description_fault(override.text)
+        return f"the text {fault}" if fault else ""
+    # A stale text is not applied, and may have placeholders of former parameters.
+    is_stale = original.sha256 != override.sha256
+    return "" if is_stale else _section_fault(override.text, originals.sections[override.key.name].section)
+
+
+def _section_fault(text: str, section: Section[Any]) -> str:
+    if escape_surrogates(text) is not text:
+        return "the text has a lone surrogate, which is not Unicode; leave it out"
+    try:
+        placeholder_text(text, section)
+    except PromptValidationError as error:
+        return str(error)
+    return ""
+
+
+def _with_texts(template: PromptTemplate[Out], texts: Mapping[TextKey, str]) -> PromptTemplate[Out]:
+    by_owner: dict[tuple[str, str], dict[TextKey, str]] = {}
+    for key, text in texts.items():
+        by_owner.setdefault((key.owner, key.name), {})[key] = text
+
+    def placed_with_texts(placed: PlacedSection) -> PlacedSection:
+        children = _mapped(placed.children, placed_with_texts)
+        own = by_owner.get(("section", placed.dotted), {})
+        tools = _mapped(
+            placed.section.tools, lambda tool: _tool_with_texts(tool, by_owner.get(("tool", tool.name), {}))
+        )
+        if children is placed.children and tools is placed.section.tools and not own:
+            return placed
+        section = _section_with_texts(placed.section, own, tools, tuple(each.section for each in children))
+        return replace(placed, section=section, children=children)
+
+    tree = _mapped(template.tree, placed_with_texts)
+    # Not by `dataclasses.replace`: nothing that the declaration checks has changed.
+    return _copied(template, tree=tree, sections=tuple(placed.section for placed in tree))
+
+
+def _mapped(items: Iterable[T], change: Callable[[T], T]) -> tuple[T, ...]:
+    """What `change` makes of the items; the same tuple if it leaves all as they are."""
+    before = tuple(items)
+    after = tuple(change(item) for item in before)
+    return before if all(one is other for one, other in zip(before, after, strict=True)) else after
+
+
+def _section_with_texts(
+    section: Section[Any],
+    texts: Mapping[TextKey, str],
+    tools: tuple[Tool[Any, Any], ...],
+    children: tuple[Section[Any], ...],
+) -> Section[Any]:
+    fields: dict[str, Any] = {"tools": tools, "children": children}
+    for key, text in texts.items():
+        parsed = placeholder_text(text, section)
+        if key.part == "summary":
+            fields |= {"summary": text, "summary_text": parsed}
+        else:
+            fields["text"] = parsed
+    return _copied(section, **fields)
+
+
+def _tool_with_texts(tool: Tool[Any, Any], texts: Mapping[TextKey, str]) -> Tool[Any, Any]:
+    if not texts:
+        return tool
+    fields: dict[str, Any] = {}
+    examples = list(tool.examples)
+    descriptions: dict[str, str] = {}
+    for key, text in texts.items():
+        if key.part == "description":
+            fields["description"] = text
+        elif key.part == "example":
+            place = int(key.place) - 1
+            examples[place] = replace(examples[place], description=text)
+        else:
+            descriptions[key.place] = text
+    if descriptions:
+        fields["codec"] = tool.codec.with_schema(with_descriptions(tool.parameters_schema, descriptions))
+    return _copied(tool, **fields, examples=tuple(examples))
+
+
+def _copied(value: T, **fields: object) -> T:
+    """A shallow copy of a frozen value with other fields; its `__post_init__` is not called."""
+    made = copy.copy(value)
+    for name, field in fields.items():
+        object.__setattr__(made, name, field)
+    return made
