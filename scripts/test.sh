@@ -22,8 +22,8 @@ checks=$!
 coverage=$("$bin/python" -c 'import sys; print("--cov" if sys.version_info >= (3, 14) else "")')
 echo "--- pytest"
 # Without its plugin a snapshot is the value in the file, and is compared as such; the plugin costs a part of each test.
-COVERAGE_CORE=sysmon "$bin/pytest" $coverage --numprocesses "${WORKERS:-3}" --dist loadfile --durations 10 \
-    --durations-min 1 -p no:inline_snapshot
+COVERAGE_CORE=sysmon "$bin/pytest" $coverage --numprocesses "${WORKERS:-3}" --dist loadfile \
+    --no-loadscope-reorder --durations 10 --durations-min 1 -p no:inline_snapshot
 tests=$?
 wait "$checks"
 static=$?

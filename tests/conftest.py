@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -33,6 +34,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 _RUN = "HANDRAIL_TEST_RUN"
 
+MINUTE = 60
+"""The seconds after which a test fails that does not say how long it may take."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make a folder that all workers of a run share, in the process that starts them."""
@@ -54,6 +58,18 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files first whose tests may take more than the usual minute, and then those of many tests.
+
+    A worker that comes to a long file last keeps the others waiting. Files are in random order otherwise.
+    """
+    count = Counter(item.path for item in items)
+    marks = ((item.path, item.get_closest_marker("timeout")) for item in items)
+    long = {path for path, mark in marks if mark is not None and mark.args[0] > MINUTE}
+    items.sort(key=lambda item: (item.path not in long, -count[item.path]))
 
 
 def pytest_collection_finish() -> None:
