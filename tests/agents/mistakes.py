@@ -164,8 +164,8 @@ MISTAKES: tuple[Mistake, ...] = (
         told=(
             "agent desk (FOLDER/desk.agent) names what it cannot have: `toolsets:` has 'bells', but that toolset "
             "does not exist. Available toolsets: desk, dynamic_agents, files, files_ro, planning, project_files, "
-            "project_files_ro, python, shell. tools.py defines bells, and has no TOOLSETS; add the line: TOOLSETS = "
-            "[bells]"
+            "project_files_ro, python, sandbox, shell. tools.py defines bells, and has no TOOLSETS; add the line: "
+            "TOOLSETS = [bells]"
         ),
         files={
             "desk.agent": "---\nname: desk\ntoolsets: [bells]\n---\nYou ring.\n",
