@@ -2,6 +2,8 @@
 
 make bench ARGS="--format json" > report.json
 .venv/bin/python -m tests.docs.figures report.json
+
+A report of some groups (`--only`) renews these, and leaves the others as they are.
 """
 
 from __future__ import annotations
@@ -55,9 +57,12 @@ def _bound(found: Mapping[str, Any], sense: str) -> str:
 
 
 def with_tables(page: str, report: Mapping[str, Any]) -> str:
-    """The page with the tables of a run in place of those it has."""
+    """The page with the tables of a run in place of those it has for the same groups."""
     before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}{tables(report)}{END}{rest.partition(END)[2]}"
+    measured, _, after = rest.partition(END)
+    there = {block.partition("\n")[0]: f"\n### {block}" for block in measured.split("\n### ")[1:]}
+    renewed = {name: tables({name: group}) for name, group in report.items()}
+    return f"{before}{BEGIN}{''.join((there | renewed).values())}{END}{after}"
 
 
 def rows_of(page: str) -> list[str]:
