@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,16 @@ def test_an_interrupted_process_ends_at_the_next_one() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture
+def ended_by_default() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the processes that a test starts, also if it runs under `nohup`."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("ended_by_default")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
     folder: Path, number: signal.Signals
@@ -158,6 +169,7 @@ with interruptible(lambda: None, lambda: None, grace=timedelta(0)):
 """
 
 
+@pytest.mark.usefixtures("ended_by_default")
 def test_termination_does_not_wait_forever_for_what_cannot_be_stopped() -> None:
     """No person is there who could press Ctrl-C again."""
     with subprocess.Popen((sys.executable, "-c", BLOCKED), stdin=subprocess.PIPE) as process:
