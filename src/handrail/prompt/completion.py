@@ -83,7 +83,16 @@ class FilesExist:
         return (f"These files do not exist: {enumerated(absent, limit=_LONGEST_LIST)}.",)
 
 
-class AllOf:
+class _Several:
+    """Checkers that are asked together."""
+
+    __slots__ = ("checkers",)
+
+    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
+        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
+
+
+class AllOf(_Several):
     """Complete if all of its checkers say so; what any of them misses is missing.
 
     Args:
@@ -93,17 +102,14 @@ class AllOf:
         PromptValidationError: one is neither.
     """
 
-    __slots__ = ("checkers",)
-
-    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
+    __slots__ = ()
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What all of them miss, in their order."""
         return tuple(each for checker in self.checkers for each in checker.missing(context))
 
 
-class AnyOf:
+class AnyOf(_Several):
     """Complete if one of its checkers says so; those after it are not asked.
 
     Args:
@@ -113,10 +119,7 @@ class AnyOf:
         PromptValidationError: one is neither.
     """
 
-    __slots__ = ("checkers",)
-
-    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
+    __slots__ = ()
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What each of them misses, and that one of these suffices."""
@@ -126,8 +129,7 @@ class AnyOf:
             if not missing:
                 return ()
             found.append(" ".join(missing))
-        several = len(found) - 1 > 0
-        return [f"One of these suffices: {' Or: '.join(found)}"] if several else found
+        return [f"One of these suffices: {' Or: '.join(found)}"] if len(found) > 1 else found
 
 
 @dataclass(frozen=True, slots=True)
