@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo docs diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
+.PHONY: help setup demo docs reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -96,6 +96,9 @@ diagrams: setup ## Draw the diagrams of the docs from the tables of the code
 
 docs: setup ## Build the site into build/site, strictly and offline
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.site
+
+reference: setup ## Write the pages of the reference that are made from the code
+	@PYTHONPATH=. $(BIN)/python -m tests.docs.command_options
 
 chaos: setup ## Kill programs, and workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)
