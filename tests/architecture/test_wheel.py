@@ -11,7 +11,6 @@ import shlex
 import subprocess
 import sys
 import tarfile
-import tempfile
 import tomllib
 import zipfile
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ import pytest
 
 import handrail
 from hatch_build import with_links
-from tests.architecture.sources import ROOT, listed
+from tests.architecture.sources import ROOT, listed, text_files
 from tests.docs.console import commands_of, comparable
 from tests.docs.test_code import README, shown_below, with_code
 from tests.extent import FULL
@@ -133,49 +132,71 @@ def test_a_wheel_has_the_modules_the_pages_and_the_types(wheel: Path) -> None:
     assert with_links(README.read_text(encoding="utf-8"), "").splitlines()[-1] in metadata
 
 
-@pytest.mark.timeout(600)  # it makes an environment for each Python and for each extra
-def test_what_is_shipped_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    """The programs of the README run on each Python that is there, and each extra installs what it is named after.
-
-    The archive of sources has all that `make test` needs, and makes the same wheel. The short form installs nothing.
-    """
-    if not FULL:
-        assert wheel.is_file()
-        return
-    _compare_with_archive(wheel, tmp_path)
-    tried = [version for version in VERSIONS if (python := _python(version)) and _try_readme(python, wheel, tmp_path)]
-    assert "{}.{}".format(*sys.version_info) in tried
-    for extra, imports in NEEDS.items():
-        commands = _installed(tmp_path, sys.executable, wheel, [extra] if extra else [])
-        _run(commands / "python", "-W", "error", "-c", f"import {imports}", cwd=tmp_path)
+@pytest.fixture(scope="module")
+def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what is in the wheel."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)  # noqa: S202 - built here
+    return folder
 
 
-def _compare_with_archive(wheel: Path, folder: Path) -> None:
-    _build(ROOT, folder, "--sdist")
-    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
-        archive.extractall(folder, filter="data")
-    unpacked = folder / wheel.name.partition("-py3")[0]
-    _build(unpacked, folder, "--wheel")
-    assert (folder / wheel.name).read_bytes() == wheel.read_bytes()
-    tracked = _run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
-    missing = [
-        name for name in tracked if name != ".gitattributes" and (ROOT / name).exists() > (unpacked / name).exists()
-    ]
-    assert not missing, listed(missing)
-
-
-def _try_readme(python: str, wheel: Path, folder: Path) -> bool:
-    """Run what the README has a newcomer type, in an empty folder."""
-    place = Path(tempfile.mkdtemp(dir=folder))
-    bare = _installed(place, python, wheel, [])
+def test_the_example_of_the_readme_runs_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
+    """The checkout is not on the path."""
     (example,) = with_code()[README]
-    assert _run(bare / "python", "-c", example.source, cwd=place) == shown_below(example)
-    commands = _installed(place, python, wheel, ["agents", "cli"])
+    where = {"PYTHONPATH": str(unpacked)}
+    assert _run(sys.executable, "-c", example.source, cwd=tmp_path, **where) == shown_below(example)
+    assert _run(sys.executable, "-c", "import handrail; print(handrail.__file__)", cwd=tmp_path, **where) == (
+        f"{unpacked / 'handrail' / '__init__.py'}\n"
+    )
+
+
+@pytest.mark.parametrize("version", ["own", *(VERSIONS if FULL else ())])
+@pytest.mark.timeout(200)  # it makes an environment
+def test_what_the_readme_has_a_newcomer_type_works(version: str, wheel: Path, unpacked: Path, tmp_path: Path) -> None:
+    """From a fresh environment of each Python that uv finds; the short form uses what is in the wheel, and this one."""
+    where: dict[str, str] = {}
+    command: list[object] = [sys.executable, "-m", "handrail"]
+    if version == "own":
+        where["PYTHONPATH"] = str(unpacked)
+    elif python := _python(version):
+        command = [_installed(tmp_path, python, wheel, ["agents", "cli"]) / "handrail"]
+    else:
+        assert version not in sys.version, "uv finds the Python that runs the tests"
+        return
     for line, shown in commands_of(README):
-        name, *words = shlex.split(line)
-        found = _run(commands / name, *words, cwd=place)
-        # The answer is what is printed on standard output; what a run reports goes to standard error.
-        assert comparable(found) in comparable(shown)
+        found = _run(*command, *shlex.split(line)[1:], cwd=tmp_path, **where)
+        # The answer goes to standard output; what a run reports goes to standard error.
         assert found
-    assert _run(commands / "handrail", "docs", "write-a-tool", cwd=place).startswith("# Write a tool\n")
-    return True
+        assert comparable(found) in comparable(shown)
+    assert _run(*command, "docs", "write-a-tool", cwd=tmp_path, **where).startswith("# Write a tool\n")
+
+
+@pytest.mark.parametrize("extra", NEEDS if FULL else ["all"])
+@pytest.mark.timeout(200)  # it makes an environment
+def test_an_extra_installs_what_it_is_named_after(extra: str, wheel: Path, unpacked: Path, tmp_path: Path) -> None:
+    """In a fresh environment, without a warning; the short form uses this one, which has all of them."""
+    python, where = Path(sys.executable), {"PYTHONPATH": str(unpacked)}
+    if FULL:
+        python, where = _installed(tmp_path, sys.executable, wheel, [extra] if extra else []) / "python", {}
+    _run(python, "-W", "error", "-c", f"import {NEEDS[extra]}", cwd=tmp_path, **where)
+
+
+@pytest.mark.timeout(200)  # it builds two times
+def test_the_archive_of_sources_has_what_is_needed_and_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Every file of the repository, and the wheel byte for byte; the short form compares the names at the top."""
+    at_top = {path.parts[0] for path, _ in text_files()}
+    if not FULL:
+        settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        included = {name.strip("/") for name in settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}
+        added = {"pyproject.toml", ".gitignore"}  # by hatchling
+        assert {name for name in at_top if not name.endswith(".md")} == included - {"*.md"} | added
+        return
+    _build(ROOT, tmp_path, "--sdist")
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    source = tmp_path / wheel.name.partition("-py3")[0]
+    _build(source, tmp_path, "--wheel")
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+    missing = [str(path) for path, _ in text_files() if not (source / path).exists()]
+    assert not missing, listed(missing)

@@ -42,6 +42,13 @@ OTHERS = {
 """The pages that are in none of them."""
 
 
+STYLE = """\
+.md-typeset td code { overflow-wrap: normal; word-break: keep-all; }
+.md-typeset img[src*="diagrams/"] { background: #fff; border-radius: 6px; }
+"""
+"""A name in a table is not broken: a narrow table scrolls. Diagrams are drawn for a white page."""
+
+
 def page_of(file: Path) -> PurePosixPath:
     """Where a file of the repository is on the site, as the source of a page, or as it is."""
     if file in FRONT:
@@ -73,6 +80,7 @@ def write_sources(folder: Path) -> None:
             target.write_text(_listing(file), encoding="utf-8")
         else:
             shutil.copyfile(file, target)
+    (folder / "site.css").write_text(STYLE, encoding="utf-8")
     for module in modules():
         page = folder / module_page(module)
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +129,7 @@ def navigation() -> str:
 def _rows(link: Link) -> Iterator[str]:
     """The entry of a page; that of an index has the pages of the index below it."""
     if link.target == PYTHON:
-        below = [(module, module_page(module)) for module in modules()]
+        below = [(module.removeprefix("handrail."), module_page(module)) for module in modules()]
     elif link.target.name == "README.md":
         below = [(each.text, page_of(each.target)) for each in links_of(link.target)]
     else:
