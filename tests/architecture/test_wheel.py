@@ -73,6 +73,7 @@ def test_a_readme_without_a_repository_has_no_links_into_it() -> None:
 
 def _run(*command: object, cwd: Path, **variables: str) -> str:
     hidden = {"PYTHONPATH", "HANDRAIL_STORE", "HANDRAIL_MODEL", "OPENAI_API_KEY", "FORCE_COLOR", "HANDRAIL_TESTS"}
+    hidden |= {"PYTHONDONTWRITEBYTECODE"}  # each command would compile PydanticAI anew
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(
         [*map(str, command)],

@@ -41,12 +41,13 @@ OTHERS = {
 }
 """The pages that are in none of them."""
 
-
 STYLE = """\
 .md-typeset td code { overflow-wrap: normal; word-break: keep-all; }
 .md-typeset img[src*="diagrams/"] { background: #fff; border-radius: 6px; }
 """
 """A name in a table is not broken: a narrow table scrolls. Diagrams are drawn for a white page."""
+
+_MODULE = re.compile(r"^\| `(handrail[\w.]*)` \|", re.MULTILINE)
 
 
 def page_of(file: Path) -> PurePosixPath:
@@ -85,6 +86,9 @@ def write_sources(folder: Path) -> None:
         page = folder / module_page(module)
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(f"# {module}\n\n::: {module}\n", encoding="utf-8")
+    index = folder / page_of(PYTHON)
+    linked = _MODULE.sub(r"| [`\1`](python/\1.md) |", index.read_text(encoding="utf-8"))
+    index.write_text(linked, encoding="utf-8")
 
 
 def _target(link: Link) -> str:
@@ -106,7 +110,7 @@ def _listing(file: Path) -> str:
 
 def modules() -> list[str]:
     """The modules of the reference, in the order of its page."""
-    return re.findall(r"^\| `(handrail[\w.]*)` \|", PYTHON.read_text(encoding="utf-8"), re.MULTILINE)
+    return _MODULE.findall(PYTHON.read_text(encoding="utf-8"))
 
 
 def module_page(module: str) -> PurePosixPath:
