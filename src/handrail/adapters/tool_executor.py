@@ -25,7 +25,7 @@ from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.completion import check_completion
 from handrail.runtime.disclosure import PromptRendering, expansion_message
-from handrail.runtime.environment import Environment, session_ledger
+from handrail.runtime.environment import Environment, check_one_store, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
@@ -140,6 +140,7 @@ class ToolExecutor:
             InvalidArgumentError: an argument has a wrong type: a template for a prompt, a span for a deadline.
             PromptRenderError: the prompt lacks parameters that its sections need.
             UnboundResourceError: the function of a tool has a resource injected that nothing binds.
+            SecondStoreError: a tool has `External(apply=...)`, and session and ledger are not in one store.
         """
         check_argument("ToolExecutor", "prompt", prompt, Prompt, "a Prompt: Prompt(template)")
         check_argument("ToolExecutor", "session", session, Session, "a Session")
@@ -161,6 +162,8 @@ class ToolExecutor:
         for name, (kinds, expected) in _EXPECTED.items():
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
         check_approver("ToolExecutor", approver)
+        tools = (tool for tool, _ in prompt.template.placed_tools())
+        check_one_store(tools, session, self.environment.effect_ledger)
         check_injected(self.environment.rendered_prompt.tools, self.environment.resources)
 
     @property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import SecondStoreError
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
 from handrail.prompt.disclosure import free_name
@@ -17,7 +19,7 @@ from handrail.runtime.feedback import RunFeedback
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
-from handrail.store.protocol import LedgerStore
+from handrail.store.protocol import EffectRow, LedgerStore
 
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
@@ -44,6 +46,20 @@ def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLe
     return ledger
 
 
+def check_one_store(tools: Iterable[Tool[Any, Any]], session: Session, ledger: EffectLedger) -> None:
+    """Check that what tools apply can be committed with their effects: session and ledger are in one store.
+
+    Raises:
+        SecondStoreError: they are not, and a tool has `apply`; the error names it and both places.
+    """
+    store: object = session.store
+    if store is ledger.units:
+        return
+    for tool in tools:
+        if tool.apply is not None:
+            raise SecondStoreError(store=store, second=ledger.units, tool=tool.name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Environment:
     """What all calls of one run share; created once by the entry point.
@@ -64,6 +80,8 @@ class Environment:
         reader_name: the name of the tool that reads long results; empty for `read_result`, or that name with a number
             if a tool of the prompt has it.
         feedback: decides about the feedback of the prompt's providers; `None` if it has none.
+        settles: the effect that is done, and whose result is applied without a call of the model; `None` for a run.
+            Policies and approvers are not asked then, and no handler runs.
     """
 
     prompt: Prompt[Any]
@@ -80,6 +98,7 @@ class Environment:
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
     reader_name: str = ""
     feedback: RunFeedback | None = None
+    settles: EffectRow | None = None
     resources: ResourceContext = field(init=False, repr=False)
     """The resources of the prompt."""
 

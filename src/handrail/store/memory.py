@@ -38,6 +38,7 @@ from handrail.store.protocol import (
     EffectInsert,
     EffectRow,
     ExpiredEffects,
+    MarkApplied,
     RefusedWrite,
     Testimony,
     WatchCallback,
@@ -165,7 +166,7 @@ class MemoryStore:
         if refused is not None:
             return refused
         for write in writes:
-            if isinstance(write, EffectInsert | EffectChange):
+            if isinstance(write, EffectInsert | EffectChange | MarkApplied):
                 self._notify(write.seen[:2], write.row)
         return None
 
@@ -491,6 +492,9 @@ class MemoryStore:
                 if standing is seen or (standing is not None and _version(standing) == _version(seen)):
                     return None
                 return RefusedWrite(write, standing)
+            case MarkApplied(seen):
+                standing = self._rows.get(seen[:2])
+                return None if standing is not None and _is_unapplied(standing, seen) else RefusedWrite(write, standing)
             case Testimony():
                 return RefusedWrite(write) if write.fence in self._testimony.get(write.effect_id, {}) else None
             case SessionAppend(lock, head, entries):
@@ -510,6 +514,9 @@ class MemoryStore:
                 self._rows[row[:2]] = row
             case EffectChange(seen, row):
                 self._change(seen, row)
+            case MarkApplied(seen, row):
+                standing = self._rows[seen[:2]]
+                self._rows[seen[:2]] = standing._replace(applied_at=row.applied_at, expires_at=row.expires_at)
             case Testimony():
                 self._testimony.setdefault(write.effect_id, {})[write.fence] = write
             case SessionAppend():
@@ -540,7 +547,7 @@ class MemoryStore:
         match write:
             case EffectInsert(row):
                 return self._rows.get(row[:2]) == row
-            case EffectChange(seen, row):
+            case EffectChange(seen, row) | MarkApplied(seen, row):
                 return row is not None and self._rows.get(seen[:2]) == row
             case Testimony():
                 return self._testimony.get(write.effect_id, {}).get(write.fence) == write
@@ -586,6 +593,11 @@ class MemoryStore:
 def _version(row: EffectRow) -> tuple[int, str, str]:
     """What a row is compared by, to know whether it is still the one seen."""
     return row.fence, row.status, row.effect_id
+
+
+def _is_unapplied(standing: EffectRow, seen: EffectRow) -> bool:
+    """Whether the effect that was seen is done and not applied."""
+    return (standing.effect_id, standing.status, standing.applied_at) == (seen.effect_id, "done", None)
 
 
 def _bytes_of(row: EffectRow) -> int:
