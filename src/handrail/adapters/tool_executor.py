@@ -28,6 +28,7 @@ from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, check_one_store, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
+from handrail.runtime.settlement import SettledCall, settle_open
 from handrail.session import Session
 from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
 
@@ -325,6 +326,34 @@ class ToolExecutor:
         # Before the first task: an iterable that raises must not leave a call without an owner.
         asked = tuple(calls)
         return tuple(cast("list[ToolMessage]", await self._run_together(asked, reply, postpones=False)))
+
+    def settle_open(self) -> tuple[SettledCall, ...]:
+        """Apply the results of open calls whose effects have happened; call it when a session is resumed.
+
+        Those are the calls that `session.open_calls` lists as `"unapplied"`: a person has found out what became of
+        their effects, say. `External.apply` of the tool runs, policies record the result, reducers apply it. No policy
+        and no approver decides, and no handler runs. Each is recorded as a call `settled` nested in the open one.
+        Calls that are nested themselves are left to their parents.
+
+        Returns:
+            What became of each, in the order of `session.open_calls`; empty for a session without a store.
+
+        Raises:
+            DeveloperMistake: the program is at fault; the other calls have been settled.
+            RunAbortedError: the run is over; the calls after that one have not been settled.
+            StoreError: the store cannot be read.
+        """
+        return run_to_completion(settle_open(self.environment, BLOCKING))
+
+    async def settle_open_async(self) -> tuple[SettledCall, ...]:
+        """As `settle_open`, without blocking the event loop.
+
+        Raises:
+            DeveloperMistake: as for `settle_open`.
+            RunAbortedError: as for `settle_open`.
+            StoreError: as for `settle_open`.
+        """
+        return await settle_open(self.environment, ASYNC)
 
     def completion(self, answer: object) -> str | None:
         """Check the model's answer, which ends a loop; a prompt without `completion` accepts every answer.
