@@ -237,7 +237,7 @@ def _resolved_by_a_person(shop: Shop, session: Session) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next(shop: Shop, is_async: bool) -> None:
-    """Once, without policies and approvers; the call is recorded as nested in the open one, which replays afterwards."""
+    """Once, without policies and approvers; it is recorded as nested in the open call, which replays afterwards."""
     with Session.open(shop.store, "till", types=(Booked, Note)) as session:
         _resolved_by_a_person(shop, session)
     session = shop.session()
@@ -248,7 +248,7 @@ def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next
     (settled,) = asyncio.run(door.settle_open_async()) if is_async else door.settle_open()
     assert (settled.call, settled.tool) == (open_call.call, "charge")
     assert (settled.message.success, settled.message.replayed) == (True, True)
-    assert "the bank says so" in settled.message.content
+    assert settled.message.result == ToolResult("the bank says so", Note("lost"))
     assert [one.text for one in session[Booked]] == ["lost"]
     assert (len(session[Note]), shop.charged, shop.row().applied_at) == (1, ["lost"], shop.clock.now())
     assert session.open_calls == ()
@@ -417,8 +417,8 @@ def test_an_executor_refuses_a_tool_whose_effects_and_session_are_in_two_places(
 @pytest.mark.parametrize(
     "name, made",
     [
-        ("apply takes too little", lambda: tool("charge", effect=External(apply=lambda params: None))),  # type: ignore[misc,arg-type]
-        ("apply returns", lambda: tool("charge", effect=External(apply=_returning))),
+        ("apply takes too little", lambda: tool("charge", effect=External(apply=lambda params: None))),  # type: ignore[arg-type]
+        ("apply returns", lambda: tool("charge", effect=External(apply=_returning))),  # type: ignore[arg-type]
         ("apply is text", lambda: tool("charge", effect=External(apply="book"))),  # type: ignore[arg-type]
         (
             "apply without an effect in the ledger",
