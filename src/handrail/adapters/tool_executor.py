@@ -163,8 +163,9 @@ class ToolExecutor:
         for name, (kinds, expected) in _EXPECTED.items():
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
         check_approver("ToolExecutor", approver)
-        tools = (tool for tool, _ in prompt.template.placed_tools())
-        check_one_store(tools, session, self.environment.effect_ledger)
+        for tool, _ in prompt.template.placed_tools():  # also those of closed sections
+            if tool.apply is not None:
+                check_one_store(tool.name, session, self.environment.effect_ledger)
         check_injected(self.environment.rendered_prompt.tools, self.environment.resources)
 
     @property
@@ -330,13 +331,13 @@ class ToolExecutor:
     def settle_open(self) -> tuple[SettledCall, ...]:
         """Apply the results of open calls whose effects have happened; call it when a session is resumed.
 
-        Those are the calls that `session.open_calls` lists as `"unapplied"`: a person has found out what became of
-        their effects, say. `External.apply` of the tool runs, policies record the result, reducers apply it. No policy
-        and no approver decides, and no handler runs. Each is recorded as a call `settled` nested in the open one.
-        Calls that are nested themselves are left to their parents.
+        Those are the calls that `session.open_calls` lists as `"unapplied"`: a person has resolved their effects, say.
+        `External.apply` of the tool runs, policies record the result, reducers apply it. No policy and no approver
+        decides, and no handler runs. Each is recorded as a call `settled` nested in the open one. Calls that are nested
+        themselves are left to their parents.
 
         Returns:
-            What became of each, in the order of `session.open_calls`; empty for a session without a store.
+            The outcome of each, in the order of `session.open_calls`; empty for a session without a store.
 
         Raises:
             DeveloperMistake: the program is at fault; the other calls have been settled.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -46,18 +45,15 @@ def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLe
     return ledger
 
 
-def check_one_store(tools: Iterable[Tool[Any, Any]], session: Session, ledger: EffectLedger) -> None:
-    """Check that what tools apply can be committed with their effects: session and ledger are in one store.
+def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> None:
+    """Check that what a tool applies can be committed with its effect: session and ledger are in one store.
 
     Raises:
-        SecondStoreError: they are not, and a tool has `apply`; the error names it and both places.
+        SecondStoreError: they are not; the error names the tool and both places.
     """
     store: object = session.store
-    if store is ledger.units:
-        return
-    for tool in tools:
-        if tool.apply is not None:
-            raise SecondStoreError(store=store, second=ledger.units, tool=tool.name)
+    if store is not ledger.units:
+        raise SecondStoreError(store=store, second=ledger.units, tool=tool_name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,7 +1,7 @@
 """Applying the results of effects that happened, and that no call of the model will ask for again.
 
-A person finds out what became of an effect after its call was answered; or the process died between the effect and the
-commit, in a reply that is not repeated. The effect is done, and the call is open: `"unapplied"`. It is settled by the
+A person resolves an effect after its call was answered; or the process died between the effect and the commit, in a
+reply that is not repeated. The effect is done, and the call is open: `"unapplied"`. It is settled by the
 pipeline, from the row of the effect: its result is applied as that of a call that is answered from the ledger is.
 Policies and approvers are not asked, because the effect has happened, and no handler runs.
 
@@ -36,7 +36,7 @@ SETTLED = "settled"
 
 @dataclass(frozen=True, slots=True)
 class SettledCall:
-    """An open call whose effect has happened, and what became of its result.
+    """An open call whose effect has happened, and whether its result was applied.
 
     Attributes:
         call: the identity of the open call.

@@ -452,7 +452,7 @@ class MemoryStore:
         identity = seen[:2]
         with self._lock:
             standing = self._rows.get(identity)
-            if standing is not seen and (standing is None or _version(standing) != _version(seen)):
+            if standing is not seen and not change.fits(standing):
                 return RefusedWrite(change, standing)
             self._change(seen, row)
         self._notify(identity, row)
@@ -487,14 +487,12 @@ class MemoryStore:
             case EffectInsert(row):
                 standing = self._rows.get(row[:2])
                 return None if standing is None else RefusedWrite(write, standing)
-            case EffectChange(seen, row):
+            case EffectChange(seen):
                 standing = self._rows.get(seen[:2])
-                if standing is seen or (standing is not None and _version(standing) == _version(seen)):
-                    return None
-                return RefusedWrite(write, standing)
+                return None if standing is seen or write.fits(standing) else RefusedWrite(write, standing)
             case MarkApplied(seen):
                 standing = self._rows.get(seen[:2])
-                return None if standing is not None and _is_unapplied(standing, seen) else RefusedWrite(write, standing)
+                return None if write.fits(standing) else RefusedWrite(write, standing)
             case Testimony():
                 return RefusedWrite(write) if write.fence in self._testimony.get(write.effect_id, {}) else None
             case SessionAppend(lock, head, entries):
@@ -512,11 +510,8 @@ class MemoryStore:
         match write:
             case EffectInsert(row):
                 self._rows[row[:2]] = row
-            case EffectChange(seen, row):
+            case EffectChange(seen, row) | MarkApplied(seen, row):
                 self._change(seen, row)
-            case MarkApplied(seen, row):
-                standing = self._rows[seen[:2]]
-                self._rows[seen[:2]] = standing._replace(applied_at=row.applied_at, expires_at=row.expires_at)
             case Testimony():
                 self._testimony.setdefault(write.effect_id, {})[write.fence] = write
             case SessionAppend():
@@ -588,16 +583,6 @@ class MemoryStore:
             found = None if kept is None else (kept.token, kept.row.head)
             raise session_locks.session_lost(lock, head, found)
         return kept
-
-
-def _version(row: EffectRow) -> tuple[int, str, str]:
-    """What a row is compared by, to know whether it is still the one seen."""
-    return row.fence, row.status, row.effect_id
-
-
-def _is_unapplied(standing: EffectRow, seen: EffectRow) -> bool:
-    """Whether the effect that was seen is done and not applied."""
-    return (standing.effect_id, standing.status, standing.applied_at) == (seen.effect_id, "done", None)
 
 
 def _bytes_of(row: EffectRow) -> int:

@@ -214,6 +214,12 @@ class EffectChange(NamedTuple):
     seen: EffectRow
     row: EffectRow | None
 
+    def fits(self, standing: EffectRow | None) -> bool:
+        """Whether a row is still the one seen."""
+        seen = self.seen
+        compared = (seen.effect_id, seen.fence, seen.status)
+        return standing is not None and (standing.effect_id, standing.fence, standing.status) == compared
+
 
 class MarkApplied(NamedTuple):
     """A mark that a unit of work sets on a row of the ledger: what belongs to the effect is applied in this unit.
@@ -228,6 +234,11 @@ class MarkApplied(NamedTuple):
 
     seen: EffectRow
     row: EffectRow
+
+    def fits(self, standing: EffectRow | None) -> bool:
+        """Whether a row is that of the effect, done and not applied."""
+        compared = (self.seen.effect_id, "done", None)
+        return standing is not None and (standing.effect_id, standing.status, standing.applied_at) == compared
 
 
 class RefusedWrite(NamedTuple):
