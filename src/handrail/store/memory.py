@@ -34,6 +34,7 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import session_locks
 from handrail.store.protocol import (
+    EFFECT_WRITES,
     EffectChange,
     EffectInsert,
     EffectRow,
@@ -166,7 +167,7 @@ class MemoryStore:
         if refused is not None:
             return refused
         for write in writes:
-            if isinstance(write, EffectInsert | EffectChange | MarkApplied):
+            if isinstance(write, EFFECT_WRITES):
                 self._notify(write.seen[:2], write.row)
         return None
 
@@ -490,9 +491,6 @@ class MemoryStore:
             case EffectChange(seen):
                 standing = self._rows.get(seen[:2])
                 return None if standing is seen or write.fits(standing) else RefusedWrite(write, standing)
-            case MarkApplied(seen):
-                standing = self._rows.get(seen[:2])
-                return None if write.fits(standing) else RefusedWrite(write, standing)
             case Testimony():
                 return RefusedWrite(write) if write.fence in self._testimony.get(write.effect_id, {}) else None
             case SessionAppend(lock, head, entries):
@@ -502,6 +500,9 @@ class MemoryStore:
                 kept = self._sessions.get(lock.session_id)
                 if kept is None or kept.token != lock.token:
                     raise session_locks.session_lost(lock, 0, None if kept is None else (kept.token, kept.row.head))
+            case MarkApplied(seen):
+                standing = self._rows.get(seen[:2])
+                return None if write.fits(standing) else RefusedWrite(write, standing)
             case _:
                 pass
         return None
@@ -510,7 +511,7 @@ class MemoryStore:
         match write:
             case EffectInsert(row):
                 self._rows[row[:2]] = row
-            case EffectChange(seen, row) | MarkApplied(seen, row):
+            case EffectChange(seen, row):
                 self._change(seen, row)
             case Testimony():
                 self._testimony.setdefault(write.effect_id, {})[write.fence] = write
@@ -518,6 +519,8 @@ class MemoryStore:
                 self._append(write)
             case RecordCommit(journal_id):
                 self._decided.add(journal_id)
+            case MarkApplied(seen, row):
+                self._change(seen, row)
             case _:  # a condition, or what belongs to another kind of store
                 pass
 

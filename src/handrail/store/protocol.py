@@ -241,6 +241,10 @@ class MarkApplied(NamedTuple):
         return standing is not None and (standing.effect_id, standing.status, standing.applied_at) == compared
 
 
+EFFECT_WRITES = EffectInsert | EffectChange | MarkApplied
+"""The writes that change a row of the ledger."""
+
+
 class RefusedWrite(NamedTuple):
     """Why a unit of work was not written.
 
@@ -269,7 +273,7 @@ def points_of(writes: Sequence[object]) -> list[str]:
         return []  # a claim has points of its own
     points = ["unit-begun"]
     for write in writes:
-        if isinstance(write, EffectInsert | EffectChange | MarkApplied):
+        if isinstance(write, EFFECT_WRITES):
             points.append("unit-ledger-written")
         elif isinstance(write, SessionAppend):
             points.append("unit-session-written")

@@ -158,6 +158,12 @@ class EffectClaim(Claim):
     _is_over = False
     _late: EffectResult | NotApplied | NotKnown | None = None
     _testimony: TestimonyWord | None = None
+    # What nearly all claims begin with stands in the class: one is made for each external call.
+    _happened: EffectResult | None = None
+    _result: ToolResult[Any] | None = None
+    _testified = False
+    _recorded = False
+    _given_up = False
 
     def __init__(  # noqa: PLR0913 - the claim, its owner, and how it is recorded
         self,
@@ -192,13 +198,8 @@ class EffectClaim(Claim):
         self.store = store
         # A result is written to another store than that of the session at once, and the row of a nested call is read.
         self.waits: bool = store is None or nested
-        self._happened: EffectResult | None = None
-        self._testified = False
-        self._recorded = False
-        self._given_up = False
         self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
         self._unknown = self._earlier
-        self._result: ToolResult[Any] | None = None
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
         self._effect = EffectRef(claimed.key, claimed.effect_id)
         self.effect: EffectRef | None = self._effect

@@ -18,6 +18,7 @@ from handrail.crash_points import reached
 from handrail.errors import SessionLostError, StoreError, StoreUnavailableError
 from handrail.session.persistence.protocol import SessionAppend, SessionHeld
 from handrail.store.protocol import (
+    EFFECT_WRITES,
     EffectChange,
     EffectInsert,
     EffectRow,
@@ -129,7 +130,7 @@ class UnitApplier:
         """The answer of a unit; those who watch its rows are notified if it was written."""
         if refused is None:
             for write in unit.writes:
-                if isinstance(write, EffectInsert | EffectChange | MarkApplied):
+                if isinstance(write, EFFECT_WRITES):
                     self._changed(write)
         return refused
 

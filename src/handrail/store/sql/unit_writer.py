@@ -50,11 +50,6 @@ def write_with(link: DriverConnection, write: object) -> None:
             if refused is not None:
                 raise RefusedError(refused)
             reached("unit-ledger-written")
-        case MarkApplied(seen, row):
-            compared = (seen.partition, seen.key, seen.effect_id)
-            if not link.execute(statements.MARK_APPLIED, (*applied_columns(row), *compared)):
-                raise RefusedError(RefusedWrite(write, _standing(link, seen)))
-            reached("unit-ledger-written")
         case Testimony():
             if not link.execute(statements.INSERT_TESTIMONY, testimony_columns(write)):
                 raise RefusedError(RefusedWrite(write))
@@ -66,6 +61,11 @@ def write_with(link: DriverConnection, write: object) -> None:
             check_held(link, write)
         case RecordCommit(journal_id):
             link.execute(statements.INSERT_DECISION, (journal_id,))
+        case MarkApplied(seen, row):
+            compared = (seen.partition, seen.key, seen.effect_id)
+            if not link.execute(statements.MARK_APPLIED, (*applied_columns(row), *compared)):
+                raise RefusedError(RefusedWrite(write, _standing(link, seen)))
+            reached("unit-ledger-written")
         case _:  # the connection of the call, whose transaction this is
             pass
 
