@@ -11,11 +11,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import AppliedMeanwhileError, PromptValidationError, SecondStoreError, UnboundResourceError
 from handrail.limits import Deadline
-from handrail.prompt import External, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import (
+    External,
+    IdempotencyConfig,
+    MarkdownSection,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
 from handrail.prompt.context import tool_context
 from handrail.runtime import (
     EffectLedger,
@@ -29,7 +40,10 @@ from handrail.runtime import (
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.store import EffectRow, MemoryStore, Store
+from handrail.store.protocol import EffectChange
 from handrail.testing import FakeClock, run_tool
+from handrail.transaction import UnitOfWork
+from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Decides, Note, Run, both_ways, call, executor, tool
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -446,3 +460,68 @@ def _returning(params: Note, result: ToolResult[Note], *, context: ToolContext) 
 def test_the_error_of_a_lost_race_names_the_key() -> None:
     """For programs."""
     assert AppliedMeanwhileError("shop:1").key == "shop:1"
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Parameters of which the ledger has only a mask."""
+
+    text: str
+    pin: SecretStr
+
+
+def test_secrets_are_taken_from_the_record_of_the_open_call(stall: Shop, wording: Wording) -> None:
+    """The ledger has masked them; without the record the result waits for the call to be asked again."""
+    pins: list[str] = []
+
+    def charge(params: Secret, *, context: ToolContext) -> ToolResult[None]:
+        raise TimeoutError
+
+    def book(params: Secret, result: ToolResult[None], *, context: ToolContext) -> None:
+        pins.append(params.pin.get_secret_value())
+
+    made = Tool[Secret, None](name="charge", description="Charges.", handler=charge, effect=External(apply=book))
+    session = stall.session()
+    door = stall.door(session, made)
+    asked = ToolCall("call-1", "charge", {"text": "lamp", "pin": "1234"})
+    door.execute(asked, reply="r1")
+    ledger = session_ledger(session, clock=stall.clock)
+    assert ledger.resolve(stall.row(), EffectResult("paid"))
+    # As if the process had died before the call was recorded: the same effect, of a call without a record.
+    row = stall.row()
+    stall.store.apply(UnitOfWork((EffectChange(row, row._replace(owner=row.owner._replace(call_id="gone"))),)))
+    (lost,) = door.settle_open()
+    assert lost.message.content == wording
+    stall.store.apply(UnitOfWork((EffectChange(stall.row(), row),)))
+    (settled,) = door.settle_open()
+    assert (settled.message.success, pins) == (True, ["1234"])
+
+
+def test_a_tool_in_a_closed_section_is_settled(stall: Shop) -> None:
+    """Its effect has happened, whatever the model sees now."""
+    with Session.open(stall.store, "till", types=(Booked, Note)) as before:
+        _resolved_by_a_person(stall, before)
+    session = stall.session()
+    section = MarkdownSection(title="Till", key="till", template="Charge.", tools=[stall.tool()], summary="The till.")
+    prompt = Prompt(PromptTemplate(ns="tests", key="closed", sections=[section]))
+    (settled,) = ToolExecutor(prompt=prompt, session=session, clock=stall.clock).settle_open()
+    assert (settled.message.success, len(session[Booked])) == (True, 1)
+
+
+def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) -> None:
+    """The call itself has been answered; the handler was left behind."""
+    release, threads = threading.Event(), HandlerThreads()
+
+    def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        release.wait()
+        return ToolResult.ok(params)
+
+    said = External(apply=shop.book, accept_late_result=True)
+    session = shop.session()
+    door = shop.door(session, tool("charge", charge, effect=said, timeout=timedelta(seconds=0.05)))
+    assert not ask(door).success
+    release.set()
+    threads.join()
+    assert (shop.row().status, shop.row().applied_at) == ("done", None)
+    assert ask(door).replayed
+    assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())

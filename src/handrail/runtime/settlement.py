@@ -26,6 +26,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
+from handrail.serde.json_schema import MASK
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.store.protocol import EffectRow
@@ -127,7 +128,8 @@ def _arguments_of(
         known += [call for call in conversation.calls if call.id == ref.call_id]
     recorded: Any = read_arguments(row.arguments).arguments
     candidates = [call.arguments for call in known if call.name == tool.name]
-    if isinstance(recorded, dict):
+    # A mask would be used as the secret.
+    if isinstance(recorded, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
         candidates.append(cast("dict[str, Any]", recorded))  # decoded JSON
     for arguments in candidates:
         try:
