@@ -1,7 +1,8 @@
 """`make chaos`: kill workers at random over a store, and count what became of each call.
 
 Exits with 1 if a promise was not kept: an effect happened twice or not at all, was recorded as failed though it had
-happened, is not known to be done in the end, or the session disagrees with the files or the table. Before that,
+happened, is not known to be done in the end, was not applied exactly once, or the session disagrees with the files or
+the table. Before that,
 programs that do not want to end are started, and must end: see `chaos.programs`; and calls in sandboxes are killed:
 see `chaos.sandboxes`.
 """
@@ -53,7 +54,7 @@ _COLUMNS = (
         "resolved",
         "raised",
     ),
-    *("overran", "late_accepted", "late_kept", "in_doubt", "stale", "repeated"),
+    *("overran", "late_accepted", "late_kept", "in_doubt", "stale", "repeated", "applied", "misapplied"),
 )
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from chaos.faults import NOT_APPLIED_ON, TIMEOUT, Faults, Plan
 from chaos.service import Client
+from chaos.table import APPLICATION
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem
 from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
@@ -31,6 +32,9 @@ LEASE = timedelta(seconds=1)
 
 NAMES = ("charge", "ship", "note", "write")
 """The tools, in the order in which a session calls them, over and over."""
+
+APPLYING = "charge"
+"""The tool with `apply`. Two sessions charge the same orders, so that both may find a result that is not applied."""
 
 CHARGED, FOUND = "charged", "found"
 """What a result says: the handler has charged the order, or the service was asked and knew of it."""
@@ -195,6 +199,7 @@ class Desk:
                 not_applied_on=NOT_APPLIED_ON,
                 on_orphan=manner.policy,
                 reconcile=reconcile,
+                apply=self._apply if name == APPLYING else None,
                 accept_late_result=manner.accepts_late,
                 lease=LEASE,
             ),
@@ -221,6 +226,11 @@ class Desk:
         await asyncio.sleep(plan.wait_after)
         plan.leave()
         return _receipt(params.order, number)
+
+    def _apply(self, _params: Order, _result: ToolResult[Receipt], *, context: ToolContext) -> None:
+        """Add a row for the effect, and fail as handlers do; the next call of the effect tries again."""
+        context.connection.execute(self._insert, (context.idempotency_key, APPLICATION))
+        self._manner.plan().enter()
 
     def _note(self, params: Place, *, context: ToolContext) -> ToolResult[Noted]:
         context.connection.execute(self._insert, (context.session.session_id, params.n))

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
-from chaos.desk import BOOK, CHARGED, TYPES, Noted, Receipt, Written, applied, order_of, session_name
+from chaos.desk import APPLYING, BOOK, CHARGED, TYPES, Noted, Receipt, Written, applied, order_of, session_name
 from chaos.faults import MARK
 from chaos.history import Change, changes_of
 from chaos.service import Report
-from chaos.table import rows_of
+from chaos.table import applications_of, rows_of
 from chaos.world import World
 from handrail.runtime import Session
 from handrail.runtime.ledger.states import possible_duplicate
@@ -75,12 +75,14 @@ class State:
         effects: the status of each effect in the ledger, by its key; here no two partitions share one.
         changes: what the ledger has said of them in turn.
         testimony: what former owners have said of them.
+        applications: how many rows were written for each effect that is applied, by its key.
     """
 
     sessions: Mapping[int, Kept]
     effects: Mapping[str, str]
     changes: list[Change] = field(default_factory=list[Change])
     testimony: list[Said] = field(default_factory=list["Said"])
+    applications: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class Verdict:
         late_accepted: how often what a former owner said has settled its effect.
         late_kept: how often it was stored beside the effect.
         in_doubt: how much of that means that the effect may have happened twice.
+        applied: how many effects were applied.
+        misapplied: how many effects that are to be applied were not, or once too often.
     """
 
     kills: int
@@ -126,11 +130,13 @@ class Verdict:
     late_accepted: int = 0
     late_kept: int = 0
     in_doubt: int = 0
+    applied: int = 0
+    misapplied: int = 0
 
     @property
     def kept(self) -> bool:
         """Whether every promise was kept."""
-        broken = self.duplicates + self.lost + self.torn + self.denied
+        broken = self.duplicates + self.lost + self.torn + self.denied + self.misapplied
         return self.done == self.keys and self.unknown == self.resolved and not broken
 
 
@@ -155,6 +161,7 @@ def read_state(world: World) -> State:
         known["effects"],
         [Change(*change) for change in known["changes"]],
         [Said(*said) for said in known["testimony"]],
+        known["applications"],
     )
 
 
@@ -202,7 +209,14 @@ def judge(state: State, report: Report, *, kills: int, grouped: int, until: int)
         late_accepted=accepted,
         late_kept=len(state.testimony) - accepted,
         in_doubt=sum(said.in_doubt for said in state.testimony),
+        applied=len(state.applications),
+        misapplied=sum(abs(state.applications.get(key, 0) - 1) for key in _to_be_applied(state)),
     )
+
+
+def _to_be_applied(state: State) -> set[str]:
+    """The keys of the effects whose tool has `apply`, and of those that were applied."""
+    return {key for key in state.effects if f":{APPLYING}:" in key} | state.applications.keys()
 
 
 def _accepted(state: State) -> int:
@@ -233,7 +247,9 @@ def _read(world: World) -> State:
             for row in rows
             for said in kept_in.testimony(row.effect_id)
         ]
-        return State(known, {row.key: row.status for row in rows}, changes_of(world.url), testimony)
+        return State(
+            known, {row.key: row.status for row in rows}, changes_of(world.url), testimony, applications_of(world.url)
+        )
 
 
 def _kept(world: World, kept_in: Store, n: int) -> Kept:

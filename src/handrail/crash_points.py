@@ -15,6 +15,7 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "after-claim": "the ledger says that the effect is running; the handler has not been started",
         "before-handler": "the transaction is open; the handler is about to be started",
         "after-handler": "the handler has returned; nothing of it has been recorded",
+        "after-apply": "the tool's `apply` has written what belongs to the effect; nothing of it has been committed",
         "before-commit": "policies, reducers and subscribers have seen the result; nothing has been committed",
         "unit-begun": "the database transaction of a unit of work is open and empty",
         "unit-ledger-written": "it holds the row of the ledger",

@@ -17,7 +17,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import BudgetExceededError, DeadlineExceededError
 from handrail.errors.developer import check_argument
 
-__all__ = ["Budget", "BudgetTracker", "Deadline", "Heartbeat", "RunContext", "TokenUsage", "seconds_left"]
+__all__ = ["Budget", "BudgetTracker", "Deadline", "Heartbeat", "RunContext", "TokenUsage", "seconds_left", "time_limit"]
 
 _NO_TIME = timedelta(0)
 
@@ -68,6 +68,15 @@ class Deadline:
     def expired(self) -> bool:
         """Whether the deadline has passed, including the moment `expires_at` itself."""
         return self.clock.now() >= self.expires_at
+
+
+def time_limit(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float | None, bool]:
+    """How many seconds a handler has, and whether the deadline sets the limit; `None` for no limit."""
+    seconds = None if timeout is None else timeout.total_seconds()
+    if deadline is None:
+        return seconds, False
+    remaining = deadline.remaining().total_seconds()
+    return (remaining, True) if seconds is None or remaining < seconds else (seconds, False)
 
 
 def seconds_left(deadline: Deadline | None) -> float | None:

@@ -93,7 +93,8 @@ FACES = {
         ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
     """,
     "handrail.errors": """
-        AgentDepthError AgentError AgentFileError ApprovalRulesError BudgetExceededError CallIdReusedError CallPostponed
+        AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError BudgetExceededError
+        CallIdReusedError CallPostponed
         CircularResourceError CommitInDoubtError CompletionCheckError
         DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
         DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError

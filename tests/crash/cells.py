@@ -23,8 +23,9 @@ from handrail.testing import crash_at
 from handrail.testing.crash import CrashTrap
 from tests.handler_threads import HandlerThreads
 
-Kind = Literal["external", "late", "row", "files"]
-"""What the tool changes: the world outside, the same with a handler that ends late, the store's own database, files."""
+Kind = Literal["external", "applied", "late", "row", "files"]
+"""What the tool changes: the world outside, the same with `apply`, which writes a row of the store's own database, the
+same with a handler that ends late, the store's own database, files."""
 
 Stage = Literal["the call", "its testimony"]
 """When a process dies whose handler has overrun: while the call is settled and recorded, or after that."""
@@ -88,6 +89,8 @@ class Left:
         asked: how often the service was asked what had happened.
         testimony: what former owners have said of the effect, as one word each.
         in_doubt: whether testimony means that the effect may have happened twice.
+        rows: how many rows `apply` has written.
+        marked: whether the row of the effect says that it is applied.
     """
 
     ledger: str
@@ -96,6 +99,8 @@ class Left:
     asked: int
     testimony: str = ""
     in_doubt: bool = False
+    rows: int = 0
+    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,7 @@ def look(cell: Cell) -> Left:
         report = client.report()
     finally:
         client.close()
-    is_external = cell.kind in {"external", "late"}
+    is_external = cell.kind in {"external", "late", "applied"}
     changed = report.charged.get(cell.name, 0) if is_external else _changed(cell)
     return Left(
         rows[0].status if rows else "absent",
@@ -185,6 +190,8 @@ def look(cell: Cell) -> Left:
         sum(report.asked.get(row.key, 0) for row in rows),
         " ".join(testimony.status for _, testimony in said),
         any(possible_duplicate(row, testimony) for row, testimony in said),
+        len(rows_of(cell.url, cell.name)) if cell.kind == "applied" else 0,
+        cell.kind == "applied" and any(row.applied_at is not None for row in rows),
     )
 
 
@@ -213,7 +220,7 @@ def _files(cell: Cell, kept_in: store.Store) -> HostFilesystem:
 
 
 def _tool(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order, Receipt]:
-    if cell.kind in {"external", "late"}:
+    if cell.kind in {"external", "late", "applied"}:
         return _external(cell, session, ledger)
     handler = _write_row if cell.kind == "row" else _write_files
     return Tool[Order, Receipt](name="charge", description="Charges an order.", handler=handler)
@@ -246,12 +253,18 @@ def _external(
         effect=External(
             on_orphan=cell.policy,
             reconcile=reconcile if cell.policy == "reconcile" else None,
+            apply=_book if cell.kind == "applied" else None,
             accept_late_result=cell.accepts_late,
             lease=LEASE,
         ),
         idempotency=IdempotencyConfig(),
         timeout=timeout,
     )
+
+
+def _book(_params: Order, _result: ToolResult[Receipt], *, context: ToolContext) -> None:
+    url = context.session.store.url if context.session.store is not None else ""
+    context.connection.execute(insert_for(url), (context.session.session_id, N))
 
 
 def _write_row(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:

@@ -10,6 +10,7 @@ from tests.architecture.sources import ROOT
 PAGE = ROOT / "docs" / "reference" / "crash-points.md"
 
 EXTERNAL = "What is left of an external effect"
+APPLY = "What is left of what an effect applies"
 GROUP = "What is left of a group"
 TESTIMONY = "What is left of testimony"
 REPEAT = "What is left of a repeat"

@@ -45,5 +45,6 @@ def test_nothing_is_lost_and_nothing_happens_twice_when_workers_are_killed(
     assert agents == 1 or counts["grouped"] > 0
     assert counts["done"] == counts["keys"] > 0
     assert (counts["duplicates"], counts["lost"], counts["denied"], counts["torn"]) == (0, 0, 0, 0)
+    assert counts["applied"] > counts["misapplied"] == 0
     assert counts["unknown"] == counts["resolved"]
     assert kills < _ENOUGH_KILLS or counts["raised"] + counts["overran"] > 0

@@ -73,6 +73,15 @@ def test_an_effect_that_did_not_happen_is_lost() -> None:
     assert (verdict.lost, verdict.kept) == (1, False)
 
 
+@pytest.mark.parametrize("times, misapplied", [(1, 0), (0, 1), (3, 2)])
+def test_an_effect_that_is_not_applied_exactly_once_is_misapplied(times: int, misapplied: int) -> None:
+    """A row for each effect of the tool with `apply`."""
+    effects = {f"key of {order}": "done" for order in KEYS - {order_of(0, 0)}} | {"shop:charge:1": "done"}
+    rows = {"shop:charge:1": times} if times else {}
+    verdict = judged(State({0: kept(0), 1: kept(1)}, effects, applications=rows))
+    assert (verdict.applied, verdict.misapplied, verdict.kept) == (len(rows), misapplied, not misapplied)
+
+
 def test_an_effect_that_the_ledger_does_not_have_as_done_is_told() -> None:
     """And one that was unknown is resolved only when it is done."""
     key = f"key of {order_of(0, 0)}"

@@ -10,7 +10,7 @@ from handrail.prompt.idempotency import OnOrphan
 from tests.crash.cells import Cell, Left, Stage, Told
 from tests.crash.conftest import Desk
 from tests.crash.forge import Forge
-from tests.crash.pages import EXTERNAL, STATE, TESTIMONY, rows, table
+from tests.crash.pages import APPLY, EXTERNAL, STATE, TESTIMONY, rows, table
 from tests.extent import some
 
 POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
@@ -47,6 +47,24 @@ def test_an_external_effect_after_a_kill_is_what_the_page_says(
     assert after.applied == (answer in SUCCESSES)
     assert at_last == after
     assert again == (Told(success=True, replayed=True, content=told.content) if told.success else told)
+
+
+@pytest.mark.parametrize("found, point", some([row[:2] for row in rows(APPLY)], 9))
+def test_what_an_effect_applies_is_there_once_after_a_kill(found: str, point: str, desk: Desk, smith: Forge) -> None:
+    """The rows that `apply` has written, the mark in the ledger, the session and the answer, before and after."""
+    ledger, written, answer, finally_ = next(row[2:] for row in rows(APPLY) if row[:2] == (found, point))
+    cell = desk.cell("applied", "reconcile")
+    if found == "by the reconciler":
+        assert smith.dies(cell, "after-handler")
+    assert smith.dies(cell, point)
+    (left, after, at_last), (told, again) = smith.look(cell, asks=2)
+    assert (left.ledger, left.rows) == (ledger, int(written))
+    assert left.marked == (left.rows == 1)
+    assert left.applied == left.rows
+    assert _named(cell, told, left, after, asked_before=left.asked) == answer
+    assert (after.rows, after.applied, after.changed, after.marked) == (int(finally_), 1, 1, True)
+    assert at_last == after
+    assert again == Told(success=True, replayed=True, content=told.content)
 
 
 @pytest.mark.parametrize("row, column", some([*product(rows(TESTIMONY), range(len(LATE)))], 17))
@@ -129,13 +147,13 @@ def _assert_whole(cell: Cell, smith: Forge, expected: int) -> None:
     assert all(told.success for told in tolds)
 
 
-def _named(cell: Cell, told: Told, before: Left, after: Left) -> str:
+def _named(cell: Cell, told: Told, before: Left, after: Left, *, asked_before: int = 0) -> str:
     """What the page calls an answer."""
     if not told.success:
         assert "it is not known whether it took effect" in told.content
         return "unknown"
-    asked = after.asked > 0
-    assert before.asked == 0
+    asked = after.asked > asked_before
+    assert before.asked == asked_before
     assert not asked or cell.policy == "reconcile"
     if told.replayed:
         return "found" if asked else "replays"

@@ -92,6 +92,10 @@ def ask(params: Order, key: str) -> ToolResult[None] | None:
     return None
 
 
+def book(params: Order, result: ToolResult[None], *, context: ToolContext) -> None:
+    """Write it down."""
+
+
 def tool(handler: Any = pay, **options: Any) -> Tool[Order, None]:
     """A sound tool, but for the options."""
     said: dict[str, Any] = {"name": "pay", "description": "Pays.", "handler": handler, **options}

@@ -368,7 +368,7 @@ def test_the_table_of_the_docstring_is_the_pipeline() -> None:
     """The docstring's steps and the enum's are the same thirteen, and `invoke` enters each, in their order."""
     source = Path(pipeline.__file__).read_text(encoding="utf-8")
     table = [int(number) for number in re.findall(r"^\| (\d+) \|", source, flags=re.MULTILINE)]
-    entered = re.findall(r"run\.step = (\w+)", source.split("async def invoke(")[1])
+    entered = re.findall(r"run\.step = (\w+)", source.split("async def ")[1])
     assert table == list(range(1, 14)) == [int(step) for step in Step]
     assert ["LOOK_UP", *entered] == [step.name for step in Step]
     assert all(getattr(pipeline, name) is Step[name] for name in entered)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from handrail import crash_points
-from handrail.errors import SessionLostError
+from handrail.errors import AppliedMeanwhileError, SessionLostError
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend
 from handrail.store import EffectRow, Store
-from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
+from handrail.store.protocol import EffectChange, EffectInsert, MarkApplied, RefusedWrite
 from handrail.store.protocol import Testimony as GivenTestimony
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
@@ -209,3 +210,35 @@ def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, cl
             store.apply(UnitOfWork((EffectInsert(row._replace(key="another")), unsound)))
     assert store.get("s1", "another") is None
     assert list(store.entries("s1")) == entries(1, 2)
+
+
+def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock) -> None:
+    """The mark is compared and set: not for another effect of the key, nor one that runs. A unit may be repeated."""
+    now = clock.now()
+    waits = running_row(clock)._replace(
+        status="done", lease_until=None, completed_at=now, expires_at=now, message="paid", value=b"1"
+    )
+    insert(store, waits)
+    insert(store, running_row(clock, "runs"))
+    hold = held(store, clock)
+    woken: list[EffectRow | None] = []
+    store.watch("s1", waits.key, woken.append)
+    marked = waits._replace(applied_at=now, expires_at=None)
+    unit = UnitOfWork((MarkApplied(waits, marked), SessionAppend(hold, 0, tuple(entries(1, 1)), None)))
+    other, runs = waits._replace(effect_id="7" * 32), running_row(clock, "runs")
+    for refused in (MarkApplied(other, marked), MarkApplied(runs, runs._replace(applied_at=now))):
+        standing = store.get("s1", refused.seen.key)
+        assert store.apply(UnitOfWork((refused, *unit.writes[1:]))) == RefusedWrite(refused, standing)
+    assert list(store.entries("s1")) == []
+    assert store.apply(unit) is None
+    assert (store.get("s1", waits.key), woken) == (marked, [marked])
+    assert store.apply(unit) is None
+    clock.advance(timedelta(seconds=1))
+    again = MarkApplied(waits, marked._replace(applied_at=clock.now()))
+    refusal = store.apply(UnitOfWork((again, SessionAppend(hold, 1, tuple(entries(2, 2)), None))))
+    assert refusal == RefusedWrite(again, marked)
+    assert refusal is not None
+    error = refusal.error()
+    assert isinstance(error, AppliedMeanwhileError)
+    assert error.key == waits.key
+    assert list(store.entries("s1")) == entries(1, 1)

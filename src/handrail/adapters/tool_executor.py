@@ -25,9 +25,10 @@ from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.completion import check_completion
 from handrail.runtime.disclosure import PromptRendering, expansion_message
-from handrail.runtime.environment import Environment, session_ledger
+from handrail.runtime.environment import Environment, check_one_store, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
+from handrail.runtime.settlement import SettledCall, settle_open
 from handrail.session import Session
 from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
 
@@ -140,6 +141,7 @@ class ToolExecutor:
             InvalidArgumentError: an argument has a wrong type: a template for a prompt, a span for a deadline.
             PromptRenderError: the prompt lacks parameters that its sections need.
             UnboundResourceError: the function of a tool has a resource injected that nothing binds.
+            SecondStoreError: a tool has `External(apply=...)`, and session and ledger are not in one store.
         """
         check_argument("ToolExecutor", "prompt", prompt, Prompt, "a Prompt: Prompt(template)")
         check_argument("ToolExecutor", "session", session, Session, "a Session")
@@ -161,6 +163,9 @@ class ToolExecutor:
         for name, (kinds, expected) in _EXPECTED.items():
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
         check_approver("ToolExecutor", approver)
+        for tool, _ in prompt.template.placed_tools():  # also those of closed sections
+            if tool.apply is not None:
+                check_one_store(tool.name, session, self.environment.effect_ledger)
         check_injected(self.environment.rendered_prompt.tools, self.environment.resources)
 
     @property
@@ -322,6 +327,34 @@ class ToolExecutor:
         # Before the first task: an iterable that raises must not leave a call without an owner.
         asked = tuple(calls)
         return tuple(cast("list[ToolMessage]", await self._run_together(asked, reply, postpones=False)))
+
+    def settle_open(self) -> tuple[SettledCall, ...]:
+        """Apply the results of open calls whose effects have happened; call it when a session is resumed.
+
+        Those are the calls that `session.open_calls` lists as `"unapplied"`: a person has resolved their effects, say.
+        `External.apply` of the tool runs, policies record the result, reducers apply it. No policy and no approver
+        decides, and no handler runs. Each is recorded as a call `settled` nested in the open one. Calls that are nested
+        themselves are left to their parents.
+
+        Returns:
+            The outcome of each, in the order of `session.open_calls`; empty for a session without a store.
+
+        Raises:
+            DeveloperMistake: the program is at fault; the other calls have been settled.
+            RunAbortedError: the run is over; the calls after that one have not been settled.
+            StoreError: the store cannot be read.
+        """
+        return run_to_completion(settle_open(self.environment, BLOCKING))
+
+    async def settle_open_async(self) -> tuple[SettledCall, ...]:
+        """As `settle_open`, without blocking the event loop.
+
+        Raises:
+            DeveloperMistake: as for `settle_open`.
+            RunAbortedError: as for `settle_open`.
+            StoreError: as for `settle_open`.
+        """
+        return await settle_open(self.environment, ASYNC)
 
     def completion(self, answer: object) -> str | None:
         """Check the model's answer, which ends a loop; a prompt without `completion` accepts every answer.

@@ -69,6 +69,7 @@
     │   ├── TurnConflictError        a nested call that would have waited for its own caller
     │   ├── AgentDepthError          agents call each other too deep
     │   ├── LeaseLostError           the claim of an effect passed to another owner
+    │   ├── AppliedMeanwhileError    another call applied the result of an effect at the same time
     │   ├── EffectNotApplied         a handler knows that its effect did not happen
     │   └── EffectUncertain          a handler does not know whether its effect happened
     └── RunAbortedError                      ends the run: no model can correct it
@@ -140,6 +141,7 @@ from handrail.errors.developer import (
     WrongResourceError,
 )
 from handrail.errors.outcomes import (
+    AppliedMeanwhileError,
     BudgetExceededError,
     CallPostponed,
     CommitInDoubtError,
@@ -179,6 +181,7 @@ __all__ = [
     "AgentDepthError",
     "AgentError",
     "AgentFileError",
+    "AppliedMeanwhileError",
     "ApprovalRulesError",
     "BudgetExceededError",
     "CallIdReusedError",

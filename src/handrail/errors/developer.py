@@ -126,18 +126,26 @@ class SandboxError(HandrailError):
 class SecondStoreError(DeveloperMistake):
     """A call writes to two stores of Handrail, and can commit in one only. The call is rolled back.
 
+    Also raised when an executor is made, for a tool whose calls could not be committed in one store.
+
     Attributes:
-        store: the store that the call commits in.
+        store: the store that the call commits in; `None` if the session of an executor is in none.
         second: the other one.
+        tool: name of the tool that an executor has refused; `None` for a call.
     """
 
-    def __init__(self, *, store: object, second: object) -> None:
+    def __init__(self, *, store: object, second: object, tool: str | None = None) -> None:
         super().__init__(
             f"a call writes to {_shown(store)} and to {_shown(second)}, and commits in one store only. Open the "
             "session and the files of a run with the same store: HostFilesystem(root, store=session.store)."
+            if tool is None
+            else f"{tool} has External(apply=...), which is committed with its effect and its session in one store. "
+            f"The session is in {_place(store)}, and the effect ledger in {_place(second)}. Open the session in the "
+            'store of the ledger: Session.open(store, "desk").'
         )
         self.store = store
         self.second = second
+        self.tool = tool
 
 
 def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
@@ -450,6 +458,11 @@ class PathConflictError(FilesystemError):
 
 class PathEscapeError(FilesystemError, ValueError):
     """A path that leaves the root of the filesystem, or that is not a path at all."""
+
+
+def _place(store: object) -> str:
+    """A store, as its URL names it."""
+    return "no store" if store is None else str(getattr(store, "url", None) or _shown(store))
 
 
 def _shown(value: object) -> str:

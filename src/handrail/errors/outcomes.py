@@ -97,6 +97,23 @@ class EffectUncertain(ModelVisibleError):
     """
 
 
+class AppliedMeanwhileError(ModelVisibleError):
+    """What belongs to an effect was applied by another call while this one applied it; this one was rolled back.
+
+    A call that answers from the ledger is answered anew by itself; a nested call fails with its parent.
+
+    Attributes:
+        key: the key of the effect.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"another call has applied the result of the effect {key} at the same time, so this call was undone. Ask "
+            "for it again to get its result."
+        )
+        self.key = key
+
+
 class EffectNotApplied(ModelVisibleError):
     """Raised by a handler that knows that its effect did not happen: the call failed, and may run again."""
 

@@ -27,6 +27,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 P_contra = TypeVar("P_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
+R_contra = TypeVar("R_contra", contravariant=True)
 
 OnRepeat = Literal["refuse", "allow"]
 """How a call is treated that equals one whose effect is unknown: refused, or run as a separate effect."""
@@ -61,6 +62,22 @@ Returns the result if it did, and `None` if it certainly did not; raises if that
 """
 
 
+class ApplyEffect(Protocol[P_contra, R_contra]):
+    """Writes what belongs to an effect that has happened: a plain function, an `async` one, or any callable object."""
+
+    def __call__(
+        self, params: P_contra, result: ToolResult[R_contra], /, *, context: ToolContext
+    ) -> Awaitable[None] | None:
+        """Apply the result, in the transaction of the call that commits it.
+
+        Args:
+            params: the parameters that the effect was begun with.
+            result: what the handler returned, the reconciler or a person found, or the ledger has recorded.
+            context: the context of the call; its `idempotency_key` names the effect.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
     """The declaration of an external effect.
@@ -76,6 +93,10 @@ class External:
             subclasses.
         on_orphan: what the next call of an effect does that is unknown, or whose owner's lease has expired.
         reconcile: determines whether the effect happened; without it, `on_orphan="reconcile"` is refused.
+        apply: writes what belongs to an effect that has happened, once for each effect, however its result was found:
+            by the handler, from the ledger, by the reconciler or by a person. It is committed with the call, bounded as
+            the handler is, and repeated by the next call of the effect if it fails. Session and ledger must be in one
+            store.
         repeat_unknown: for calls without a declared key: how a call with equal arguments under another id is treated
             while the effect is unknown.
         accept_late_result: whether a handler that learns what happened after its lease has expired, or after its
@@ -89,6 +110,7 @@ class External:
     not_applied_on: tuple[type[Exception], ...] = ()
     on_orphan: OnOrphan = "unknown"
     reconcile: Reconcile[Any, Any] | None = None
+    apply: ApplyEffect[Any, Any] | None = None
     repeat_unknown: OnRepeat = "refuse"
     accept_late_result: bool = False
     lease: timedelta = MINUTE
@@ -168,6 +190,7 @@ class DeclaredEffect(NamedTuple):
         external: the declaration of an external effect; `None` for any other effect.
         on_orphan: what the next call of an effect does that may have happened.
         reconcile: determines whether an effect happened.
+        apply: writes what belongs to an effect that has happened.
     """
 
     effect: Effect
@@ -175,6 +198,7 @@ class DeclaredEffect(NamedTuple):
     external: External | None
     on_orphan: OnOrphan
     reconcile: Reconcile[Any, Any] | None
+    apply: ApplyEffect[Any, Any] | None
 
     @classmethod
     def of(
@@ -207,7 +231,8 @@ class DeclaredEffect(NamedTuple):
         if effect is None and idempotency is not None and idempotency.on_orphan is None and idempotency.has_key:
             _warn_of_silence(tool)
         own = cast("Effect", "".join(word))  # a new object: `GivenEffect.of_copy` distinguishes it from an equal string
-        return cls(own, effect is not None, said, _on_orphan(effect, said, idempotency), reconcile)
+        apply = None if said is None else said.apply
+        return cls(own, effect is not None, said, _on_orphan(effect, said, idempotency), reconcile, apply)
 
 
 class GivenEffect(NamedTuple):

@@ -98,6 +98,19 @@ def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | 
     return None if fault is None else f"reconcile {fault}. Write: {wanted}: ..."
 
 
+def apply_fault(apply: AnyCallable, contract: HandlerContract) -> str | None:
+    """Why a callable cannot be called as `apply(params, result, *, context)`; `None` if it can."""
+    result = annotation_name(contract.result_type)
+    wanted = (
+        f"def {_name(apply, or_else='apply')}(params: {annotation_name(contract.params_type)}, "
+        f"result: ToolResult[{result}], *, context: ToolContext) -> None"
+    )
+    fault = calling_fault(apply, (contract.params_type, ToolResult), {"context": ToolContext})
+    if fault is None:
+        fault = return_fault(apply, (NoneType,))
+    return None if fault is None else f"apply {fault}. Write: {wanted}: ..."
+
+
 def takes_context(function: AnyCallable) -> bool:
     """Whether a callable accepts the keyword `context=...`."""
     signature = callable_signature(function)

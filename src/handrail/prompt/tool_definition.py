@@ -27,11 +27,18 @@ from typing import (
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import DeclaredEffect, Effect, External, GivenEffect, Reconcile
+from handrail.prompt.effect import ApplyEffect, DeclaredEffect, Effect, External, GivenEffect, Reconcile
 from handrail.prompt.function_handler import handler_of
 from handrail.prompt.function_signature import DecoratedFunction, read_signature
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
-from handrail.prompt.signature import HandlerContract, handler_fault, handler_types, is_async, reconcile_fault
+from handrail.prompt.signature import (
+    HandlerContract,
+    apply_fault,
+    handler_fault,
+    handler_types,
+    is_async,
+    reconcile_fault,
+)
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
@@ -136,6 +143,7 @@ class Tool(Generic[P, R]):
             for a tool without one.
         declares_effect: whether `effect` was given.
         on_orphan: what the next call of an effect does that may have happened, from `external` or `idempotency`.
+        apply: writes what belongs to an effect that has happened, from `external`; `None` for nothing.
         params_type: the type of the parameters, or `None`; `dict` for a tool whose schema is data.
         result_type: the type of the result's value, or `None`.
         is_async: whether the handler must be awaited.
@@ -166,6 +174,7 @@ class Tool(Generic[P, R]):
     external: External | None = field(init=False, repr=False)
     declares_effect: bool = field(init=False, repr=False)
     on_orphan: OnOrphan = field(init=False, repr=False)
+    apply: ApplyEffect[P, R] | None = field(init=False, repr=False)
     params_type: type[P] | None = field(init=False)
     result_type: type[R] | None = field(init=False)
     is_async: bool = field(init=False, repr=False)
@@ -222,7 +231,7 @@ class Tool(Generic[P, R]):
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))
-        declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile)
+        declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile, self.apply)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_limits(self.timeout, self.max_result_chars)
         declaration.check_flags(concurrent=self.concurrent, accepts_overrides=self.accepts_overrides)
@@ -235,6 +244,7 @@ class Tool(Generic[P, R]):
         set_field(self, "writes", self.effect != "read" and not self.concurrent)
         # With `strategy="none"` each call is an effect of its own, so an external tool with it claims nothing.
         set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)
+        declaration.check_apply(self.apply, claims=self.claims, concurrent=self.concurrent)
 
     @staticmethod
     def from_json_schema(
@@ -446,12 +456,13 @@ class Declaration:
                 cause=error,
             )
 
-    def check_callables(self, handler: object, reconcile: object) -> None:
-        """Check handler and reconcile against the types."""
+    def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
+        """Check handler, reconcile and apply against the types."""
         contract = HandlerContract(self.params_type, self.result_type)
         for what, function, fault_of in (
             ("handler", handler, handler_fault),
             ("reconcile", reconcile, reconcile_fault),
+            ("apply", apply, apply_fault),
         ):
             if function is None:
                 continue
@@ -460,6 +471,16 @@ class Declaration:
             fault = fault_of(function, contract)
             if fault is not None:
                 self.refuse(fault)
+
+    def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:
+        """Refuse `apply` where no row of the ledger says whether it has run, or where the call may not write."""
+        if apply is not None and not claims:
+            self.refuse(
+                "apply runs once for each effect in the ledger, and this tool has none there; leave out "
+                "idempotency=IdempotencyConfig(strategy='none')."
+            )
+        if apply is not None and concurrent:
+            self.refuse("apply writes in the turn of its call, which a concurrent tool shares; leave concurrent out.")
 
     def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
         """Combine the fields of `Tool` that declare the effect."""

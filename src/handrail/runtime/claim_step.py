@@ -16,11 +16,12 @@ from handrail.runtime.calls import EffectAwaited, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import Claim, EffectClaim, EffectRef, ReplayedResult, holding_ticket
+from handrail.runtime.ledger.claim import Claim, EffectClaim, ReplayedResult, holding_ticket
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
+from handrail.runtime.ledger.unapplied import replayed
 from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
 from handrail.serde import has_ambiguous_unions
 from handrail.session.call_ref import shown_id
@@ -50,10 +51,11 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     if not tool.claims:
         return await run.store_deferred()
     reached("before-claim")
+    ledger = run.environment.effect_ledger
+    if run.environment.settles is not None:
+        return _settled(run, tool, run.environment.settles)
     key = _key_of(run, tool)
     run.effect_key = key.key
-    ledger = run.environment.effect_ledger
-    config = tool.idempotency or _SLOT
     request = _request_of(run, tool, key)
     if tool.idempotency is None:
         await refuse_repeat(run, tool, key, request.arguments)
@@ -71,9 +73,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
             in_unit = store is not None and not nested and not run.turn.shared
             return EffectClaim(ledger, answer, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
         if isinstance(answer, Conflict):
-            if tool.idempotency is None:
-                raise _reused_slot(run, answer.row)
-            raise CallRefusedError(answer.message)
+            raise _conflict(run, tool, answer)
+        config = tool.idempotency or _SLOT
         if isinstance(answer, Unknown) and await has_not_happened(run, tool, answer.row, ttl=config.ttl):
             if tool.idempotency is None:
                 await refuse_repeat(run, tool, key, request.arguments, not_applied=answer.row)
@@ -149,6 +150,10 @@ def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: b
     return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
 
 
+def _conflict(run: Invocation, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:
+    return _reused_slot(run, answer.row) if tool.idempotency is None else CallRefusedError(answer.message)
+
+
 def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
     return CallIdReusedError(
         f"call {shown_id(str(run.ref))} of session {run.environment.session.session_id!r} belongs to an effect of "
@@ -184,16 +189,31 @@ async def _stored(
 ) -> ReplayedResult | None:
     """The result of the effect, if it has happened; `None` when the ledger is to be asked again."""
     if isinstance(answer, Hit):
-        try:
-            return ReplayedResult(EffectRef(answer.row.key, answer.effect_id), load_result(tool, answer))
-        except Exception as error:
-            raise _unreadable(tool, answer.row, error) from error
+        return _replayed(run, tool, answer)
     if isinstance(answer, Busy):
         held = _held_by_caller(answer)
         if held is not None:
             return held
         await _wait_for(run, answer, config, waits)
     return None
+
+
+def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit) -> ReplayedResult:
+    try:
+        stored = load_result(tool, hit)
+    except Exception as error:
+        raise _unreadable(tool, hit.row, error) from error
+    return replayed(run.environment.effect_ledger, hit, tool, stored)
+
+
+def _settled(run: Invocation, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult:
+    """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
+    run.effect_key = seen.key
+    row = run.environment.effect_ledger.row(seen.key, partition=seen.partition)
+    if row is None or row.tool != tool.name or (row.effect_id, row.status) != (seen.effect_id, "done"):
+        raise CallRefusedError(f"the effect {seen.key} of {tool.name} is no longer done: its entry has been changed.")
+    run.replayed = True
+    return _replayed(run, tool, Hit(row))
 
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:

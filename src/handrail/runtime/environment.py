@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import SecondStoreError
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
 from handrail.prompt.disclosure import free_name
@@ -17,7 +18,7 @@ from handrail.runtime.feedback import RunFeedback
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
-from handrail.store.protocol import LedgerStore
+from handrail.store.protocol import EffectRow, LedgerStore
 
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
@@ -44,6 +45,17 @@ def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLe
     return ledger
 
 
+def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> None:
+    """Check that what a tool applies can be committed with its effect: session and ledger are in one store.
+
+    Raises:
+        SecondStoreError: they are not; the error names the tool and both places.
+    """
+    store: object = session.store
+    if store is not ledger.units:
+        raise SecondStoreError(store=store, second=ledger.units, tool=tool_name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Environment:
     """What all calls of one run share; created once by the entry point.
@@ -64,6 +76,8 @@ class Environment:
         reader_name: the name of the tool that reads long results; empty for `read_result`, or that name with a number
             if a tool of the prompt has it.
         feedback: decides about the feedback of the prompt's providers; `None` if it has none.
+        settles: the effect that is done, and whose result is applied without a call of the model; `None` for a run.
+            Policies and approvers are not asked then, and no handler runs.
     """
 
     prompt: Prompt[Any]
@@ -80,6 +94,7 @@ class Environment:
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
     reader_name: str = ""
     feedback: RunFeedback | None = None
+    settles: EffectRow | None = None
     resources: ResourceContext = field(init=False, repr=False)
     """The resources of the prompt."""
 

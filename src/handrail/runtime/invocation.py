@@ -313,6 +313,16 @@ class Invocation:
         else:
             await transaction.rollback_in(self.mode.in_thread)
 
+    @property
+    def replays_unapplied(self) -> bool:
+        """Whether the call was answered from the ledger, and applied the result."""
+        return self.claim.stored is not None and self.claim.apply is not None
+
+    def reopen(self) -> None:
+        """Prepare to answer the call once more: its claim has ended, and the commit has closed its resources."""
+        self.claim = NO_CLAIM
+        self.resources = self.environment.resources.call_scope()
+
     def _undone(self, error: Exception) -> CallRefusedError:
         return CallRefusedError(
             f"{self.call.name} was undone, because it could not be recorded: {describe_error(error)}"

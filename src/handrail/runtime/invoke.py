@@ -15,7 +15,7 @@ call runs in thirteen steps:
 | 7 | store the reply; claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
 | 8 | begin the transaction; resources join with their first write | a participant without snapshot: failed message |
 | 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures`; 10 and 11 are skipped |
-| 10 | on success: policies' `on_result`, reducers, subscribers | rolled back, failed message |
+| 10 | on success: the tool's `apply`, policies' `on_result`, reducers, subscribers | rolled back, failed message |
 | 11 | close resources of the call; commit, or roll back (default); settle the claim | rolled back, failed message |
 | 12 | append one `ToolInvoked`, unless the commit did; release the turn | postponed, or reused identity: not recorded |
 | 13 | render the message, with feedback that is due | a call that ends the run raises here |
@@ -26,11 +26,16 @@ through an `ExecutionMode`, so that one coroutine serves both entry points.
 
 `run.step` is the current step; it is set only here, and recorded with a call that fails. Leaving a block, in any way,
 rolls back the transaction with the claim enlisted in it (steps 7 and 8), and releases the ticket (step 3). Committing
-is explicit: `run.commit(...)`.
+is explicit: `run.commit(...)`. Where another call has applied the result of the effect meanwhile, the commit is refused
+(`AppliedMeanwhileError`), and steps 7 to 11 are repeated once, with the result in the ledger.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from handrail.errors import AppliedMeanwhileError
+from handrail.prompt import ToolResult
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
@@ -111,7 +116,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                     if transaction.must_roll_back:
                         await run.roll_back(transaction)
         except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
-            result, answer = await run.fail(error)
+            result, answer = await _outcome_of(run, error)
             if answer is not None:
                 return answer  # the same call was recorded meanwhile
         run.step = RECORD
@@ -120,3 +125,39 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         run.close()
     run.step = RENDER
     return run.message(result) if run.environment.feedback is None else await message_with_feedback(run, result)
+
+
+async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
+    """The outcome of an exception; see `Invocation.fail`."""
+    try:
+        if isinstance(error, AppliedMeanwhileError) and run.replays_unapplied:
+            return await _answer_anew(run, error), None
+    except BaseException as again:  # noqa: BLE001 - decided as any other
+        error = again
+    return await run.fail(error)
+
+
+async def _answer_anew(run: Invocation, error: AppliedMeanwhileError) -> ToolResult[Any]:
+    """Steps 7 to 11 once more, for a call that was answered from the ledger; its handler does not run.
+
+    Raises:
+        AppliedMeanwhileError: the effect has been claimed or removed meanwhile.
+        BaseException: as in these steps.
+    """
+    tool = run.tool or unknown_tool(run)
+    run.reopen()
+    run.step = CLAIM
+    claim = await claim_effect(run, tool)
+    run.step = BEGIN
+    with run.begin(tool, claim) as transaction:
+        try:
+            if claim.stored is None:
+                raise error
+            run.step = APPLY
+            await apply_result(run, claim.stored, claim, transaction)
+            run.step = COMMIT
+            await run.commit(claim.stored, claim, transaction)
+        finally:
+            if transaction.must_roll_back:
+                await run.roll_back(transaction)
+    return claim.stored

@@ -7,9 +7,9 @@ against the call is a `Denial`. If there is no decision, because a policy or the
 the call is refused as well, but a repeat of it is judged anew. An invalid answer is a mistake of the program, and is
 raised to the developer.
 
-In step 9 the handler runs, with a time limit. Step 10 applies a success to the session: policies record it, reducers
-apply it, subscribers are notified. Step 12 records one `ToolInvoked` for each call, whatever the outcome; none for a
-postponed call.
+In step 9 the handler runs, with a time limit. Step 10 applies a success: the tool's `apply` writes what belongs to the
+effect (`handrail.runtime.apply_step`), policies record it, reducers apply it, subscribers are notified. Step 12 records
+one `ToolInvoked` for each call, whatever the outcome; none for a postponed call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from handrail.errors import (
     ToolValidationError,
 )
 from handrail.errors.developer import mistakes_in
-from handrail.limits import Deadline, seconds_left
+from handrail.limits import seconds_left, time_limit
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
@@ -51,6 +51,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.signature import is_async
+from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
@@ -180,6 +181,8 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
         CallRefusedError: one could not decide.
         DeveloperMistake: one returned no decision, or requested an unbound resource.
     """
+    if run.environment.settles is not None:
+        return ()  # the effect has happened: it is too late to decide
     context = run.context()
     try:
         return await _ask_each(run, tool, context)
@@ -340,7 +343,7 @@ def _say_if_unknown(run: Invocation, tool: Tool[Any, Any], claim: Claim, error: 
 
 
 async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
-    seconds, by_deadline = _bound(tool.timeout, run.environment.deadline)
+    seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
     body = partial(_call, run, tool, context)
@@ -378,15 +381,6 @@ def _call(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> Any:  
         raise
 
 
-def _bound(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float | None, bool]:
-    """How many seconds the handler has, and whether the deadline sets the limit."""
-    seconds = None if timeout is None else timeout.total_seconds()
-    if deadline is None:
-        return seconds, False
-    remaining = deadline.remaining().total_seconds()
-    return (remaining, True) if seconds is None or remaining < seconds else (seconds, False)
-
-
 # -------------------------------------------------------------------------------------------------- step 10: the result
 
 
@@ -407,19 +401,22 @@ class EffectApplied:
 
 
 async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
-    """Apply a successful result, once for each effect and session; an exception rolls the call back.
+    """Apply a successful result; an exception rolls the call back.
 
+    The tool's `apply` runs once for each effect, policies, reducers and subscribers once for each effect and session.
     The call has the turn to write: a concurrent call has waited for earlier calls.
 
     Raises:
         DeveloperMistake: a policy returned an awaitable, or requested an unbound resource.
-        Exception: what a policy, a reducer or a subscriber raised.
+        Exception: what `apply`, a policy, a reducer or a subscriber raised.
     """
     session = run.environment.session
     # A handler that only reads may still return a value that is dispatched to the session.
     if not transaction.writes:
         transaction.open_for_results(session)
     if claim.effect is not None:
+        if claim.apply is not None:
+            await apply_effect(run, claim, result)
         # A replay mostly repeats a recent effect.
         if claim.stored and any(one.effect_id == claim.effect.effect_id for one in reversed(session[EffectApplied])):
             return

@@ -27,7 +27,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from handrail.errors import ParseError, RunAbortedError
+from handrail.errors import RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import Tool
@@ -38,10 +38,9 @@ from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_e
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import is_result
 from handrail.runtime.ledger.effects import EffectResult, NotApplied, Unknown
-from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments, recorded_arguments, same_arguments
+from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
-from handrail.serde.json_schema import MASK
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Transaction
 
@@ -187,26 +186,14 @@ async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> Effec
 
 
 def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any], message: str) -> object:
-    """The parameters that an unknown effect started with; a person may have changed those of this call since.
-
-    They are those of this call, or those parsed from the record, if they would be recorded in the same way. A parser
-    that changes its own result (a `__post_init__` that multiplies) does not restore them from the record.
+    """The parameters that an unknown effect started with; see `started_params`.
 
     Raises:
-        CallRefusedError: neither would be recorded in the same way.
+        CallRefusedError: they cannot be restored.
     """
-    recorded = row.arguments
-    if recorded is None or recorded_arguments(run.call, run.params, tool.masking) == recorded:
-        return run.params
-    if is_record_of(recorded, run.params, tool.masking):
-        return run.params
-    if not (tool.masking.hides and MASK.encode() in recorded):  # the mask would be used as the secret
-        try:
-            params: object = tool.parse(read_arguments(recorded).arguments)
-        except (ParseError, ValueError, TypeError):
-            params = None
-        if params is not None and is_record_of(recorded, params, tool.masking):
-            return params
+    found = started_params(row.arguments, run.call, run.params, tool)
+    if found is not None:
+        return found.params
     why = "the parameters that it started with cannot be restored from their record"
     _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
     raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")

@@ -34,10 +34,12 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import session_locks
 from handrail.store.protocol import (
+    EFFECT_WRITES,
     EffectChange,
     EffectInsert,
     EffectRow,
     ExpiredEffects,
+    MarkApplied,
     RefusedWrite,
     Testimony,
     WatchCallback,
@@ -165,7 +167,7 @@ class MemoryStore:
         if refused is not None:
             return refused
         for write in writes:
-            if isinstance(write, EffectInsert | EffectChange):
+            if isinstance(write, EFFECT_WRITES):
                 self._notify(write.seen[:2], write.row)
         return None
 
@@ -451,7 +453,7 @@ class MemoryStore:
         identity = seen[:2]
         with self._lock:
             standing = self._rows.get(identity)
-            if standing is not seen and (standing is None or _version(standing) != _version(seen)):
+            if standing is not seen and not change.fits(standing):
                 return RefusedWrite(change, standing)
             self._change(seen, row)
         self._notify(identity, row)
@@ -486,11 +488,9 @@ class MemoryStore:
             case EffectInsert(row):
                 standing = self._rows.get(row[:2])
                 return None if standing is None else RefusedWrite(write, standing)
-            case EffectChange(seen, row):
+            case EffectChange(seen):
                 standing = self._rows.get(seen[:2])
-                if standing is seen or (standing is not None and _version(standing) == _version(seen)):
-                    return None
-                return RefusedWrite(write, standing)
+                return None if standing is seen or write.fits(standing) else RefusedWrite(write, standing)
             case Testimony():
                 return RefusedWrite(write) if write.fence in self._testimony.get(write.effect_id, {}) else None
             case SessionAppend(lock, head, entries):
@@ -500,6 +500,9 @@ class MemoryStore:
                 kept = self._sessions.get(lock.session_id)
                 if kept is None or kept.token != lock.token:
                     raise session_locks.session_lost(lock, 0, None if kept is None else (kept.token, kept.row.head))
+            case MarkApplied(seen):
+                standing = self._rows.get(seen[:2])
+                return None if write.fits(standing) else RefusedWrite(write, standing)
             case _:
                 pass
         return None
@@ -516,6 +519,8 @@ class MemoryStore:
                 self._append(write)
             case RecordCommit(journal_id):
                 self._decided.add(journal_id)
+            case MarkApplied(seen, row):
+                self._change(seen, row)
             case _:  # a condition, or what belongs to another kind of store
                 pass
 
@@ -540,7 +545,7 @@ class MemoryStore:
         match write:
             case EffectInsert(row):
                 return self._rows.get(row[:2]) == row
-            case EffectChange(seen, row):
+            case EffectChange(seen, row) | MarkApplied(seen, row):
                 return row is not None and self._rows.get(seen[:2]) == row
             case Testimony():
                 return self._testimony.get(write.effect_id, {}).get(write.fence) == write
@@ -581,11 +586,6 @@ class MemoryStore:
             found = None if kept is None else (kept.token, kept.row.head)
             raise session_locks.session_lost(lock, head, found)
         return kept
-
-
-def _version(row: EffectRow) -> tuple[int, str, str]:
-    """What a row is compared by, to know whether it is still the one seen."""
-    return row.fence, row.status, row.effect_id
 
 
 def _bytes_of(row: EffectRow) -> int:

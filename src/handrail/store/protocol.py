@@ -30,7 +30,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
-from handrail.errors import LeaseLostError
+from handrail.errors import AppliedMeanwhileError, LeaseLostError
 from handrail.process_identity import process_in_words
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
@@ -116,7 +116,7 @@ class EffectRow(NamedTuple):
         arguments: the arguments as JSON in UTF-8, for people, without secrets; `None` if they were not recorded. The
             ledger writes at most 64 KiB (`handrail.runtime.ledger.recorded_arguments`).
         applied_at: when the result was applied in the unit that committed the call; `None` before, and for a result
-            that was recorded on its own.
+            that was recorded on its own, until the tool's `apply` has run.
     """
 
     partition: str
@@ -214,20 +214,54 @@ class EffectChange(NamedTuple):
     seen: EffectRow
     row: EffectRow | None
 
+    def fits(self, standing: EffectRow | None) -> bool:
+        """Whether a row is still the one seen."""
+        seen = self.seen
+        compared = (seen.effect_id, seen.fence, seen.status)
+        return standing is not None and (standing.effect_id, standing.fence, standing.status) == compared
+
+
+class MarkApplied(NamedTuple):
+    """A mark that a unit of work sets on a row of the ledger: what belongs to the effect is applied in this unit.
+
+    It is written if the key still has the effect, and that is done and not applied. No fence is compared, because a
+    done effect has no owner.
+
+    Attributes:
+        seen: the row as it was seen.
+        row: what it becomes; its `applied_at` and `expires_at` are written.
+    """
+
+    seen: EffectRow
+    row: EffectRow
+
+    def fits(self, standing: EffectRow | None) -> bool:
+        """Whether a row is that of the effect, done and not applied."""
+        compared = (self.seen.effect_id, "done", None)
+        return standing is not None and (standing.effect_id, standing.status, standing.applied_at) == compared
+
+
+EFFECT_WRITES = EffectInsert | EffectChange | MarkApplied
+"""The writes that change a row of the ledger."""
+
 
 class RefusedWrite(NamedTuple):
-    """Why a unit of work was not written: a row is not the one seen, a key has a row, or there is testimony already.
+    """Why a unit of work was not written.
+
+    A row is not the one seen, a key has a row, there is testimony already, or an effect is applied already.
 
     Attributes:
         write: what was refused.
         standing: the present row of the key; `None` if there is none, and for testimony.
     """
 
-    write: EffectInsert | EffectChange | Testimony
+    write: EffectInsert | EffectChange | Testimony | MarkApplied
     standing: EffectRow | None = None
 
-    def error(self) -> LeaseLostError:
-        """The call has lost its claim: another owner, or a person, has changed the row."""
+    def error(self) -> LeaseLostError | AppliedMeanwhileError:
+        """The call has lost its claim, because another owner or a person has changed the row; or its turn to apply."""
+        if isinstance(self.write, MarkApplied):
+            return AppliedMeanwhileError(self.write.seen.key)
         if isinstance(self.write, Testimony):
             return LeaseLostError(self.write.effect_id, self.write.fence)
         return LeaseLostError(self.write.seen.key, self.write.seen.fence)
@@ -239,7 +273,7 @@ def points_of(writes: Sequence[object]) -> list[str]:
         return []  # a claim has points of its own
     points = ["unit-begun"]
     for write in writes:
-        if isinstance(write, EffectInsert | EffectChange):
+        if isinstance(write, EFFECT_WRITES):
             points.append("unit-ledger-written")
         elif isinstance(write, SessionAppend):
             points.append("unit-session-written")

@@ -47,7 +47,7 @@ from handrail.errors import CallPostponed, ParseError, StoreError, VisibilityExp
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.runtime.disclosure import expansion_message
-from handrail.runtime.environment import Environment
+from handrail.runtime.environment import Environment, check_one_store
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
 from handrail.serde.faults import fault_message, faults_of
@@ -195,6 +195,15 @@ class PipelineCapability(HandrailCapability):
             return None
         return record if isinstance(record, ToolInvoked) and record.final else None
 
+    def check_one_store(self, tool_name: str) -> None:
+        """Check that what a tool applies can be committed with its effect.
+
+        Raises:
+            SecondStoreError: session and ledger of the executor are not in one store.
+        """
+        environment = self.executor.environment
+        check_one_store(tool_name, environment.session, environment.effect_ledger)
+
     def _environment_of(self, call: ForeignCall, said: ToolMetadata) -> Environment:
         """The environment for the calls of one foreign tool; cached, because it is the same for all of them."""
         name, schema = call.name, call.schema
@@ -271,11 +280,14 @@ class ThroughPipeline(WrapperToolset[Any]):
 
         Raises:
             PromptValidationError: a tool's metadata has an unknown value.
+            SecondStoreError: a tool has `External(apply=...)`, and session and ledger are not in one store.
         """
         tools = await super().get_tools(ctx)
         # A wrong declaration is reported before the model sees the tool, and not at its first call.
-        for tool in tools.values():
-            read_tool_metadata(tool.tool_def)
+        for name, tool in tools.items():
+            said = read_tool_metadata(tool.tool_def)
+            if said.external is not None and said.external.apply is not None:
+                self.capability.check_one_store(name)
         last = ctx.messages[-1] if ctx.messages else None
         known = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
         if isinstance(last, ModelResponse) and known is not None:

@@ -28,6 +28,7 @@ from handrail.runtime.ledger.states import key_expired, lease_expired, possible_
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation_parts import ConversationPart
+from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import stored_type
@@ -361,6 +362,19 @@ def is_possible_duplicate(store: Store, row: EffectRow) -> bool:
     return any(possible_duplicate(row, said) for said in _testimony(store, row))
 
 
+def is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
+    """Whether an effect has happened, and its call is open because the session has not applied the result.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    if row.status != "done" or row.applied_at is not None or key_expired(row, now):
+        return False
+    session = store.find(row.owner.session_id)
+    calls = () if session is None else open_calls_in_store(store, session)
+    return any((call.state, call.key, call.call) == ("unapplied", row.key, row.owner.call) for call in calls)
+
+
 def _testimony(store: Store, row: EffectRow) -> tuple[Testimony, ...]:
     """The reports of former owners. Only an effect that another owner has taken over can have any."""
     # The first owner has the token 1, so a row with that token saves a query.
@@ -412,6 +426,7 @@ class EffectFilter:
         tool: their tool; `None` for any.
         session: the session that they belong to; `None` for any.
         possible_duplicate: whether to list only those that may have happened twice.
+        unapplied: whether to list only those that have happened, and whose results wait to be applied.
     """
 
     status: Annotated[
@@ -437,6 +452,14 @@ class EffectFilter:
         ),
     ] = False
 
+    unapplied: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Only those that have happened, and whose results no session has applied: their calls are open.",
+        ),
+    ] = False
+
     def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
         """Whether a row matches."""
         return (
@@ -444,6 +467,7 @@ class EffectFilter:
             and self.tool in {None, row.tool}
             and self.session in {None, row.partition, row.owner.session_id}
             and not (self.possible_duplicate and not is_possible_duplicate(store, row))
+            and not (self.unapplied and not is_unapplied(store, row, now))
         )
 
 

@@ -8,6 +8,9 @@ When the ledger is written:
 | the same, outermost and not concurrent, in the store of the session | with the commit | done |
 | others with `idempotency` | with the commit of the outermost transaction, or not at all | failed |
 
+A nested effect is recorded at once, and marked as applied with the commit of the outermost transaction. If the tool has
+`apply`, the mark is refused if another call has applied the result meanwhile (`handrail.runtime.ledger.unapplied`).
+
 "With the commit" means in one unit of work with all that the call has done to its session, so that both are durable or
 neither is.
 
@@ -32,13 +35,14 @@ from uuid import UUID
 
 from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
+from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
 from handrail.runtime.failures import describe_error, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
-from handrail.runtime.ledger.states import TestimonyWord
-from handrail.store.protocol import EffectChange, EffectRow
+from handrail.runtime.ledger.states import UNTIL_APPLIED, TestimonyWord
+from handrail.store.protocol import EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
 
@@ -82,6 +86,7 @@ class Claim:
         stored: the result to use instead of running the handler.
         effect: the effect, if there is one.
         fence: the fence of the claim, if there is one.
+        apply: what writes what belongs to the effect, if that is not applied yet; `None` for nothing.
         unsettled: whether the effect is unknown, or its outcome could not be recorded: the claim has passed to another
             owner, or the store has failed.
         left_behind: whether the handler timed out: it may still learn what happened, and testifies then.
@@ -91,6 +96,7 @@ class Claim:
     stored: ToolResult[Any] | None = None
     effect: EffectRef | None = None
     fence: int | None = None
+    apply: ApplyEffect[Any, Any] | None = None
     unsettled: bool = False
     left_behind: bool = False
     records_at_once: bool = False
@@ -152,6 +158,12 @@ class EffectClaim(Claim):
     _is_over = False
     _late: EffectResult | NotApplied | NotKnown | None = None
     _testimony: TestimonyWord | None = None
+    # What nearly all claims begin with stands in the class: one is made for each external call.
+    _happened: EffectResult | None = None
+    _result: ToolResult[Any] | None = None
+    _testified = False
+    _recorded = False
+    _given_up = False
 
     def __init__(  # noqa: PLR0913 - the claim, its owner, and how it is recorded
         self,
@@ -186,13 +198,9 @@ class EffectClaim(Claim):
         self.store = store
         # A result is written to another store than that of the session at once, and the row of a nested call is read.
         self.waits: bool = store is None or nested
-        self._happened: EffectResult | None = None
-        self._testified = False
-        self._recorded = False
-        self._given_up = False
         self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
         self._unknown = self._earlier
-        self._result: ToolResult[Any] | None = None
+        self.apply: ApplyEffect[Any, Any] | None = tool.apply
         self._effect = EffectRef(claimed.key, claimed.effect_id)
         self.effect: EffectRef | None = self._effect
         self.fence: int | None = claimed.fence
@@ -260,7 +268,7 @@ class EffectClaim(Claim):
         if self._happened is None or self._testified:
             return ""
         if self._recorded:
-            return f"But {_done(self._tool.name)}"
+            return f"But {applied_later(self._tool.name) if self.apply is not None else _done(self._tool.name)}"
         return f"But {self._tool.name} itself was done{_LATE_RESULTS[self._testimony]} Do not ask for it again."
 
     def ended_late(self, ended: Future[Any]) -> None:
@@ -305,7 +313,7 @@ class EffectClaim(Claim):
     def prepare(self) -> None:
         """Do nothing: there is nothing to look at."""
 
-    def write(self) -> Sequence[EffectChange]:
+    def write(self) -> Sequence[EffectChange | MarkApplied]:
         """Record the result with the unit of the store of the session, or else at once.
 
         Raises:
@@ -322,7 +330,17 @@ class EffectClaim(Claim):
             result = self._happened or dump_result(self._tool, self._result)
             return (self._ledger.completion(self._claimed, result, ttl=self._ttl),)
         # A nested effect was recorded when it happened; that its result is applied is known only with this commit.
-        change = self._ledger.application(self._claimed) if self._nested else None
+        return self._application() if self._nested else ()
+
+    def _application(self) -> Sequence[EffectChange | MarkApplied]:
+        """What records that the result, which is recorded already, is applied."""
+        if self.apply is not None:
+            # Another session may have found the result, and applied it; then this call must not.
+            row = self._claimed.row
+            return (
+                self._ledger.mark_applied(self._ledger.row(row.key, partition=row.partition) or row, ttl=self._ttl),
+            )
+        change = self._ledger.application(self._claimed)
         return () if change is None else (change,)
 
     def after_commit(self) -> None:
@@ -400,12 +418,22 @@ class EffectClaim(Claim):
                     raise _unrecorded(self._tool.name, error) from error
 
     def _complete(self, result: EffectResult) -> None:
-        if not self._ledger.complete(self._claimed, result, ttl=self._ttl):
+        # Recorded on its own, the result is not applied yet.
+        ttl = self._ttl if self.apply is None else UNTIL_APPLIED
+        if not self._ledger.complete(self._claimed, result, ttl=ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
 
 
 def _without_result(tool: Tool[Any, Any]) -> EffectResult:
     return EffectResult(f"{tool.name} was done, but its handler returned no result.", None)
+
+
+def applied_later(tool_name: str) -> str:
+    """A sentence for the model: an effect has happened, and what belongs to it waits."""
+    return (
+        f"{tool_name} itself was done, and is recorded. What belongs to it has not been applied: asked again, that is "
+        f"applied, and {tool_name} is not repeated."
+    )
 
 
 def _done(tool_name: str) -> str:

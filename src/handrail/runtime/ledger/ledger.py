@@ -46,6 +46,7 @@ from handrail.store.protocol import (
     EffectInsert,
     EffectRow,
     LedgerStore,
+    MarkApplied,
     RefusedWrite,
     Testimony,
     change_effect,
@@ -228,6 +229,17 @@ class EffectLedger:
         if row is None or (row.effect_id, row.fence, row.status) != (claim.row.effect_id, claim.fence, "done"):
             return None
         return EffectChange(row, states.applied(row, now=self._store.now()))
+
+    def mark_applied(self, row: EffectRow, *, ttl: timedelta | None = None) -> MarkApplied:
+        """What records, in the unit of work that applies it, that the result of a done effect is applied.
+
+        Unlike `application` it is refused if another call has applied the result meanwhile.
+
+        Args:
+            row: the row, as it was read.
+            ttl: how long the result is replayed from now on, if it was kept until it is applied; `None` for ever.
+        """
+        return MarkApplied(row, states.applied(row, now=self._store.now(), ttl=ttl))
 
     def settled(self, claim: Claimed) -> None:
         """Stop renewing a claim whose outcome was committed with its call."""

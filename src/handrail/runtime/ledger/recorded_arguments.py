@@ -17,10 +17,11 @@ import json
 import logging
 from typing import Any, Final, NamedTuple
 
-from handrail.errors import DumpError, SchemaError
+from handrail.errors import DumpError, ParseError, SchemaError
+from handrail.prompt import Tool
 from handrail.runtime.calls import written_arguments
 from handrail.serde import Masking, masked_json
-from handrail.serde.json_schema import is_object
+from handrail.serde.json_schema import MASK, is_object
 from handrail.session.call_ref import ToolCall
 
 MOST_BYTES: Final = 64 * 1024
@@ -102,6 +103,40 @@ def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
         _log.warning("arguments could not be compared with those that are recorded: %s", type(error).__name__)
         return False
     return _sorted(shown) == _sorted(recorded)
+
+
+class StartedParams(NamedTuple):
+    """The parameters that an effect was begun with; `params` is `None` for a tool without parameters."""
+
+    params: object
+
+
+def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> StartedParams | None:
+    """The parameters that an effect was begun with; a person may have changed those of a later call.
+
+    They are those of the call, or those parsed from the record, if they would be recorded in the same way. A parser
+    that changes its own result (a `__post_init__` that multiplies) does not restore them from the record.
+
+    Args:
+        record: the record of the arguments; `None` if they were not recorded: then they are those of the call.
+        call: the call that asks.
+        params: its parameters.
+        tool: the tool of the effect.
+
+    Returns:
+        `None` if neither would be recorded in the same way.
+    """
+    if record is None or recorded_arguments(call, params, tool.masking) == record:
+        return StartedParams(params)
+    if is_record_of(record, params, tool.masking):
+        return StartedParams(params)
+    if tool.masking.hides and MASK.encode() in record:  # the mask would be used as the secret
+        return None
+    try:
+        parsed: object = tool.parse(read_arguments(record).arguments)
+    except (ParseError, ValueError, TypeError):
+        return None
+    return StartedParams(parsed) if parsed is not None and is_record_of(record, parsed, tool.masking) else None
 
 
 def _is_pair(read: object) -> bool:

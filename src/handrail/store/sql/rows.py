@@ -87,6 +87,12 @@ def effect_columns(row: EffectRow) -> tuple[object, ...]:
     )
 
 
+def applied_columns(row: EffectRow) -> tuple[int | None, int | None]:
+    """When an effect was applied, and when its row expires, as columns."""
+    applied, expires = row.applied_at, row.expires_at
+    return None if applied is None else to_micros(applied), None if expires is None else to_micros(expires)
+
+
 def effect_of(columns: Columns) -> EffectRow:
     """The effect that columns hold; with status `"unknown"`, and the faults in `note`, if they cannot be read."""
     (*texts, fence, created, lease, completed, expires, message, value, exclude, note, arguments, applied) = columns

@@ -56,6 +56,12 @@ REPLACE_READ_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY}"
 DELETE_READ_EFFECT = f"DELETE FROM handrail_effects WHERE {_KEY}"
 """No row, after it has been read in the same unit."""
 
+MARK_APPLIED = (
+    f"UPDATE handrail_effects SET applied_at = ?, expires_at = ? WHERE {_KEY} AND effect_id = ? "
+    "AND status = 'done' AND applied_at IS NULL"
+)
+"""That an effect which is done is applied, if it is not yet."""
+
 FIRST_EFFECTS = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
 """The first page of all effects."""
 

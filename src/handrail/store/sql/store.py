@@ -30,6 +30,7 @@ from handrail.store.protocol import (
     EffectInsert,
     EffectRow,
     ExpiredEffects,
+    MarkApplied,
     RefusedWrite,
     Testimony,
     WatchCallback,
@@ -544,7 +545,7 @@ class SqlStore:
         """The processes that running claims name."""
         return [str(process) for (process,) in self._database.query(statements.RUNNING_PROCESSES)]
 
-    def _written(self, write: EffectInsert | EffectChange) -> None:
+    def _written(self, write: EffectInsert | EffectChange | MarkApplied) -> None:
         partition, key = write.seen[:2]
         if write.row is not None and write.row.status == "running":
             self._claimed.add((partition, key))

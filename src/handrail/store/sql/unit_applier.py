@@ -17,7 +17,16 @@ from typing import Protocol
 from handrail.crash_points import reached
 from handrail.errors import SessionLostError, StoreError, StoreUnavailableError
 from handrail.session.persistence.protocol import SessionAppend, SessionHeld
-from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, RefusedWrite, Testimony, points_of
+from handrail.store.protocol import (
+    EFFECT_WRITES,
+    EffectChange,
+    EffectInsert,
+    EffectRow,
+    MarkApplied,
+    RefusedWrite,
+    Testimony,
+    points_of,
+)
 from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
@@ -54,7 +63,10 @@ class UnitApplier:
     """
 
     def __init__(
-        self, database: Database, rows: StoredRows, written: Callable[[EffectInsert | EffectChange], object]
+        self,
+        database: Database,
+        rows: StoredRows,
+        written: Callable[[EffectInsert | EffectChange | MarkApplied], object],
     ) -> None:
         """Wait for units."""
         driver = database.driver
@@ -118,7 +130,7 @@ class UnitApplier:
         """The answer of a unit; those who watch its rows are notified if it was written."""
         if refused is None:
             for write in unit.writes:
-                if isinstance(write, EffectInsert | EffectChange):
+                if isinstance(write, EFFECT_WRITES):
                     self._changed(write)
         return refused
 
@@ -205,7 +217,7 @@ class UnitApplier:
         match write:
             case EffectInsert(row):
                 return self._rows.get(row.partition, row.key) == row
-            case EffectChange(seen, row):
+            case EffectChange(seen, row) | MarkApplied(seen, row):
                 # Who has removed a row is not known, so a removal counts once.
                 return row is not None and self._rows.get(seen.partition, seen.key) == row
             case Testimony():

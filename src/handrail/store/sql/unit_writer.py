@@ -8,10 +8,10 @@ from typing import TypeAlias
 from handrail.crash_points import reached
 from handrail.session.persistence.protocol import SessionAppend, SessionEntry, SessionHeld, SessionLock
 from handrail.store import session_locks
-from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, RefusedWrite, Testimony
+from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, MarkApplied, RefusedWrite, Testimony
 from handrail.store.sql import statements
 from handrail.store.sql.driver import DriverConnection, StatementExecutor, StatementParameters
-from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns, effect_of, testimony_columns
+from handrail.store.sql.rows import ENTRY_COLUMNS, applied_columns, effect_columns, effect_of, testimony_columns
 from handrail.transaction import RecordCommit
 
 _ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
@@ -61,6 +61,11 @@ def write_with(link: DriverConnection, write: object) -> None:
             check_held(link, write)
         case RecordCommit(journal_id):
             link.execute(statements.INSERT_DECISION, (journal_id,))
+        case MarkApplied(seen, row):
+            compared = (seen.partition, seen.key, seen.effect_id)
+            if not link.execute(statements.MARK_APPLIED, (*applied_columns(row), *compared)):
+                raise RefusedError(RefusedWrite(write, _standing(link, seen)))
+            reached("unit-ledger-written")
         case _:  # the connection of the call, whose transaction this is
             pass
 

@@ -13,9 +13,10 @@ from pydantic_ai import ModelRetry, Tool, ToolFailed, ToolReturn
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.adapters.pydantic_ai.foreign.calls import ForeignTool
-from handrail.errors import CallIdReusedError
+from handrail.errors import CallIdReusedError, PromptValidationError, SecondStoreError
+from handrail.prompt import External, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step
-from handrail.store import SqliteStore
+from handrail.store import MemoryStore, SqliteStore
 from handrail.testing import Call, FakeClock, Outcome
 from tests.adapters.foreign_desk import (
     call_by_hand,
@@ -29,7 +30,7 @@ from tests.adapters.foreign_desk import (
     returns,
     write,
 )
-from tests.adapters.notes import ADD_NOTE, noted
+from tests.adapters.notes import ADD_NOTE, Note, noted
 from tests.wording import Wording
 
 ONCE = IdempotencyConfig(strategy="params", param_keys=("order_id",))
@@ -140,6 +141,47 @@ async def test_an_external_call_claims_its_slot_and_is_replayed_to_the_same_call
         (True, "call:c1"),
         (False, "call:other"),
     ]
+
+
+@pytest.mark.anyio
+async def test_what_belongs_to_an_effect_is_applied_once() -> None:
+    """By the call that meets it after `apply` has failed; its parameters are the arguments as JSON."""
+    applied: list[tuple[Any, Any]] = []
+    fails = [ValueError("no such account")]
+
+    def apply(params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
+        context.session[Note].append(Note("applied"))
+        applied.append((params, result.value))
+        if fails:
+            raise fails.pop()
+
+    with Session.open(MemoryStore(), "s") as session:
+        desk, capability = Pay(), pipeline(session)
+        toolset = FunctionToolset[Any]([desk.tool(effect=External(apply=apply))])
+        with pytest.raises(ToolFailed):
+            await call_by_hand(capability, toolset, "pay", order_id="7")
+        assert noted(session) == []
+        again = await call_by_hand(capability, toolset, "pay", order_id="7")
+        assert again.return_value == "paid 7"
+        assert noted(session) == ["applied"]
+        assert desk.paid == ["7"]
+        assert applied == [({"order_id": "7"}, "paid 7")] * 2
+
+
+@pytest.mark.anyio
+async def test_a_tool_whose_effects_and_session_are_in_two_places_is_refused_before_a_request() -> None:
+    """As an executor refuses one of its prompt; so is one that cannot have `apply`."""
+
+    def apply(params: Any, result: ToolResult[Any], *, context: ToolContext) -> None: ...
+
+    said = External(apply=apply)
+    with pytest.raises(SecondStoreError) as caught:
+        await call_by_hand(pipeline(Session()), FunctionToolset[Any]([Pay().tool(effect=said)]), "pay", order_id="7")
+    assert caught.value.tool == "pay"
+    for wrong in ({"concurrent": True}, {"idempotency": IdempotencyConfig(strategy="none")}):
+        toolset = FunctionToolset[Any]([Pay().tool(effect=said, **wrong)])
+        with pytest.raises(PromptValidationError, match="apply"):
+            await call_by_hand(pipeline(Session()), toolset, "pay", order_id="7")
 
 
 @pytest.mark.anyio

@@ -241,6 +241,22 @@ def test_list_shows_what_was_learned_late_and_picks_possible_duplicates(handrail
     assert "No effect matches" in nothing.out
 
 
+def test_list_picks_what_waits_to_be_applied(handrail: Command, store: Store) -> None:
+    """With `--unapplied`: what is done and not applied, and whose call is open; not what is expired."""
+    now = store.now()
+    waits = effect("waits", "done", now)._replace(owner=ClaimOwner(SESSION, "resp_9", "call_9"), expires_at=None)
+    for row in (
+        waits,
+        waits._replace(key="applied", owner=ClaimOwner(SESSION, "resp_9", "call_10"), applied_at=now),
+        waits._replace(key="expired", owner=ClaimOwner(SESSION, "resp_9", "call_11"), expires_at=now),
+        waits._replace(key="elsewhere", owner=ClaimOwner("no session", "resp_9", "call_9")),
+    ):
+        insert(store, row)
+    keys = set(_keys(handrail("ledger", "list", "--unapplied", "--format", "json").out))
+    assert "waits" in keys
+    assert keys.isdisjoint({"applied", "expired", "elsewhere"})
+
+
 def test_arguments_are_shown_at_80_columns(terminal: Terminal, store: Store) -> None:
     """Beside key, state and term, cut to what is left of the line."""
     arguments = b'{"order":"A-2","cents":500}'

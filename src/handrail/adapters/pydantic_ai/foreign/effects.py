@@ -104,6 +104,8 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
             approval = "ask"
     if config is not None:
         _check_together(definition, effect, config, external)
+    if external is not None and external.apply is not None:
+        _check_apply(definition, config, concurrent=metadata.get("concurrent", False))
     # Python may restrict what PydanticAI asks about, but cannot relax it.
     if definition.kind == "unapproved" and approval != "deny":
         approval = "ask"
@@ -220,6 +222,18 @@ def _check_together(
         )
     if faults:
         _refuse(definition, faults)
+
+
+def _check_apply(definition: ToolDefinition, config: IdempotencyConfig | None, *, concurrent: bool) -> None:
+    if concurrent:
+        _refuse(
+            definition, ["metadata 'effect' has apply=..., which a concurrent tool cannot have; leave one of them out"]
+        )
+    if config is not None and not config.has_key:
+        _refuse(
+            definition,
+            ["metadata 'effect' has apply=..., which needs an effect in the ledger; leave out 'idempotency'"],
+        )
 
 
 def _refuse(definition: ToolDefinition, faults: Sequence[str]) -> NoReturn:

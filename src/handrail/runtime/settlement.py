@@ -1,0 +1,144 @@
+"""Applying the results of effects that happened, and that no call of the model will ask for again.
+
+A person resolves an effect after its call was answered; or the process died between the effect and the commit, in a
+reply that is not repeated. The effect is done, and the call is open: `"unapplied"`. It is settled by the
+pipeline, from the row of the effect: its result is applied as that of a call that is answered from the ledger is.
+Policies and approvers are not asked, because the effect has happened, and no handler runs.
+
+What was done is recorded as a call nested in the open one, named `settled`, and the open call keeps its own record: the
+arguments that the model wrote are not known here, and a call is recognized by them. Asked again, the open call is
+answered from the ledger.
+
+An effect of a nested call is left to its parent, because its result is applied in the transaction of the parent alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from handrail.errors import ParseError
+from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
+from handrail.prompt import Tool, ToolResult
+from handrail.runtime.calls import ToolInvoked, ToolMessage
+from handrail.runtime.environment import Environment
+from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.invoke import invoke
+from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
+from handrail.serde.json_schema import MASK
+from handrail.session.call_records import OpenCall
+from handrail.session.call_ref import CallRef, ToolCall
+from handrail.store.protocol import EffectRow
+
+SETTLED = "settled"
+"""The id under which the application of a result is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledCall:
+    """An open call whose effect has happened, and whether its result was applied.
+
+    Attributes:
+        call: the identity of the open call.
+        tool: name of the tool.
+        message: the message of the application. If it is a success, the result is applied; if not, it says why the
+            result still waits.
+    """
+
+    call: CallRef
+    tool: str
+    message: ToolMessage
+
+
+async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
+    """Apply the results of the open calls of a session whose effects have happened, one by one.
+
+    Raises:
+        DeveloperMistake: the program is at fault; the others have been settled. If there are several, the first is
+            raised, with the others as notes.
+        RunAbortedError: the run is over; the calls after that one have not been settled.
+        StoreError: the store cannot be read.
+    """
+    settled: list[SettledCall] = []
+    mistakes: list[BaseException] = []
+    for call, row in await mode.in_thread(lambda: list(_unapplied(environment))):
+        try:
+            settled.append(SettledCall(call.call, row.tool, await _settle(environment, mode, call.call, row)))
+        except BaseException as error:
+            if not mistakes_in(error):
+                note_mistakes(error, mistakes)
+                raise
+            mistakes.append(error)
+    if mistakes:
+        raise first_mistake(mistakes)
+    return tuple(settled)
+
+
+def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
+    """The open calls whose effects are done and not applied, with their rows; those of nested calls are left out."""
+    session, ledger = environment.session, environment.effect_ledger
+    if session.store is not ledger.units:
+        return
+    for call in session.open_calls:
+        if call.state != "unapplied" or call.key is None or call.call.parent is not None:
+            continue
+        for partition in (session.session_id, ""):
+            row = ledger.row(call.key, partition=partition)
+            if row is not None and row.owner.call == call.call and (row.status, row.applied_at) == ("done", None):
+                yield call, row
+                break
+
+
+async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> ToolMessage:
+    tool = _tool_of(environment, row.tool)
+    if tool is None:
+        return _refused(f"there is no tool {row.tool} in this prompt, so the result of its effect was not applied.")
+    arguments = _arguments_of(environment, ref, row, tool)
+    if arguments is None:
+        return _refused(
+            f"the result of {row.tool} was not applied: the parameters that it started with cannot be restored from "
+            "their record. Ask for the call again."
+        )
+    if environment.tool(row.tool) is None:  # its section is closed
+        shown = environment.rendered_prompt
+        environment = environment.with_rendered(replace(shown, tools=(*shown.tools, tool)))
+    name = CallRef.nested(ref, SETTLED)
+    return await invoke(ToolCall(SETTLED, tool.name, arguments), name.reply, replace(environment, settles=row), mode)
+
+
+def _tool_of(environment: Environment, name: str) -> Tool[Any, Any] | None:
+    placed = (tool for tool, _ in environment.prompt.template.placed_tools())
+    return environment.tool(name) or next((tool for tool in placed if tool.name == name), None)
+
+
+def _arguments_of(
+    environment: Environment, ref: CallRef, row: EffectRow, tool: Tool[Any, Any]
+) -> str | bytes | Mapping[str, Any] | None:
+    """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded.
+
+    Those of the call have the secrets, which the ledger masks.
+    """
+    if row.arguments is None:
+        return None
+    event = environment.session.recorded_call(ref)
+    known = [event.call] if isinstance(event, ToolInvoked) else []
+    conversation = environment.session.conversation
+    if conversation.reply == ref.reply:
+        known += [call for call in conversation.calls if call.id == ref.call_id]
+    recorded: Any = read_arguments(row.arguments).arguments
+    candidates = [call.arguments for call in known if call.name == tool.name]
+    # A mask would be used as the secret.
+    if isinstance(recorded, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
+        candidates.append(cast("dict[str, Any]", recorded))  # decoded JSON
+    for arguments in candidates:
+        try:
+            if is_record_of(row.arguments, tool.parse(arguments), tool.masking):
+                return arguments
+        except ParseError:
+            continue
+    return None
+
+
+def _refused(text: str) -> ToolMessage:
+    return ToolMessage(SETTLED, text, success=False, result=ToolResult.error(text))

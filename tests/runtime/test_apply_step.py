@@ -1,0 +1,529 @@
+"""What belongs to an effect is applied once, however its result was found, and by whichever call meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import AppliedMeanwhileError, PromptValidationError, SecondStoreError, UnboundResourceError
+from handrail.limits import Deadline
+from handrail.prompt import (
+    External,
+    IdempotencyConfig,
+    MarkdownSection,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from handrail.prompt.context import tool_context
+from handrail.runtime import (
+    EffectLedger,
+    PromptEvaluationError,
+    Session,
+    ToolCall,
+    ToolInvoked,
+    ToolMessage,
+    ToolRaised,
+)
+from handrail.runtime.environment import session_ledger
+from handrail.runtime.ledger.effects import EffectResult
+from handrail.store import EffectRow, MemoryStore, Store
+from handrail.store.protocol import EffectChange
+from handrail.testing import FakeClock, run_tool
+from handrail.transaction import UnitOfWork
+from tests.handler_threads import HandlerThreads
+from tests.runtime.bench import Decides, Note, Run, both_ways, call, executor, tool
+from tests.store.stores import STORES
+from tests.wording import Wording
+
+SHARED = IdempotencyConfig(scope="shop")
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """What `apply` writes to the session."""
+
+    text: str
+    key: str
+
+
+@dataclass
+class Shop:
+    """Sessions of one store with the tool `charge`, and what its handler and its `apply` have done.
+
+    Attributes:
+        charged: what the handler has charged.
+        booked: what `apply` has written, also in calls that were rolled back.
+        fails: what `apply` raises, the last one first.
+        meets: what happens while `apply` runs, the last one first.
+        known: what the reconciler knows.
+    """
+
+    store: Store
+    clock: FakeClock
+    opened: ExitStack
+    charged: list[str] = field(default_factory=list[str])
+    booked: list[str] = field(default_factory=list[str])
+    fails: list[BaseException] = field(default_factory=list[BaseException])
+    meets: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    known: list[str] = field(default_factory=list[str])
+
+    def charge(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        """Charge; `lost` after the deed."""
+        self.charged.append(params.text)
+        if params.text == "lost":
+            raise TimeoutError
+        return ToolResult.ok(params)
+
+    def find(self, params: Note, key: str) -> ToolResult[Note] | None:
+        """What the service knows."""
+        return ToolResult.ok(params, "found") if params.text in self.known else None
+
+    def book(self, params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        """Write to the session, then fail if that is planned."""
+        assert result.value == params
+        assert tool_context() is context
+        context.session[Booked].append(Booked(params.text, str(context.idempotency_key)))
+        self.booked.append(params.text)
+        if self.meets:
+            self.meets.pop()()
+        if self.fails:
+            raise self.fails.pop()
+
+    def tool(self, *, apply: Any = None, key: IdempotencyConfig | None = None, **options: Any) -> Tool[Note, Note]:
+        """The tool; it books with `book` unless something else is given."""
+        said = External(apply=apply or self.book, reconcile=self.find, lease=MINUTE)
+        return tool("charge", self.charge, effect=said, idempotency=key, **options)
+
+    def session(self, name: str = "till") -> Session:
+        """A session, open until the end of the test."""
+        return self.opened.enter_context(Session.open(self.store, name, types=(Booked, Note)))
+
+    def door(self, session: Session, *tools: Tool[Any, Any], **options: Any) -> ToolExecutor:
+        """The tool, and others, over a session."""
+        return executor(*(tools or (self.tool(),)), session=session, clock=self.clock, **options)
+
+    def rows(self) -> list[EffectRow]:
+        """All effects."""
+        return list(self.store.rows())
+
+    def row(self) -> EffectRow:
+        """The only effect."""
+        (row,) = self.rows()
+        return row
+
+
+@pytest.fixture(params=list(STORES))
+def shop(request: pytest.FixtureRequest) -> Generator[Shop]:
+    """A shop over each kind of store."""
+    clock = FakeClock()
+    with STORES[request.param](clock) as store, ExitStack() as opened:
+        yield Shop(store, clock, opened)
+
+
+@pytest.fixture
+def stall() -> Generator[Shop]:
+    """A shop in memory, for what no store has a part in."""
+    clock = FakeClock()
+    with MemoryStore(clock=clock) as store, ExitStack() as opened:
+        yield Shop(store, clock, opened)
+
+
+def ask(door: ToolExecutor, text: str = "lamp", name: str = "charge", reply: str = "r1") -> ToolMessage:
+    """Ask for a call."""
+    return door.execute(ToolCall("call-1", name, {"text": text}), reply=reply)
+
+
+@both_ways
+def test_a_fresh_result_is_applied_in_the_unit_that_commits_the_call(shop: Shop, way: Run) -> None:
+    """The row is done and applied at once; a `def` runs on a thread of its own through the asynchronous entry."""
+    threads: list[bool] = []
+
+    def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        shop.book(params, result, context=context)
+
+    session = shop.session()
+    door = shop.door(session, shop.tool(apply=book))
+    assert way(door, call("charge")).success
+    assert [one.text for one in session[Booked]] == ["hello"]
+    assert shop.row().applied_at == shop.row().completed_at == shop.clock.now()
+    assert session[Booked].all()[0].key == shop.row().key
+    assert threads == [way.__name__ == "sync"]
+    assert session.open_calls == ()
+
+
+def test_it_is_applied_before_policies_reducers_and_subscribers(stall: Shop) -> None:
+    """Each of them sees what belongs to the effect."""
+    seen: list[str] = []
+
+    class Noting(Decides):
+        """Notes what there is when the result comes."""
+
+        def on_result(
+            self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext
+        ) -> None:
+            seen.append(f"policy {len(context.session[Booked])}")
+
+    session = stall.session()
+    session.dispatcher.subscribe(Note, lambda _: seen.append(f"subscriber {len(session[Booked])}"))
+    door = stall.door(session, policies=[Noting(lambda _tool, _params: PolicyDecision.allow())])
+    ask(door)
+    assert seen == ["policy 1", "subscriber 1"]
+
+
+@both_ways
+def test_if_it_raises_the_effect_stays_done_and_the_next_call_applies_it(
+    shop: Shop, way: Run, wording: Wording
+) -> None:
+    """The call is rolled back, the message says what waits, and the handler does not run again."""
+    shop.fails.append(ValueError("no such account"))
+    session = shop.session()
+    raised: list[ToolRaised] = []
+    session.dispatcher.subscribe(ToolRaised, raised.append)
+    door = shop.door(session, shop.tool(key=SHARED))
+    message = way(door, call("charge"))
+    assert message.content == wording
+    assert [type(each.error) for each in raised] == [ValueError]
+    assert (shop.row().status, shop.row().applied_at, len(session[Booked]), len(session[Note])) == ("done", None, 0, 0)
+    (open_call,) = session.open_calls
+    assert open_call.state == "unapplied"
+    expires = shop.row().expires_at
+    assert expires is not None
+    assert expires > shop.clock.now() + timedelta(days=365)  # it is kept until it is applied
+
+    again = way(door, call("charge", id="call-2"))
+    assert (again.success, again.replayed, shop.charged) == (True, True, ["hello"])
+    assert (len(session[Booked]), len(session[Note])) == (1, 1)
+    assert shop.row().applied_at == shop.clock.now()
+    assert shop.row().expires_at == shop.clock.now() + timedelta(days=1)
+    assert way(door, call("charge", id="call-3")).replayed
+    assert (len(session[Booked]), shop.booked) == (1, ["hello", "hello"])
+
+
+def test_a_failing_reducer_undoes_what_was_applied_and_leaves_the_effect_unapplied(shop: Shop) -> None:
+    """All of step 10 is one transaction."""
+    session = shop.session()
+    failing = [ValueError("no")]
+
+    def fail(_: object) -> None:
+        if failing:
+            raise failing.pop()
+
+    session.dispatcher.subscribe(Note, fail)
+    door = shop.door(session)
+    assert not ask(door).success
+    assert (len(session[Booked]), shop.row().applied_at) == (0, None)
+    assert ask(door).replayed
+    assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())
+
+
+@both_ways
+def test_a_result_that_the_reconciler_finds_is_applied(shop: Shop, way: Run) -> None:
+    """With the parameters that the effect was begun with."""
+    session = shop.session()
+    door = shop.door(session, shop.tool(key=SHARED))
+    assert not way(door, call("charge", "lost")).success
+    assert (shop.row().status, shop.booked) == ("unknown", [])
+    shop.known.append("lost")
+    found = way(door, call("charge", "lost", id="call-2"))
+    assert (found.success, found.replayed, shop.booked, len(session[Booked])) == (True, True, ["lost"], 1)
+    assert shop.row().applied_at == shop.clock.now()
+
+
+def _resolved_by_a_person(shop: Shop, session: Session) -> None:
+    door = shop.door(session)
+    assert not ask(door, "lost").success
+    ledger = session_ledger(session, clock=shop.clock)
+    assert ledger.resolve(shop.row(), EffectResult("the bank says so", b'{"text":"lost"}'))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next(shop: Shop, is_async: bool) -> None:
+    """Once, without policies and approvers; it is recorded as nested in the open call, which replays afterwards."""
+    with Session.open(shop.store, "till", types=(Booked, Note)) as session:
+        _resolved_by_a_person(shop, session)
+    session = shop.session()
+    (open_call,) = session.open_calls
+    assert open_call.state == "unapplied"
+    denies = Decides(lambda _tool, _params: PolicyDecision.deny("closed"))
+    door = shop.door(session, policies=[denies])
+    (settled,) = asyncio.run(door.settle_open_async()) if is_async else door.settle_open()
+    assert (settled.call, settled.tool) == (open_call.call, "charge")
+    assert (settled.message.success, settled.message.replayed) == (True, True)
+    assert settled.message.result == ToolResult("the bank says so", Note("lost"))
+    assert [one.text for one in session[Booked]] == ["lost"]
+    assert (len(session[Note]), shop.charged, shop.row().applied_at) == (1, ["lost"], shop.clock.now())
+    assert session.open_calls == ()
+    assert door.settle_open() == ()
+    assert session[ToolInvoked].all()[-1].ref.parent == open_call.call
+    again = ask(shop.door(session), "lost")
+    assert (again.success, again.replayed, len(session[Booked]), len(session[Note])) == (True, True, 1, 1)
+
+
+def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording) -> None:
+    """Its tool is not in the prompt, `apply` raises, or the program is at fault."""
+    session = stall.session()
+    _resolved_by_a_person(stall, session)
+    (unknown_tool,) = executor(tool("other"), session=session).settle_open()
+    assert unknown_tool.message.content == wording
+    stall.fails.append(ValueError("no such account"))
+    door = stall.door(session)
+    (raised,) = door.settle_open()
+    assert raised.message.content == wording
+    assert (len(session.open_calls), len(session[Booked])) == (1, 0)
+    stall.fails.append(UnboundResourceError(int))
+    with pytest.raises(UnboundResourceError):
+        door.settle_open()
+    (settled,) = door.settle_open()
+    assert (settled.message.success, len(session[Booked])) == (True, 1)
+
+
+def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop: Shop) -> None:
+    """The one that comes second is rolled back, and answered from the row; its own reducers have run once."""
+    key = shop.tool(key=SHARED)
+    first, second = shop.session("first"), shop.session("second")
+    shop.fails.append(ValueError("no such account"))
+    ask(shop.door(first, key))
+    one, other = shop.door(first, key), shop.door(second, key)
+    shop.meets.append(lambda: ask_alone(other))
+    answer = ask(one)
+    assert (answer.success, answer.replayed) == (True, True)
+    assert (len(first[Booked]), len(second[Booked])) == (0, 1)
+    assert (len(first[Note]), len(second[Note])) == (1, 1)
+    assert shop.row().applied_at is not None
+    assert first[ToolInvoked].all()[-1].success
+
+
+def ask_alone(door: ToolExecutor) -> None:
+    """Ask in a thread of its own, so that the call is not nested in the one that runs here."""
+    thread = threading.Thread(target=ask, args=(door,))
+    thread.start()
+    thread.join()
+
+
+def outer(shop: Shop, session: Session, asks: Callable[[ToolExecutor], object]) -> ToolExecutor:
+    """An executor whose tool `parent` asks for nested calls of `charge`."""
+
+    def parent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        asks(door)
+        return ToolResult.ok(Note("parent"))
+
+    door = shop.door(session, shop.tool(key=SHARED), tool("parent", parent))
+    return door
+
+
+def test_a_nested_call_is_applied_with_its_parent_and_nowhere_else(shop: Shop) -> None:
+    """If the parent is rolled back, the effect stays done and unapplied; the parent that is repeated applies it."""
+    failing = [ValueError("after the nested call")]
+
+    def asks(door: ToolExecutor) -> None:
+        assert door.execute(call("charge", id="inner")).success
+        assert door.execute(call("charge", id="twin")).replayed  # in the same transaction: applied once
+        if failing:
+            raise failing.pop()
+
+    session = shop.session()
+    door = outer(shop, session, asks)
+    assert not ask(door, name="parent").success
+    assert (shop.row().status, shop.row().applied_at, len(session[Booked])) == ("done", None, 0)
+    assert door.settle_open() == ()
+    assert ask(door, name="parent").success
+    assert (len(session[Booked]), shop.booked, shop.charged) == (1, ["hello", "hello"], ["hello"])
+    assert shop.row().applied_at == shop.clock.now()
+
+
+def test_a_parent_is_undone_if_another_session_applies_the_nested_effect_first(shop: Shop, wording: Wording) -> None:
+    """Its handler cannot be run again by itself; asked again, it finds the effect applied."""
+    other = shop.door(shop.session("other"), shop.tool(key=SHARED))
+
+    def asks(door: ToolExecutor) -> None:
+        door.execute(call("charge", id="inner"))
+        if not shop.rows()[0].applied_at:
+            thread = threading.Thread(target=other.execute, args=(call("charge"),), kwargs={"reply": "r1"})
+            thread.start()
+            thread.join()
+
+    session = shop.session()
+    door = outer(shop, session, asks)
+    message = ask(door, name="parent")
+    assert message.content == wording
+    assert (len(session[Booked]), len(other.environment.session[Booked])) == (0, 1)
+    assert ask(door, name="parent").success
+    assert (len(session[Booked]), shop.charged) == (0, ["hello"])
+
+
+def test_an_async_function_is_awaited_through_both_entries(stall: Shop) -> None:
+    """As an `async def` handler is."""
+
+    async def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        await asyncio.sleep(0)
+        stall.book(params, result, context=context)
+
+    door = stall.door(stall.session(), stall.tool(apply=book))
+    assert ask(door).success
+    assert asyncio.run(door.execute_async(call("charge", id="call-2"))).success
+    assert asyncio.run(door.execute_async(call("charge", id="call-3"), reply="r3")).success
+    assert len(stall.booked) == 3
+
+
+def test_it_is_bounded_by_the_timeout_of_the_tool(stall: Shop, wording: Wording) -> None:
+    """What it writes afterwards is refused; the effect stays done and unapplied."""
+    release, refused = threading.Event(), threading.Event()
+
+    def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        release.wait()
+        try:
+            context.session[Booked].append(Booked(params.text, ""))
+        finally:
+            refused.set()
+
+    session = stall.session()
+    door = stall.door(session, stall.tool(apply=book, timeout=timedelta(seconds=0.05)))
+    assert ask(door).content == wording
+    release.set()
+    refused.wait()
+    assert (len(session[Booked]), stall.row().status, stall.row().applied_at) == (0, "done", None)
+
+
+def test_past_the_deadline_it_is_not_begun(stall: Shop) -> None:
+    """The run ends; the effect is done."""
+    deadline = Deadline.after(MINUTE, clock=stall.clock)
+
+    def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        stall.clock.advance(MINUTE)
+        return ToolResult.ok(params)
+
+    said = External(apply=stall.book)
+    door = stall.door(stall.session(), tool("charge", charge, effect=said), deadline=deadline)
+    with pytest.raises(PromptEvaluationError):
+        ask(door)
+    assert (stall.row().status, stall.row().applied_at, stall.booked) == ("done", None, [])
+
+
+def test_an_executor_refuses_a_tool_whose_effects_and_session_are_in_two_places(wording: Wording) -> None:
+    """It names the tool and both; the session may be in no store at all."""
+    clock = FakeClock()
+    stall = Shop(MemoryStore(clock=clock), clock, ExitStack())
+    with pytest.raises(SecondStoreError) as caught:
+        executor(stall.tool(), session=Session(session_id="s"))
+    assert str(caught.value) == wording
+    assert (caught.value.tool, caught.value.store) == ("charge", None)
+    with pytest.raises(SecondStoreError) as caught:
+        stall.door(stall.session(), effect_ledger=EffectLedger(clock=clock))
+    assert caught.value.store is stall.store
+    with pytest.raises(SecondStoreError):
+        run_tool(stall.tool(), Note("x"))
+    stall.opened.close()
+
+
+@pytest.mark.parametrize(
+    "name, made",
+    [
+        ("apply takes too little", lambda: tool("charge", effect=External(apply=lambda params: None))),  # type: ignore[arg-type]
+        ("apply returns", lambda: tool("charge", effect=External(apply=_returning))),  # type: ignore[arg-type]
+        ("apply is text", lambda: tool("charge", effect=External(apply="book"))),  # type: ignore[arg-type]
+        (
+            "apply without an effect in the ledger",
+            lambda: tool("charge", effect=External(apply=_fitting), idempotency=IdempotencyConfig(strategy="none")),
+        ),
+        ("apply of a concurrent tool", lambda: tool("charge", effect=External(apply=_fitting), concurrent=True)),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused(
+    name: str, made: Callable[[], Tool[Any, Any]], wording: Wording
+) -> None:
+    """When the tool is made."""
+    with pytest.raises(PromptValidationError) as caught:
+        made()
+    assert str(caught.value) == wording
+
+
+def _fitting(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None: ...
+
+
+def _returning(params: Note, result: ToolResult[Note], *, context: ToolContext) -> int:
+    return 0
+
+
+def test_the_error_of_a_lost_race_names_the_key() -> None:
+    """For programs."""
+    assert AppliedMeanwhileError("shop:1").key == "shop:1"
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Parameters of which the ledger has only a mask."""
+
+    text: str
+    pin: SecretStr
+
+
+def test_secrets_are_taken_from_the_record_of_the_open_call(stall: Shop, wording: Wording) -> None:
+    """The ledger has masked them; without the record the result waits for the call to be asked again."""
+    pins: list[str] = []
+
+    def charge(params: Secret, *, context: ToolContext) -> ToolResult[None]:
+        raise TimeoutError
+
+    def book(params: Secret, result: ToolResult[None], *, context: ToolContext) -> None:
+        pins.append(params.pin.get_secret_value())
+
+    made = Tool[Secret, None](name="charge", description="Charges.", handler=charge, effect=External(apply=book))
+    session = stall.session()
+    door = stall.door(session, made)
+    asked = ToolCall("call-1", "charge", {"text": "lamp", "pin": "1234"})
+    door.execute(asked, reply="r1")
+    ledger = session_ledger(session, clock=stall.clock)
+    assert ledger.resolve(stall.row(), EffectResult("paid"))
+    # As if the process had died before the call was recorded: the same effect, of a call without a record.
+    row = stall.row()
+    stall.store.apply(UnitOfWork((EffectChange(row, row._replace(owner=row.owner._replace(call_id="gone"))),)))
+    (lost,) = door.settle_open()
+    assert lost.message.content == wording
+    stall.store.apply(UnitOfWork((EffectChange(stall.row(), row),)))
+    (settled,) = door.settle_open()
+    assert (settled.message.success, pins) == (True, ["1234"])
+
+
+def test_a_tool_in_a_closed_section_is_settled(stall: Shop) -> None:
+    """Its effect has happened, whatever the model sees now."""
+    with Session.open(stall.store, "till", types=(Booked, Note)) as before:
+        _resolved_by_a_person(stall, before)
+    session = stall.session()
+    section = MarkdownSection(title="Till", key="till", template="Charge.", tools=[stall.tool()], summary="The till.")
+    prompt = Prompt(PromptTemplate(ns="tests", key="closed", sections=[section]))
+    (settled,) = ToolExecutor(prompt=prompt, session=session, clock=stall.clock).settle_open()
+    assert (settled.message.success, len(session[Booked])) == (True, 1)
+
+
+def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) -> None:
+    """The call itself has been answered; the handler was left behind."""
+    release, threads = threading.Event(), HandlerThreads()
+
+    def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        release.wait()
+        return ToolResult.ok(params)
+
+    said = External(apply=shop.book, accept_late_result=True)
+    session = shop.session()
+    door = shop.door(session, tool("charge", charge, effect=said, timeout=timedelta(seconds=0.05)))
+    assert not ask(door).success
+    release.set()
+    threads.join()
+    assert (shop.row().status, shop.row().applied_at) == ("done", None)
+    assert ask(door).replayed
+    assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())
