@@ -33,6 +33,7 @@ from handrail.limits import seconds_left
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
+from handrail.redaction import MASK
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
@@ -41,7 +42,6 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments, recorded_arguments, same_arguments
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
-from handrail.serde.json_schema import MASK
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Transaction
 
