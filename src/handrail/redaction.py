@@ -13,8 +13,10 @@ The redaction of a process is made from its environment when this module is impo
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,6 +30,7 @@ __all__ = [
     "SecretForm",
     "current_redaction",
     "redacted",
+    "redacted_logger",
     "use_redaction",
 ]
 
@@ -201,3 +204,32 @@ def use_redaction(redaction: Redaction) -> Redaction:
 def redacted(text: str) -> str:
     """A text without secrets, by the redaction of this process."""
     return _current.text(text)
+
+
+class _RecordsWithoutSecrets(logging.Filter):
+    """Removes secrets from the records of a logger, before any handler has them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            said = record.getMessage()
+        except Exception:  # noqa: BLE001 - an argument cannot be formatted; the handlers of the record report that
+            return True
+        shown = redacted(said)
+        if shown != said:
+            record.msg, record.args = shown, ()
+        if record.exc_info and record.exc_info[1] is not None:
+            lines = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
+            shown = redacted(lines)
+            if shown != lines:  # handlers that format the exception themselves have the text alone
+                record.exc_info, record.exc_text = None, shown
+        return True
+
+
+_FILTER: Final = _RecordsWithoutSecrets()
+
+
+def redacted_logger(name: str) -> logging.Logger:
+    """The logger of a name. What is logged by it is written without secrets, tracebacks included."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_FILTER)  # a second time it does nothing
+    return logger

@@ -442,3 +442,5 @@ class _Tracebacks(logging.Handler):
         # Records without an exception are remarks of the library, which has reported them in its results.
         if record.exc_info and record.exc_info[1] is not None:
             Screen().trace("".join(traceback.format_exception(record.exc_info[1])))
+        elif record.exc_text:
+            Screen().trace(record.exc_text)
