@@ -19,7 +19,7 @@ from handrail.errors import (
     StoreVersionError,
     ToolValidationError,
 )
-from handrail.prompt import ToolContext, ToolResult
+from handrail.prompt import TextPart, ToolContext, ToolResult
 from handrail.redaction import MASK, Redaction, use_redaction
 from tests.runtime.bench import Decides, Note, Run, both_ways, call, events, executor, tool
 
@@ -103,3 +103,15 @@ def test_the_model_reads_what_failed_and_not_where(error: StoreError, way: Run) 
         told = way(executor(tool("t", raising(raised, None if raised is error else error))), call("t")).content
         assert PLACE not in told
         assert error.text_for_model in told
+
+
+@both_ways
+@pytest.mark.parametrize("results", [False, True])
+def test_what_a_tool_returns_is_redacted_if_that_is_asked_for(results: bool, way: Run) -> None:
+    """The value that the session records is what the tool has returned."""
+    use_redaction(Redaction(values=frozenset({KEY}), results=results))
+    door = executor(tool("t", lambda params, *, context: ToolResult.ok(Note(f"{KEY}."), parts=[TextPart(KEY)])))
+    message = way(door, call("t"))
+    assert (KEY in message.content, MASK in message.content) == (not results, results)
+    assert (KEY in str(message.parts)) is not results
+    assert events(door)[0].result.value == Note(f"{KEY}.")
