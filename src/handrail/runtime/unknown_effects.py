@@ -33,6 +33,7 @@ from handrail.limits import seconds_left
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
+from handrail.redaction import MASK
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
