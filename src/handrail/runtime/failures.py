@@ -52,7 +52,6 @@ The first four are PydanticAI's control flow.
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
@@ -75,9 +74,9 @@ from handrail.errors import (
 )
 from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool, ToolResult
-from handrail.redaction import redacted
+from handrail.redaction import redacted, redacted_logger
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _LONGEST_MESSAGE = 2_000
 """Characters of a foreign exception's message that the model reads."""

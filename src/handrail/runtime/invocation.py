@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +24,7 @@ from handrail.interrupts import HeldInterrupts
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.content_parts import TextPart
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
-from handrail.redaction import current_redaction
+from handrail.redaction import current_redaction, redacted_logger
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
@@ -52,7 +51,7 @@ from handrail.transaction.transaction import return_to
 
 T = TypeVar("T")
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 
 class Invocation:
