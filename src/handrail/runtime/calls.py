@@ -69,6 +69,8 @@ class ToolMessage(NamedTuple):
             file instead: `[image/png, 12 kB]`.
         feedback: the feedback that the message ends with, in `content` and, if it has parts, as the last part; empty
             for nearly all messages. The result has none.
+        pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
+            false, and `content` says that it waits. Its result is in the message of the call that is made again.
     """
 
     call_id: str
@@ -79,6 +81,7 @@ class ToolMessage(NamedTuple):
     is_cut: bool = False
     parts: tuple[ContentPart, ...] = ()
     feedback: str = ""
+    pending: bool = False
 
 
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one

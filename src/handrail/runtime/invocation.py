@@ -22,7 +22,7 @@ from handrail.errors import (
 )
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import HeldInterrupts
-from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt import ApprovalRequest, MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
@@ -82,6 +82,7 @@ class Invocation:
         is_final: whether a repeat of the call is answered from the record, unless the claim is unsettled; see
             `ToolInvoked.final`.
         opening: what the call has decided about the sections of the prompt, written in one unit with its record.
+        open_question: what an approver was asked and has not answered.
         once_recorded: called once the refusal of the call has a final record; `None` for nothing.
     """
 
@@ -98,6 +99,7 @@ class Invocation:
     claim: Claim = NO_CLAIM
     is_final: bool = True
     opening: OpenSections | None = None
+    open_question: ApprovalRequest | None = None
     once_recorded: Callable[[], object] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from functools import partial
 
-from handrail.errors import CallPostponed, DumpError, SchemaError, StoreError
+from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.failures import CallRefusedError, describe_error
@@ -40,16 +40,13 @@ async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval
         ) from error
 
 
-def question_of(run: Invocation, postponed: CallPostponed) -> CallQuestion | None:
-    """What the approver was asked about a call that it has postponed, for the session to store.
+def question_of(run: Invocation, reason: str) -> CallQuestion | None:
+    """What the approver was asked about a call that stays open, for the session to store.
 
-    `None` if the call waits for something else, or if the question is recorded elsewhere.
+    `None` if the call waits for something else, or if the approver records its questions itself.
     """
-    request = postponed.question
-    if postponed.is_recorded or not isinstance(request, ApprovalRequest):
-        return None
-    # What a nested call was asked leaves the handlers of the calls that it is nested in.
-    if run.tool is None or (request.session_id, request.call) != (run.environment.session.session_id, run.ref):
+    request = run.open_question
+    if request is None or run.tool is None or run.environment.records_questions:
         return None
     return CallQuestion(
         arguments=recorded_arguments(run.call, run.params, run.tool.masking).decode(),
@@ -57,7 +54,7 @@ def question_of(run: Invocation, postponed: CallPostponed) -> CallQuestion | Non
         asks=_asks(request),
         effect=run.tool.effect,
         description=run.tool.description,
-        reason=str(postponed),
+        reason=reason,
     )
 
 

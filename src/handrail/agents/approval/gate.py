@@ -39,7 +39,7 @@ from handrail.agents.approval.decisions import (
     decision_of,
 )
 from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choice, judge_call
-from handrail.errors import AgentError, CallPostponed, RunAbortedError
+from handrail.errors import AgentError, RunAbortedError
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.runtime.execution import ASYNC
@@ -393,8 +393,5 @@ class GatePolicy:
         # Questions of other policies are part of what the person sees, and of what the answer covers.
         decision = await self.gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
         if decision.verdict == "later":
-            postponed = CallPostponed(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
-            # The session of the outermost run has it already, with the decisions of the gate.
-            postponed.is_recorded = True
-            raise postponed
+            return Approval.later(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
         return Approval(decision.verdict == "allow", decision.reason, decision.final)
