@@ -3,11 +3,16 @@
 A recorded answer holds for one call of one session: the same identity, the same tool and the same arguments, and no
 question that was not shown with it. It is used by the next attempt of that call. Once an attempt has been recorded, a
 further one is asked about anew, as it is by an approver.
+
+An answer that was given while this process held the session is a row of the store
+(`handrail.session.given_answers`), and is appended to the session here.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
 from handrail.errors import DumpError, SchemaError, StoreError
@@ -18,7 +23,15 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.serde import digest
 from handrail.session.call_ref import ToolCall
-from handrail.session.postponed_calls import CallQuestion, PostponedCall, postponed_call, recorded_as
+from handrail.session.given_answers import find_answer
+from handrail.session.postponed_calls import (
+    CallAnswer,
+    CallQuestion,
+    PostponedCall,
+    call_answer,
+    postponed_call,
+    recorded_as,
+)
 
 
 async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval | None:
@@ -60,15 +73,35 @@ def question_of(run: Invocation, reason: str) -> CallQuestion | None:
 
 def _recorded(run: Invocation, request: ApprovalRequest) -> Approval | None:
     item = postponed_call(run.environment.session, run.ref.stored)
-    if item is None or item.question is None or item.answer is None or item.tool != request.tool.name:
+    if item is None or item.question is None or item.tool != request.tool.name:
         return None
     # A policy that asks something else asks again, and so does a call with other arguments.
     if item.question.digest != _digest(run) or not set(_asks(request)) <= set(item.question.asks):
         return None
     record = run.environment.session.recorded_call(recorded_as(run.ref))
     last_attempt = record.at if isinstance(record, ToolInvoked) else None
+    answer = item.answer or _taken_in(run, item, item.question, last_attempt)
     # Compared for equality: the process that has answered may have had another clock.
-    return Approval(item.answer.approved, item.answer.reason) if last_attempt == item.answer.last_attempt else None
+    if answer is None or last_attempt != answer.last_attempt:
+        return None
+    return Approval(answer.approved, answer.reason)
+
+
+def _taken_in(
+    run: Invocation, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
+) -> CallAnswer | None:
+    """The answer that a person has given to an open question while the session was held; the session then has it."""
+    session = run.environment.session
+    if session.store is None:
+        return None
+    found = find_answer(session.store, session.session_id, run.ref)
+    if found is None or not found.is_about(question.digest, question.asks, last_attempt):
+        return None
+    answer = call_answer(found.given, last_attempt)
+    # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
+    if run.turn.outer is None:
+        session[PostponedCall].append(replace(item, answer=answer))
+    return answer
 
 
 def _asks(request: ApprovalRequest) -> tuple[str, ...]:

@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from handrail.crash_points import reached
-from handrail.session.persistence.protocol import SessionAppend, SessionEntry, SessionHeld, SessionLock
+from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionEntry, SessionHeld, SessionLock
 from handrail.store import session_locks
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, RefusedWrite, Testimony
 from handrail.store.sql import statements
 from handrail.store.sql.driver import DriverConnection, StatementExecutor, StatementParameters
-from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns, effect_of, testimony_columns
+from handrail.store.sql.rows import (
+    ENTRY_COLUMNS,
+    answer_columns,
+    effect_columns,
+    effect_of,
+    testimony_columns,
+)
 from handrail.transaction import RecordCommit
 
 _ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
@@ -54,6 +60,10 @@ def write_with(link: DriverConnection, write: object) -> None:
             if not link.execute(statements.INSERT_TESTIMONY, testimony_columns(write)):
                 raise RefusedError(RefusedWrite(write))
             reached("unit-testimony-written")
+        case AnswerChange():
+            refused = _change_answer(link, write)
+            if refused is not None:
+                raise RefusedError(refused)
         case SessionAppend():
             _append(link, write)
             reached("unit-session-written")
@@ -115,6 +125,20 @@ def _change_row(link: DriverConnection, change: EffectChange) -> RefusedWrite | 
         # read: testimony is looked up by the id in the row of its effect.
         link.execute(statements.DELETE_TESTIMONY, (change.seen.effect_id,))
     return refused
+
+
+def _change_answer(link: DriverConnection, change: AnswerChange) -> RefusedWrite | None:
+    seen, row = change
+    if seen is None:
+        written = link.execute(statements.INSERT_ANSWER, (*answer_columns(row), row.session_id))
+    else:
+        identity = (row.session_id, row.reply, row.call_id)
+        written = link.execute(
+            statements.REPLACE_ANSWER, (*answer_columns(row)[3:], *identity, *answer_columns(seen)[3:])
+        )
+    if written:
+        return None
+    return RefusedWrite(change)
 
 
 def _append(link: DriverConnection, append: SessionAppend) -> None:
