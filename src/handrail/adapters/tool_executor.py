@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from types import NoneType, TracebackType
@@ -162,6 +163,12 @@ class ToolExecutor:
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
         check_approver("ToolExecutor", approver)
         check_injected(self.environment.rendered_prompt.tools, self.environment.resources)
+
+    def with_approver(self, approver: Approver) -> ToolExecutor:
+        """The same run with another approver; it shares everything else."""
+        other = copy(self)
+        other.environment = replace(self.environment, approver=approver)
+        return other
 
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:

@@ -1,4 +1,4 @@
-"""Step 5 of the pipeline: what becomes of the questions of policies, whatever the entry point.
+"""Step 5 of the pipeline: what the question of a policy becomes, whatever the entry point.
 
 | the question has | the call |
 |---|---|
