@@ -134,11 +134,9 @@ def capability(session: Session, reply: Reply, _folder: Path) -> None:
     output_type: Any = [str, DeferredToolRequests]
     tools = HandrailCapability(executor_of(session, reply), conversation=stored)
     agent = Agent(FunctionModel(says), capabilities=[tools], output_type=output_type)
-    agent.run_sync(
-        None if stored.unfinished else "Work.",
-        message_history=stored.history or None,
-        deferred_tool_results=stored.deferred_results,
-    )
+    given = None if stored.unfinished else "Work."
+    history, results = stored.history or None, stored.deferred_results
+    asyncio.run(agent.run(given, message_history=history, deferred_tool_results=results))
 
 
 def adapter(session: Session, reply: Reply, _folder: Path) -> None:
