@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
@@ -361,9 +360,7 @@ class MemoryStore:
         """The newest checkpoint that covers no entry after `until`."""
         with self._lock:
             kept = self._sessions.get(session_id)
-            found = [] if kept is None else kept.checkpoints
-            place = len(found) if until is None else bisect_right(found, until, key=lambda one: one.number)
-            return found[place - 1] if place else None
+            return None if kept is None else kept.checkpoint(until)
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
@@ -380,18 +377,13 @@ class MemoryStore:
         """The newest entries with `after < number <= until` that change a slice, at most `limit`, in order."""
         with self._lock:
             kept = self._sessions.get(session_id)
-            entries = [] if kept is None else kept.entries
-            places = range(min(until, len(entries)) - 1, after - 1, -1)
-            found = (entries[place] for place in places)
-            newest = islice((one for one in found if one.type_name == type_name and one.role != "event"), limit)
-            return list(newest)[::-1]
+            return [] if kept is None else kept.newest_changes(type_name, after=after, until=until, limit=limit)
 
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """The entries of these numbers, in order; those that are missing are left out."""
         with self._lock:
             kept = self._sessions.get(session_id)
-            found = [] if kept is None else kept.entries
-        return (found[number - 1] for number in sorted(numbers) if 0 < number <= len(found))
+            return iter(()) if kept is None else iter(kept.entries_at(numbers))
 
     def recorded_calls(
         self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None

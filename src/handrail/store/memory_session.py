@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import AnswerRow, Checkpoint, SessionAppend, SessionEntry, SessionRow
@@ -34,6 +36,24 @@ class MemorySession:
         if checkpoint is not None and (not self.checkpoints or self.checkpoints[-1].number < checkpoint.number):
             self.checkpoints.append(checkpoint)
         self.row = self.row._replace(head=head + len(entries))
+
+    def checkpoint(self, until: int | None) -> Checkpoint | None:
+        """The newest checkpoint that covers no entry after `until`; `None` if there is none."""
+        found = self.checkpoints
+        place = len(found) if until is None else bisect_right(found, until, key=lambda one: one.number)
+        return found[place - 1] if place else None
+
+    def newest_changes(self, type_name: str, *, after: int, until: int, limit: int) -> list[SessionEntry]:
+        """The newest entries with `after < number <= until` that change a slice, at most `limit`, in order."""
+        places = range(min(until, len(self.entries)) - 1, after - 1, -1)
+        found = (self.entries[place] for place in places)
+        newest = islice((one for one in found if one.type_name == type_name and one.role != "event"), limit)
+        return list(newest)[::-1]
+
+    def entries_at(self, numbers: Iterable[int]) -> list[SessionEntry]:
+        """The entries of these numbers, in order; those that are missing are left out."""
+        found = self.entries
+        return [found[number - 1] for number in sorted(numbers) if 0 < number <= len(found)]
 
     def records(self) -> Iterator[tuple[CallRef, int]]:
         """The identities of the recorded calls with the numbers of their entries, the newest first."""

@@ -165,7 +165,7 @@ class StoredHistory:
     def deferred_results(self) -> DeferredToolResults | None:
         """What a run takes with the history, so that calls that were left open are made again; `None` if none was.
 
-        It approves none of them: whoever is asked about a call is asked again, unless a recorded answer is found.
+        It approves none of them: the question about a call is asked again, unless a recorded answer is found.
         """
         if not self.postpone:
             return None

@@ -190,7 +190,7 @@ class SessionAppend(NamedTuple):
 
 
 class AnswerRow(NamedTuple):
-    """The answer of a person to a call that waits. Anyone may write it: the holder of the session reads it.
+    """The answer of a person to a call that waits. Any process may write it; the holder of the session reads it.
 
     Attributes:
         session_id: the session of the call.
