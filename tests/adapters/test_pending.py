@@ -52,6 +52,11 @@ async def returns_later_async(request: ApprovalRequest) -> Approval:
     return Approval.later("the desk is asked")
 
 
+def yes(request: ApprovalRequest) -> bool:
+    """Approve."""
+    return True
+
+
 def desk(approver: Any, session: Session | None = None) -> ToolExecutor:
     """An executor that asks about payments."""
     return executor(tool("note"), tool("pay"), policies=[ASKS_ABOUT_PAY], approver=approver, session=session)
@@ -78,7 +83,7 @@ def test_the_message_of_a_call_whose_question_is_left_open_is_pending(
     ]
     assert messages[1].content == wording
     assert recorded(session) == [("1", True), ("3", True)]
-    again = run(desk(lambda _: True, session), REPLY)
+    again = run(desk(yes, session), REPLY)
     assert [(each.pending, each.replayed) for each in again] == [(False, True), (False, False), (False, True)]
     assert recorded(session) == [("1", True), ("3", True), ("2", True)]
 
@@ -99,7 +104,7 @@ def test_an_approver_that_is_interrupted_leaves_the_question_open(run: Run, kind
         (waiting,) = session[PostponedCall]
         assert waiting.call.call_id == "2"
         assert waiting.question is not None
-        assert [message.success for message in run(desk(lambda _: True, session), REPLY)] == [True, True, True]
+        assert [message.success for message in run(desk(yes, session), REPLY)] == [True, True, True]
         assert recorded(session) == [("1", True), ("2", True), ("3", True)]
 
 

@@ -176,12 +176,13 @@ def _record(
             written.
         StoreError: the store cannot be used.
     """
-    refused = True
-    while refused:  # another person has answered meanwhile, so the questions are looked at again
+    while True:
         before = stored_questions(store, session_id)
         standing = [_standing(before, each) for each in questions]
         changes = [_change(store, each, given) for each in standing]
-        refused = store.apply(UnitOfWork(tuple(changes))) is not None
+        if store.apply(UnitOfWork(tuple(changes))) is None:
+            break
+        # Another person has answered meanwhile, so the questions are looked at again.
     _take_in(store, session_id)
     after = stored_questions(store, session_id)
     return [next(each for each in after if each.is_same(question)) for question in standing]
