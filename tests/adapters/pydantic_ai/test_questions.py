@@ -16,7 +16,7 @@ from pydantic_ai import (
 )
 
 from handrail import tool
-from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter, StoredHistory
+from handrail.adapters.pydantic_ai import HandrailCapability, PipelineCapability, PydanticAIAdapter, StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, InvalidArgumentError
 from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
@@ -88,6 +88,26 @@ async def test_a_deferred_question_is_answered_by_the_caller_of_the_run() -> Non
     last = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
     assert last.output == "Done."
     assert recorded(session) == [("note", True), ("pay", True)]
+
+
+@pytest.mark.anyio
+async def test_a_question_about_a_tool_of_pydantic_ai_is_deferred_too() -> None:
+    """Its policies are those of the pipeline that it is sent through."""
+
+    def pay(text: str) -> str:
+        return f"paid {text}"
+
+    session = Session()
+    executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="tests", key="bare", sections=[])), session=session)
+    capability = PipelineCapability(executor, policies=[ASKS_ABOUT_PAY], on_ask="defer")
+    model = ScriptedModel([Reply(calls=[Call("pay", {"text": "a"})]), answered(call_1=Outcome.ok("paid a"))])
+    agent = Agent(model, tools=[pay], capabilities=[capability], output_type=DEFERRED)
+    first = await agent.run("Pay.")
+    assert isinstance(first.output, DeferredToolRequests)
+    assert recorded(session) == []
+    results = DeferredToolResults(approvals={"call-1": True})
+    assert (await agent.run(message_history=first.all_messages(), deferred_tool_results=results)).output == "Done."
+    assert recorded(session) == [("pay", True)]
 
 
 @pytest.mark.anyio
