@@ -173,12 +173,14 @@ def test_it_is_applied_before_policies_reducers_and_subscribers(stall: Shop) -> 
     class Noting(Decides):
         """Notes what there is when the result comes."""
 
-        def on_result(self, *_: Any, context: ToolContext) -> None:
+        def on_result(
+            self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext
+        ) -> None:
             seen.append(f"policy {len(context.session[Booked])}")
 
     session = stall.session()
     session.dispatcher.subscribe(Note, lambda _: seen.append(f"subscriber {len(session[Booked])}"))
-    door = stall.door(session, policies=[Noting(lambda *_: PolicyDecision.allow())])
+    door = stall.door(session, policies=[Noting(lambda _tool, _params: PolicyDecision.allow())])
     ask(door)
     assert seen == ["policy 1", "subscriber 1"]
 
@@ -257,7 +259,7 @@ def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next
     session = shop.session()
     (open_call,) = session.open_calls
     assert open_call.state == "unapplied"
-    denies = Decides(lambda *_: PolicyDecision.deny("closed"))
+    denies = Decides(lambda _tool, _params: PolicyDecision.deny("closed"))
     door = shop.door(session, policies=[denies])
     (settled,) = asyncio.run(door.settle_open_async()) if is_async else door.settle_open()
     assert (settled.call, settled.tool) == (open_call.call, "charge")

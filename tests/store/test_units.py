@@ -237,6 +237,7 @@ def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock)
     again = MarkApplied(waits, marked._replace(applied_at=clock.now()))
     refusal = store.apply(UnitOfWork((again, SessionAppend(hold, 1, tuple(entries(2, 2)), None))))
     assert refusal == RefusedWrite(again, marked)
+    assert refusal is not None
     error = refusal.error()
     assert isinstance(error, AppliedMeanwhileError)
     assert error.key == waits.key
