@@ -56,10 +56,14 @@ class DriverProxy:
         else:
             setattr(self._native, name, value)
 
-    @property  # type: ignore[misc]  # `isinstance` takes it for the driver's, as libraries ask
+    @property
     def __class__(self) -> type[Any]:
-        """The class of the driver's connections."""
+        """The class of the driver's connections: `isinstance` takes this for one, as libraries ask."""
         return type(self._native)
+
+    @__class__.setter
+    def __class__(self, kind: type[Any]) -> None:  # not reached: `__setattr__` comes before
+        raise TypeError("the class of this connection is the driver's")
 
     def commit(self) -> None:
         """Keep what was written so far, if the call is committed; `rollback` does not reach behind it.
