@@ -42,7 +42,7 @@ TOLD = {
 CALL_POINTS = [
     point
     for point in POINTS
-    if not point.startswith(("unit-", "journal-", "participant-")) and not point.endswith("-testimony")
+    if not point.startswith(("unit-", "journal-", "participant-", "after-apply")) and not point.endswith("-testimony")
 ]
 """The points that each call comes to; testimony is given only by handlers that have overrun."""
 
