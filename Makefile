@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
+.PHONY: help setup demo docs screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -91,8 +91,19 @@ bench-compare: setup ## Compare the costs of a call with those of another commit
 removed-tests: setup ## List tests that another commit has and this tree has not: make removed-tests REF=main
 	@$(BIN)/python -m tests.architecture.removed_tests $(or $(REF),HEAD)
 
-diagrams: setup ## Draw the diagrams of the docs from the tables of the code
+diagrams: setup ## Draw the diagrams of the docs from the tables of the code, and screens of the command
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.diagrams
+	@PYTHONPATH=. $(BIN)/python -m tests.docs.terminal
+
+docs: setup ## Build the site into build/site, strictly and offline
+	@PYTHONPATH=. $(BIN)/python -m tests.docs.site
+
+screenshots: docs ## Look at pages of the site in a Chromium: light and dark, wide and narrow
+	@$(BIN)/uv run --quiet --no-project --isolated --python $(BIN)/python --with-requirements requirements/docs.txt \
+		python scripts/screenshots.py
+
+reference: setup ## Write the pages of the reference that are made from the code
+	@PYTHONPATH=. $(BIN)/python -m tests.docs.command_options
 
 chaos: setup ## Kill programs, and workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)
@@ -108,8 +119,8 @@ format: setup ## Format the code, and fix what ruff can fix
 lock: setup ## Pin the newest versions that pyproject.toml admits
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --upgrade --quiet --universal \
 		--generate-hashes --no-emit-index-url --no-header --output-file requirements/dev.txt
-	@$(BIN)/uv pip compile --group mutate --upgrade --quiet --universal \
-		--generate-hashes --no-emit-index-url --no-header --output-file requirements/mutate.txt
+	@for group in docs mutate; do $(BIN)/uv pip compile --group $$group --upgrade --quiet --universal \
+		--generate-hashes --no-emit-index-url --no-header --output-file requirements/$$group.txt || exit; done
 
 clean: ## Remove .venv and every cache
 	rm -rf .venv build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -15,7 +15,6 @@ way, and a thread that blocks until it has ended may be the thread of the loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -25,10 +24,12 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import ref
 
+from handrail.redaction import redacted_logger
+
 T = TypeVar("T")
 Given_co = TypeVar("Given_co", covariant=True)
 
-_log = logging.getLogger("handrail")
+_log = redacted_logger("handrail")
 
 
 class Completable(Protocol[Given_co]):

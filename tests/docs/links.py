@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_LINK = re.compile(r"(?<!!)\[((?:[^\[\]`]|`[^`]*`)+)\]\(([^()\s]+)\)")
-_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(!?)\[((?:[^\[\]`]|`[^`]*`)+)\]\(([^()\s]+)\)")
+_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_ELSEWHERE = ("http://", "https://", "mailto:")
 _CODE = re.compile(r"`([^`]+)`")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -44,12 +45,31 @@ class Link:
 
 
 def links_of(page: Path) -> Iterator[Link]:
-    """The links of a page that lead into the repository."""
-    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-    for linked, target in _LINK.findall(text):
-        if not target.startswith(("http://", "https://", "mailto:")):
-            path, _, anchor = target.partition("#")
-            yield Link(page, linked, path, anchor)
+    """The links and images of a page that lead into the repository."""
+    return links_in(page.read_text(encoding="utf-8"), page)
+
+
+def links_in(text: str, page: Path) -> Iterator[Link]:
+    """The links and images of a part of a page that lead into the repository."""
+    for match in _LINK.finditer(_FENCE.sub("", text)):
+        if not match[3].startswith(_ELSEWHERE):
+            yield _link(page, match)
+
+
+def with_targets(page: Path, target_of: Callable[[Link], str]) -> str:
+    """The text of a page, with other targets of the links and images that lead into the repository."""
+
+    def replaced(match: re.Match[str]) -> str:
+        target = match[3] if match[3].startswith(_ELSEWHERE) else target_of(_link(page, match))
+        return f"{match[1]}[{match[2]}]({target})"
+
+    parts = _FENCE.split(page.read_text(encoding="utf-8"))
+    return "".join(part if part.startswith("```") else _LINK.sub(replaced, part) for part in parts)
+
+
+def _link(page: Path, match: re.Match[str]) -> Link:
+    path, _, anchor = match[3].partition("#")
+    return Link(page, match[2], path, anchor)
 
 
 @cache

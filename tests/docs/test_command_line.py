@@ -10,6 +10,7 @@ import pytest
 from handrail.cli.application import application
 from handrail.prompt.overrides import Override, PromptOverrides, TextKey, dump_overrides, text_hash
 from tests.architecture.sources import ROOT
+from tests.docs import command_options
 from tests.docs.console import commands_of, comparable, typed
 from tests.docs.evening import fill
 
@@ -73,4 +74,19 @@ def test_every_command_has_an_example() -> None:
     groups = {group: application()[group] for group in ("sessions", "approvals", "ledger", "overrides")}
     there = {(group, name) for group, app in groups.items() for name in app if not name.startswith("-")}
     assert there <= shown
-    assert {"new", "check", "run"} <= {first for first, *_ in shown}
+    assert {"new", "check", "run", "docs"} <= {first for first, *_ in shown}
+
+
+def test_the_page_of_options_is_made_from_the_commands() -> None:
+    """If this fails, run `make reference`."""
+    assert command_options.PAGE.read_text(encoding="utf-8") == command_options.page()
+
+
+def test_every_command_has_its_options_on_the_page() -> None:
+    """A section each, and a row for each argument."""
+    text = command_options.PAGE.read_text(encoding="utf-8")
+    found = list(command_options.commands(application(), ()))
+    assert text.count("\n## handrail ") == len(found) > 20
+    for words, app in found:
+        section = text.partition(f"\n## handrail {' '.join(words)}\n")[2].partition("\n## ")[0]
+        assert section.count("\n| `") == len(command_options.arguments(app)) > 0

@@ -9,7 +9,9 @@ import pytest
 
 from handrail.runtime import Step
 from tests.architecture.sources import ROOT
+from tests.docs import terminal
 from tests.docs.diagrams import DIAGRAMS, FOLDER, changes, drawn_changes, steps
+from tests.docs.terminal import SCREENS, draw, text_of
 
 
 @pytest.mark.parametrize("name", DIAGRAMS)
@@ -38,3 +40,11 @@ def test_the_pipeline_has_every_step() -> None:
 def test_every_change_of_an_effect_is_drawn() -> None:
     """Those that remove a row are in the line below."""
     assert {change for change in changes() if change[1] != "removed"} == drawn_changes()
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_shows_what_the_command_prints(name: str) -> None:
+    """And stands in the page of the command. If this fails, run `make diagrams` and look at it."""
+    assert text_of((terminal.FOLDER / name).read_text(encoding="utf-8")) == text_of(draw(name))
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    assert page.count(f"](terminal/{name})") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -15,10 +16,20 @@ from handrail.agents import RunOptions
 from handrail.contrib.tools import SandboxLimits, VfsLimits
 from handrail.session import Session
 from handrail.store import open as open_store
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, python_sources
 from tests.docs.test_tables import table_of
 
 PAGE = "reference/limits.md"
+
+INTERNAL = {
+    *("CHUNK", "CHUNK_BYTES", "START_BYTES", "ROWS_AT_ONCE", "EFFECTS_AT_ONCE", "EFFECTS_PER_PAGE", "ENTRIES_PER_PAGE"),
+    *("PAGE_ENTRIES", "MOST_TOGETHER", "MOST_ENTRIES", "MAX_CACHED", "MOST_RUNS", "MOST_EARLY", "MOST_HASHES"),
+    *("DONE", "FAILED", "USAGE", "READER_GONE", "INTERRUPTED", "WAITING"),
+    *("GAP", "USER", "VERSION", "REQUEST_FILES", "LEAST_WEIGHT", "SECONDS_BETWEEN", "MOST_WRITTEN"),
+}
+"""Numbers that no program meets: how much is done at a time or remembered, exit codes, and what has to be one."""
+
+_NUMBER = re.compile(r"[\d_]+(\.\d+)?( (\*|<<|\+) [\d_]+)*|timedelta\(.*\)")
 
 _ROW = re.compile(
     r"^\| .*?: (?:\[`(\w+)`\]\(\.\./\.\./src/(handrail[\w/]+)\.py\)|`(\w+)` of ).* \| ([\d,]+) ", re.MULTILINE
@@ -65,3 +76,18 @@ def test_each_row_names_what_it_is_the_limit_of() -> None:
         seconds = {name: value.total_seconds() for name, value in values.items() if isinstance(value, timedelta)}
         assert documented == values | seconds
     assert count == len(tables)
+
+
+def test_every_limit_of_the_code_is_on_the_page() -> None:
+    """A public constant that is a number or a span has a row, unless no program can meet it."""
+    constants = {
+        target.id
+        for source in python_sources("src")
+        for node in source.tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and _NUMBER.fullmatch(ast.unparse(node.value))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name) and target.id[0] != "_"
+    }
+    named = {name for name, _, _ in rows()}
+    assert sorted(constants - named - INTERNAL) == []
+    assert sorted(INTERNAL - constants) == [], "take these off the list"

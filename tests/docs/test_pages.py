@@ -20,7 +20,9 @@ from tests.docs.links import Link, anchors_of, links_of, names_in
 DOCS = ROOT / "docs"
 DECISIONS = DOCS / "explanation" / "decisions"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/documents/README.md")),
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "examples").rglob("README.md")),
+    ROOT / "tests" / "documents" / "README.md",
     *sorted(DOCS.rglob("*.md")),
 ]
 

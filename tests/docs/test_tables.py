@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import signal
@@ -17,7 +18,7 @@ from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan
 from handrail.store.sql.migrations import MIGRATIONS
-from tests.architecture.sources import ROOT, listed
+from tests.architecture.sources import ROOT, listed, python_sources
 
 DOCS = ROOT / "docs"
 
@@ -76,3 +77,20 @@ def test_what_becomes_of_orphans_is_told_of_each_policy() -> None:
     """The page helps to choose among all there are."""
     named = {name for row in table_of("explanation/effects.md", "`on_orphan`") for name in named_in(row)}
     assert named == set(get_args(OnOrphan))
+
+
+def test_events_of_a_session_have_a_row() -> None:
+    """Those that say of themselves that subscribers are notified."""
+    classes = (node for source in python_sources("src") for node in source.tree.body if isinstance(node, ast.ClassDef))
+    said = {
+        node.name for node in classes if "Subscribers of the session are notified" in (ast.get_docstring(node) or "")
+    }
+    assert {name for row in table_of("reference/events.md", "event") for name in named_in(row)} == said | {
+        "ToolInvoked"
+    }
+
+
+def test_every_variable_of_the_environment_has_a_row() -> None:
+    """Those that a module reads; one that Handrail sets for its own processes is not a setting."""
+    read = {name for source in python_sources("src") for name in re.findall(r"\bHANDRAIL_[A-Z]+\b", source.text)}
+    assert {row[0].strip("`") for row in table_of("reference/configuration.md", "variable")} == read - {"HANDRAIL_CALL"}

@@ -18,7 +18,10 @@ from tests.architecture.sources import ROOT, listed
 
 FORBIDDEN: dict[str, Any] = tomllib.loads((ROOT / "docs" / "glossary-forbidden.toml").read_text(encoding="utf-8"))
 SOURCES = sorted((ROOT / "src" / "handrail").rglob("*.py"))
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+PAGES = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "examples/README")),
+]
 _CODE = re.compile(r"^```(?!text|console).*?^```$", re.MULTILINE | re.DOTALL)
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 

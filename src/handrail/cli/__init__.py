@@ -7,6 +7,7 @@
     handrail sessions list|show|fork|delete|prune
     handrail approvals list|show|answer
     handrail ledger list|show|reconcile|invalidate|prune
+    handrail docs [PAGE]
     handrail completion bash|zsh|fish
 
 Exit codes: 0 done; 1 refused, not found, or the store cannot be used; 2 the command line is invalid; 3 a run waits for

@@ -19,6 +19,7 @@ that wait for approval, and resolve effects that need a human decision.
 
 The store is named by --store URL, or for all commands by the environment variable HANDRAIL_STORE. --debug, or the
 environment variable HANDRAIL_DEBUG, shows tracebacks. Every command has a help: handrail ledger reconcile --help.
+The documentation is printed by handrail docs; the page of the commands by handrail docs command-line.
 """
 """What the command is for."""
 
@@ -96,6 +97,11 @@ COMMANDS: Sequence[CommandEntry] = (
         "overrides",
         "Write, check, compare and install files that replace texts of a prompt.",
         "handrail.cli.overrides.group:overrides",
+    ),
+    CommandEntry(
+        "docs",
+        "Print a page of the documentation, or list all.",
+        "handrail.cli.pages:print_page",
     ),
     CommandEntry(
         "completion",

@@ -1,6 +1,7 @@
 """Standard output that may fail: its reader may be gone, its disk full, or the process was started without it.
 
 Errors of writing to a stream have a type of their own, so that they are not taken for errors of what a command does.
+Secrets are removed from all that is written (`handrail.redaction`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 from typing import IO, cast
 
 from handrail.cli.process_exit import FAILED, READER_GONE
+from handrail.redaction import redacted
 
 _PADDING = re.compile(r" +(?=\n)")
 
@@ -40,13 +42,13 @@ class GuardedStream:
         return self
 
     def write(self, text: str) -> int:
-        """Write text.
+        """Write text without secrets.
 
         Raises:
             OutputError: it cannot be written.
         """
         try:
-            return self._stream.write(text)
+            return self._stream.write(redacted(text))
         except OSError as error:
             raise _output_error(error) from error
 

@@ -37,6 +37,7 @@ from rich.text import Text
 from handrail.cli.cells import WordWrap, cut, pad, widest_figure, width_of, wrap
 from handrail.cli.output_streams import output
 from handrail.cli.table import GAP, Column, Layout, Row, lay_out, natural_widths, row_lines
+from handrail.redaction import redacted
 
 _LEAST_OF_VALUE = 12
 _INDENT = "  "
@@ -44,10 +45,6 @@ _INDENT = "  "
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-_PASSWORD = re.compile(r"(?<=//)([^\s/@:]*):\S*@")
-
-_PASSWORD_OPTION = re.compile(r"(password|passfile|sslpassword)=[^\s&'\"]*", re.IGNORECASE)
 
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -171,16 +168,16 @@ class Screen:
 
     def fault(self, text: str) -> None:
         """Print in one line why a command failed; passwords are masked."""
-        self.err.print(Text(clean(f"handrail: {' '.join(without_passwords(text).split())}")), soft_wrap=True)
+        self.err.print(Text(clean(f"handrail: {' '.join(redacted(text).split())}")), soft_wrap=True)
 
     def problem(self, text: str) -> None:
         """Print an error as `fault` does, but on several lines: it may contain a list."""
-        lines = clean_lines(f"handrail: {without_passwords(text).strip()}")
+        lines = clean_lines(f"handrail: {redacted(text).strip()}")
         self.err.print(Text(lines.replace("\n", "\n  ")), soft_wrap=True)
 
     def trace(self, text: str) -> None:
         """Print a traceback, with control characters escaped and passwords masked."""
-        self.err.print(Text(clean_lines(without_passwords(text).rstrip())), soft_wrap=True)
+        self.err.print(Text(clean_lines(redacted(text).rstrip())), soft_wrap=True)
 
     # ---------------------------------------------------------------------------------------------------- for programs
 
@@ -377,11 +374,6 @@ def clean_json(document: str) -> str:
     )
 
 
-def without_passwords(text: str) -> str:
-    """The text with passwords in URLs masked."""
-    return _PASSWORD_OPTION.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
-
-
 def format_time(time: datetime) -> str:
     """A time in UTC, to the second."""
     return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "seconds")
@@ -450,3 +442,5 @@ class _Tracebacks(logging.Handler):
         # Records without an exception are remarks of the library, which has reported them in its results.
         if record.exc_info and record.exc_info[1] is not None:
             Screen().trace("".join(traceback.format_exception(record.exc_info[1])))
+        elif record.exc_text:
+            Screen().trace(record.exc_text)

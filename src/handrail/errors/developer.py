@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import ClassVar, cast
 
 from handrail.errors.outcomes import HandrailError
 
@@ -22,6 +22,8 @@ class DeveloperMistake(HandrailError):
     The call is rolled back and recorded as failed. The exception is raised to the developer when the other calls of the
     reply have ended. The model reads nothing of it.
     """
+
+    text_for_model: ClassVar[str] = "a mistake of the program"
 
 
 def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:

@@ -6,10 +6,17 @@ The root of the tree.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 
 class HandrailError(Exception):
-    """The root of all exceptions that Handrail raises; catch it to catch them all."""
+    """The root of all exceptions that Handrail raises; catch it to catch them all.
+
+    Attributes:
+        text_for_model: what a model reads in place of the message, which is for people; empty if it may read that.
+    """
+
+    text_for_model: ClassVar[str] = ""
 
 
 class ModelVisibleError(HandrailError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from handrail.errors.developer import DeveloperMistake, FilesystemError, SessionError
 from handrail.errors.outcomes import HandrailError
 
@@ -12,6 +14,8 @@ class StoreError(HandrailError):
     Attributes:
         store: the URL of the store, without any password.
     """
+
+    text_for_model: ClassVar[str] = "the store does not do it"
 
     def __init__(self, message: str, *, store: str) -> None:
         super().__init__(message)
@@ -27,6 +31,8 @@ class StoreUnavailableError(StoreError):
             took place. In any other case nothing was written.
     """
 
+    text_for_model: ClassVar[str] = "the store does not answer"
+
     def __init__(self, message: str, *, store: str, in_doubt: bool = False) -> None:
         super().__init__(message, store=store)
         self.in_doubt = in_doubt
@@ -35,13 +41,19 @@ class StoreUnavailableError(StoreError):
 class StoreClosedError(StoreError, DeveloperMistake):
     """The program has closed the store, and uses it again."""
 
+    text_for_model: ClassVar[str] = DeveloperMistake.text_for_model
+
 
 class StoreCorruptError(StoreError):
     """What the store holds cannot be read: it is not a database, is cut short, or another program changed a row."""
 
+    text_for_model: ClassVar[str] = "the store cannot be read"
+
 
 class StoreReadOnlyError(StoreError):
     """The store can be read, but not written to."""
+
+    text_for_model: ClassVar[str] = "the store cannot be written to"
 
 
 class StoreVersionError(StoreError):
@@ -51,6 +63,8 @@ class StoreVersionError(StoreError):
         found: the version of the store's schema.
         known: the newest version that this Handrail knows.
     """
+
+    text_for_model: ClassVar[str] = "the store is of a newer version"
 
     def __init__(self, message: str, *, store: str, found: int, known: int) -> None:
         super().__init__(message, store=store)
@@ -111,10 +125,16 @@ class UnknownTypeError(SessionError, LookupError):
 class RootMissingError(FilesystemError):
     """The folder that a filesystem was opened on is no longer there, or was replaced by another one."""
 
+    text_for_model: ClassVar[str] = "the folder of the files is gone"
+
 
 class JournalError(FilesystemError):
     """The record of what to restore on disk cannot be read or written, or belongs to something else."""
 
+    text_for_model: ClassVar[str] = "what would have to be undone cannot be recorded on disk"
+
 
 class FilesystemBusyError(FilesystemError):
     """Another process works on the same root."""
+
+    text_for_model: ClassVar[str] = "another process works on the files"

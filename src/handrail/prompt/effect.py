@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,6 +21,7 @@ from handrail.errors import HandrailError, ModelVisibleError, PromptValidationEr
 from handrail.prompt.context import ToolContext
 from handrail.prompt.idempotency import MINUTE, IdempotencyConfig, OnOrphan, check_setting, check_span
 from handrail.prompt.tool_result import ToolResult
+from handrail.redaction import redacted_logger
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -42,7 +42,7 @@ _OF_THE_RUNTIME = (HandrailError, ModelVisibleError)
 Effect = Literal["read", "state", "external"]
 """What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
 
-_log = logging.getLogger("handrail.prompt")
+_log = redacted_logger("handrail.prompt")
 
 
 class ReconcileInContext(Protocol[P_contra, R_co]):

@@ -5,7 +5,6 @@ The checks of a declaration are pure; each raises `PromptValidationError` or doe
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
@@ -42,6 +41,7 @@ from handrail.prompt.signature import (
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
+from handrail.redaction import redacted_logger
 from handrail.serde import Codec, Masking, codec, masking_of, result_codec, schema_masking, stored_codec
 from handrail.serde.formatting import shorten
 from handrail.serde.record_types import is_record
@@ -63,7 +63,7 @@ _MOST_BYTES = 4
 
 _LONGEST_SHOWN = 100
 
-_log = logging.getLogger("handrail.prompt")
+_log = redacted_logger("handrail.prompt")
 
 MAX_RESULT_CHARS = 30_000
 """The default limit on the characters of a message: about 8,000 tokens, so that a conversation has room for many. It is

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
@@ -14,6 +13,7 @@ from typing_extensions import is_typeddict
 from handrail.prompt.content_parts import BinaryPart, ContentPart, TextPart
 from handrail.prompt.known_files import FileShown
 from handrail.prompt.type_parameters import annotation_name
+from handrail.redaction import redacted_logger
 from handrail.serde import dump, result_codec
 from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.json_values import escape_surrogates, escaped_json
@@ -21,7 +21,7 @@ from handrail.serde.json_values import escape_surrogates, escaped_json
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 
-_log = logging.getLogger("handrail.prompt")
+_log = redacted_logger("handrail.prompt")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ to what ends with a call.
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from handrail.errors import ResourceError, ResourceUseError
+from handrail.redaction import redacted_logger
 from handrail.resources.binding import MISSING, Binding, GivenInstance, Resolver, Scope, unbound_error
 from handrail.resources.lifetime import (
     Lifetime,
@@ -31,7 +31,7 @@ from handrail.resources.lifetime import (
 from handrail.transaction import Snapshotable
 from handrail.turns import Turn, turn_of
 
-_log = logging.getLogger("handrail.resources")
+_log = redacted_logger("handrail.resources")
 
 # One for all call scopes: it is held only for an assignment, and a lock in each scope would cost every call.
 _FIRST_USE = threading.Lock()

@@ -20,7 +20,6 @@ function; such a record is loaded as a value of it if the function is there stil
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
@@ -35,6 +34,7 @@ from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.arguments import Arguments
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
+from handrail.redaction import redacted_logger
 from handrail.serde import codec, digest, dump, parse
 from handrail.serde.json_values import escaped_json
 from handrail.session import SlicePolicy, stored_as
@@ -42,7 +42,7 @@ from handrail.session.call_ref import CallRef, ToolCall, shown_id
 from handrail.session.persistence.stored_types import find_type, stored_type
 from handrail.store.protocol import ClaimOwner
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _ADDED = ("reply", "final")
 """Fields that a record may lack: a reply of `None` is not written, and version 1 has neither field."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
@@ -12,6 +11,7 @@ from handrail.errors import CallIdReusedError, SessionError, StoreError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
+from handrail.redaction import redacted_logger
 from handrail.runtime.calls import EffectAwaited, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
@@ -30,7 +30,7 @@ from handrail.transaction import current
 from handrail.transaction.commit import Apply
 from handrail.turns import Ticket
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _SLOT = IdempotencyConfig()
 """The configuration of an external tool without `idempotency`: keyed by the slot of the call."""

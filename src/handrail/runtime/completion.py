@@ -12,7 +12,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +27,7 @@ from handrail.errors import (
 from handrail.errors.developer import DeveloperMistake
 from handrail.limits import BudgetTracker
 from handrail.prompt.completion import CompletionCheck, CompletionContext
+from handrail.redaction import redacted_logger
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.serde.formatting import shorten
@@ -36,7 +36,7 @@ from handrail.session import Session, SlicePolicy, stored_as
 MAX_MISSING_CHARS = 4_000
 """The longest text with which a model is sent back, in characters; a longer one is cut."""
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 
 @stored_as("handrail.sent_back")

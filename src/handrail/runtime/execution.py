@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -35,6 +34,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
 from handrail.interrupts import HeldInterrupts
+from handrail.redaction import redacted_logger
 from handrail.runtime.handler_loop import run_on_handler_loop
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, apply_detached
@@ -43,7 +43,7 @@ from handrail.waiting import outlast, run_blocking, run_detached, run_in_thread
 
 T = TypeVar("T")
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _CLEAN_UP_SECONDS = 1.0
 

@@ -20,7 +20,9 @@ In each case the call is rolled back first, and one `ToolInvoked` is recorded af
 it runs.
 
 An exception that a program raises from a developer's mistake, or while it handles one, is the program's own: it fails
-the call. The model does not read the text of the mistake, which is replaced.
+the call. The model does not read the text of the mistake, nor that of an error of the store, which names paths, hosts
+and users: both are replaced (`HandrailError.text_for_model`). Secrets are removed from all texts of exceptions
+(`handrail.redaction`).
 
 How the end of a handler determines its external effect:
 
@@ -51,7 +53,6 @@ The first four are PydanticAI's control flow.
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
@@ -65,6 +66,7 @@ from handrail.errors import (
     DispatchError,
     EffectNotApplied,
     EffectUncertain,
+    HandrailError,
     ModelVisibleError,
     ParseError,
     PromptEvaluationError,
@@ -74,8 +76,9 @@ from handrail.errors import (
 )
 from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool, ToolResult
+from handrail.redaction import redacted, redacted_logger
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _LONGEST_MESSAGE = 2_000
 """Characters of a foreign exception's message that the model reads."""
@@ -90,9 +93,6 @@ _REFUSALS = frozenset({"ModelRetry", "ToolFailed"})
 _POSTPONING = frozenset({"ApprovalRequired", "CallDeferred"})
 
 _OVER_BUDGET = frozenset({"UsageLimitExceeded"})
-
-_MISTAKE = "a mistake of the program"
-"""What a model reads instead of the text of a developer's mistake."""
 
 _MOST_CHARACTERS = 16_000
 """Characters of a traceback that are stored with an effect: its end."""
@@ -134,11 +134,11 @@ class Failure(NamedTuple):
 def failure_of(error: BaseException, tool_name: str) -> Failure:
     """The outcome of an exception, by the table above. `tool_name` is for the log and the message."""
     if is_for_model(error):
-        return Failure(ToolResult.error(without_mistakes(str(error), error)), None)
+        return Failure(ToolResult.error(text_for_model(error)), None)
     if isinstance(error, DeadlineExceededError):
         ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
         ends.__cause__ = error
-        return Failure(ToolResult.error(str(ends)), ends)
+        return Failure(ToolResult.error(redacted(str(ends))), ends)
     if isinstance(error, CallTransactionEndedError):
         return Failure(ToolResult.error(f"{tool_name} was ended by {_MISTAKE}."), error)
     if isinstance(error, RunAbortedError | CallPostponed) or not isinstance(error, Exception) or mistakes_in(error):
@@ -167,34 +167,45 @@ def describe_error(error: BaseException) -> str:
     if not isinstance(error, Exception):
         return name  # the model does not need to know who cancelled
     try:
-        message = without_mistakes(str(error), error)
+        message = text_for_model(error)
     except Exception:  # noqa: BLE001 - an exception whose text cannot be formatted must not raise another one
         return name
     return f"{name}: {truncate(message)}" if message not in {"", name} else name
 
 
-def without_mistakes(text: str, error: BaseException) -> str:
-    """The text of an exception, without the texts of developer's mistakes that it was raised from.
+def text_for_model(error: BaseException, text: str | None = None) -> str:
+    """The text of an exception as a model may read it: without secrets, and without what is for people.
 
-    The text of a mistake itself is unchanged: it is raised to the developer.
+    The text of a developer's mistake itself keeps its words: it is raised to the developer.
+
+    Args:
+        error: the exception.
+        text: its text, if that is not `str(error)`.
     """
-    for mistake in _mistakes_behind(error):
-        quoted = str(mistake)
+    if text is None:
+        text = str(error)
+        if isinstance(error, HandrailError) and not isinstance(error, DeveloperMistake):
+            text = error.text_for_model or text
+    for hidden in _hidden_behind(error):
+        quoted = str(hidden)
         # As text, and in the form inside quotes: the text of a `KeyError` is the `repr` of its argument.
         for form in (quoted, repr(quoted)[1:-1]):
-            text = text.replace(form, _MISTAKE) if form else text
-    return text
+            text = text.replace(form, hidden.text_for_model) if form else text
+    return redacted(text)
 
 
-def _mistakes_behind(error: BaseException) -> list[DeveloperMistake]:
-    """The mistakes that an exception was raised from or while they were handled, and those of its subscribers."""
-    found: list[DeveloperMistake] = []
+def _hidden_behind(error: BaseException) -> list[HandrailError]:
+    """What a model must not read of that which an exception was raised from, or while it was handled.
+
+    Those are developer's mistakes and errors of the store, also those of subscribers.
+    """
+    found: list[HandrailError] = []
     # A program may set `__context__` itself, so chains may share exceptions or be circular.
     seen = {id(error)}
     unseen: list[BaseException] = [error]
     while unseen:
         each = unseen.pop()
-        if isinstance(each, DeveloperMistake) and each is not error:
+        if isinstance(each, HandrailError) and each.text_for_model and each is not error:
             found.append(each)
         behind = [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
@@ -266,12 +277,12 @@ def _described(error: BaseException) -> str:
     if isinstance(error, HandlerTimeoutError):
         return str(error)  # the runtime's own traceback does not describe the handler
     if isinstance(error, EffectUncertain):
-        first = without_mistakes(str(error), error)
+        first = text_for_model(error)
         if error.__cause__ is None:
             return first
     elif isinstance(error, DeveloperMistake):  # the model reads the first line
-        first = _MISTAKE
-    lines = "".join(traceback.format_exception(error))
+        first = error.text_for_model
+    lines = redacted("".join(traceback.format_exception(error)))
     if len(lines) > _MOST_CHARACTERS:
         lines = f"[... {len(lines) - _MOST_CHARACTERS:,} characters left out ...]\n{lines[-_MOST_CHARACTERS:]}"
     return f"{first}\n{lines}"

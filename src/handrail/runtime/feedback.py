@@ -20,7 +20,6 @@ Theory of operation
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from handrail.errors import InvalidReturnError, SessionError
 from handrail.limits import BudgetTracker
 from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger, TextPart
 from handrail.prompt.run_view import RunView
+from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
 from handrail.runtime.execution import ExecutionMode
 from handrail.session import Session, SlicePolicy, stored_as
@@ -47,7 +47,7 @@ MOST_COMPARED = 200
 
 _WILD = frozenset("*?[")
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _LOCK = threading.Lock()
 _CLAIMED: WeakKeyDictionary[Session, set[tuple[str, str]]] = WeakKeyDictionary()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,9 @@ from handrail.errors import (
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import HeldInterrupts
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt.content_parts import TextPart
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.redaction import current_redaction, redacted_logger
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
@@ -51,7 +52,7 @@ from handrail.transaction.transaction import return_to
 
 T = TypeVar("T")
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 
 class Invocation:
@@ -457,6 +458,10 @@ class Invocation:
         text = result.render()
         most = MAX_RESULT_CHARS if self.tool is None else self.tool.max_result_chars
         parts = result.all_parts() if result.parts else ()
+        redaction = current_redaction()
+        if redaction.results:
+            text = redaction.text(text)
+            parts = tuple(TextPart(redaction.text(part.text)) if isinstance(part, TextPart) else part for part in parts)
         is_cut = len(text) > most
         if is_cut:
             note_cut(self.environment.session, self.ref, self.call.name, len(text))

@@ -15,7 +15,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,6 +23,7 @@ from typing import Any, ClassVar
 from handrail.errors import SessionError, ToolValidationError
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolContext, ToolResult
 from handrail.prompt.content_parts import ContentPart
+from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, declared_result
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
@@ -44,7 +44,7 @@ _MOST_PLACES = 20
 _MOST_LISTED = 5
 _LONGEST_SHOWN = 100
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 
 @stored_as("handrail.cut_result")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from handrail.errors import ParseError, RunAbortedError
 from handrail.prompt import Tool, ToolContext, ToolPolicy
+from handrail.redaction import redacted_logger
 from handrail.resources import CallScope
 from handrail.runtime.environment import Environment
 from handrail.session.call_ref import CallRef, ToolCall
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 Reach = Callable[[Tool[Any, Any], Any, ToolContext], Mapping[str, str] | None]
 """Returns the paths that links in the parameters of a call lead to, by parameter."""

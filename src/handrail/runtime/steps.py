@@ -15,7 +15,6 @@ one `ToolInvoked` for each call, whatever the outcome; none for a postponed call
 from __future__ import annotations
 
 import inspect
-import logging
 from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +50,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.signature import is_async
+from handrail.redaction import redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
@@ -79,7 +79,7 @@ _LONGEST_NAME = 80
 _LONGEST_MESSAGE = 999
 """Bytes of UTF-8 in the message for an unknown tool, however many tools there are."""
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
 

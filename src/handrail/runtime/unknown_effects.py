@@ -22,7 +22,6 @@ The reconciler of the tool asks the external system.
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -33,6 +32,7 @@ from handrail.limits import seconds_left
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
+from handrail.redaction import redacted_logger
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
@@ -46,7 +46,7 @@ from handrail.transaction import Transaction
 
 _LOOKED_UP = NotApplied("found out by its reconciler")
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 
 async def refuse_repeat(

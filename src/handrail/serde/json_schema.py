@@ -79,9 +79,6 @@ FORMATS: Final[Mapping[str, str]] = {
 CLASS: Final = "$class"
 """Where a schema that is compared with another names the class of its values; no schema that is shown has it."""
 
-MASK: Final = "**********"
-"""What replaces a secret, whatever its length; it is written as pydantic writes it."""
-
 
 def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: SchemaMode) -> JsonSchemaValue:
     """The JSON Schema of `kind`: every dataclass closed, descriptions from `field(metadata={"description": ...})`.

@@ -1,8 +1,9 @@
 """Which parts of a value are secret, and the JSON of a value without them, for people to read.
 
 A place is secret if its type is or contains `SecretStr`, `SecretBytes` or another `Secret` of pydantic's, or if its
-field is declared with `field(metadata={"secret": True})`. In a JSON Schema, where there are no types, `"writeOnly"` and
-the format `password` mark it; pydantic writes both for `SecretStr` and `SecretBytes`. `is_secret` is the one predicate.
+field is declared with `field(metadata={"secret": True})`, or has a name that `handrail.redaction` lists. In a JSON
+Schema, where there are no types, `"writeOnly"` and the format `password` mark it; pydantic writes both for `SecretStr`
+and `SecretBytes`. `is_secret` is the one predicate.
 
 A secret place is replaced by `MASK` whole, a list of secrets too; only null stays null. What is beside secrets and
 does not fit the type is masked as well: a field of another name may be a secret whose name was misspelled.
@@ -17,9 +18,10 @@ from dataclasses import Field, is_dataclass
 from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
 
 from handrail.errors import SchemaError
+from handrail.redaction import MASK, current_redaction
 from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, unquoted
 from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.json_schema import MASK, is_array, is_object
+from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import json_of
 from handrail.serde.record_types import is_model, is_record
 from handrail.serde.supported_types import accept_type, record_types
@@ -58,7 +60,7 @@ def is_secret(kind: object) -> bool:
     """
     if isinstance(kind, Field):
         field = cast("Any", kind)
-        if field.metadata.get("secret"):
+        if field.metadata.get("secret") or current_redaction().hides_name(field.name):
             return True
         if isinstance(field.type, str):
             raise TypeError(f"the annotation of the field {field.name} is text: {field.type}; resolve it first")
@@ -254,9 +256,9 @@ def _fields_of(kind: object) -> Mapping[str, object]:
 def _made_fields(kind: object) -> Mapping[str, object]:
     cls = cast("type[Any]", get_origin(kind) or kind)
     hints = record_types(kind)
-    if not is_dataclass(cls):
-        return hints
-    marked = {field.name for field in dataclasses.fields(cls) if field.metadata.get("secret")}
+    marked = {name for name in hints if current_redaction().hides_name(name)}
+    if is_dataclass(cls):
+        marked.update(field.name for field in dataclasses.fields(cls) if field.metadata.get("secret"))
     return {name: _MARKED if name in marked else hint for name, hint in hints.items()}
 
 
@@ -334,6 +336,9 @@ def _is_secret_class(cls: type[Any]) -> bool:
 # ------------------------------------------------------------------------------------------------------------- schemas
 
 
+_SECRET_SCHEMA: Final = {"writeOnly": True}
+
+
 class _Schemas:
     """Places of a JSON Schema: its nodes. A reference that leads nowhere in the schema is a place without secrets."""
 
@@ -396,7 +401,10 @@ class _Schemas:
 
 def _properties(node: Mapping[str, Any]) -> Mapping[str, object]:
     found: object = node.get("properties")
-    return found if is_object(found) else {}
+    if not is_object(found):
+        return {}
+    hides = current_redaction().hides_name
+    return {name: _SECRET_SCHEMA if hides(name) else schema for name, schema in found.items()}
 
 
 def _others(node: Mapping[str, Any]) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, SchemaValidator, core_schema
 
+from handrail.redaction import MASK
 from handrail.serde.adapter import Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.changed_types import reading_tags
 from handrail.serde.core_schemas import (
@@ -27,7 +28,7 @@ from handrail.serde.core_schemas import (
     validator_of,
     with_flat_unions,
 )
-from handrail.serde.json_schema import MASK, Node, core_json_schema, inlined
+from handrail.serde.json_schema import Node, core_json_schema, inlined
 from handrail.serde.json_values import is_decoded
 from handrail.serde.location import Path
 from handrail.serde.recursive_unions import is_bounded

@@ -8,19 +8,19 @@ belongs to no event loop (`handrail.waiting`).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import count
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from handrail.errors import CommitInDoubtError, DeveloperMistake, RollbackError, StoreUnavailableError
+from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import Refusal, UnitOfWork, UnitStore
 from handrail.transaction.write_queue import WriteQueue
 from handrail.waiting import Wait
 
-_log = logging.getLogger("handrail.transaction")
+_log = redacted_logger("handrail.transaction")
 
 ATTEMPTS = 3
 """How often a unit of work is tried when its store fails; each attempt waits as long as the store itself does."""

@@ -15,16 +15,16 @@ unit.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from handrail.crash_points import reached
 from handrail.errors import InvalidArgumentError, ReadOnlyViolation, SessionUseError
+from handrail.redaction import redacted_logger
 from handrail.transaction.participants import TwoPhaseParticipant
 from handrail.transaction.transaction import current
 from handrail.transaction.unit_of_work import UnitStore
 
-_log = logging.getLogger("handrail.transaction")
+_log = redacted_logger("handrail.transaction")
 
 _METHODS = ("prepare", "write", "after_commit", "in_doubt", "after_rollback")
 

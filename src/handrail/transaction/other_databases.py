@@ -6,7 +6,6 @@ default.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
@@ -14,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from handrail.errors import InvalidArgumentError
+from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitRecordStore
 from handrail.transaction.unit_of_work import RecordCommit, UnitStore
 
-_log = logging.getLogger("handrail.transaction")
+_log = redacted_logger("handrail.transaction")
 
 _FORMAT = 0x48524C
 """The format id of our transactions: databases list those of all programs."""

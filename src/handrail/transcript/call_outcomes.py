@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, cast
 
 from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import load_parts
+from handrail.redaction import MASK
 from handrail.runtime.calls import Step
-from handrail.serde import MASK
 from handrail.serde.json_schema import is_array, is_object
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef

@@ -44,9 +44,9 @@ EXIT_CODES: dict[tuple[str, ...], str] = {
 
 
 def test_these_are_the_commands() -> None:
-    """Three for agents, seventeen for the groups, four of them for overrides, and one for shells."""
+    """Three for agents, seventeen for the groups, four of them for overrides, one for pages, and one for shells."""
     assert {words for words in COMMANDS if words and words not in GROUPS} == {
-        *((word,) for word in ("run", "check", "new", "completion")),
+        *((word,) for word in ("run", "check", "new", "docs", "completion")),
         *(("sessions", word) for word in ("list", "show", "fork", "delete", "prune")),
         *(("approvals", word) for word in ("list", "show", "answer")),
         *(("ledger", word) for word in ("list", "show", "reconcile", "invalidate", "prune")),

@@ -15,8 +15,8 @@ from handrail.cli.screen import (
     clean_lines,
     format_duration,
     format_time,
-    without_passwords,
 )
+from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun
 
 
@@ -61,17 +61,17 @@ def test_lines_stay_lines_where_there_is_room_for_them() -> None:
 @pytest.mark.parametrize(
     "text, shown",
     [
-        ("postgresql://ada:secret@host/db", "postgresql://ada:***@host/db"),
-        ("postgresql://ada:se:cr@et@host/db is down", "postgresql://ada:***@host/db is down"),
-        ("postgresql://host/db?user=ada&password=secret&x=1", "postgresql://host/db?user=ada&password=***&x=1"),
-        ("host=h PASSWORD=secret dbname=d", "host=h PASSWORD=*** dbname=d"),
+        ("postgresql://ada:secret@host/db", "postgresql://ada:**********@host/db"),
+        ("postgresql://ada:se:cr@et@host/db is down", "postgresql://ada:**********@host/db is down"),
+        ("postgresql://host/db?user=ada&password=secret&x=1", "postgresql://host/db?user=ada&password=**********&x=1"),
+        ("host=h PASSWORD=secret dbname=d", "host=h PASSWORD=********** dbname=d"),
         ("sqlite:///desk.db", "sqlite:///desk.db"),
         ("postgresql://ada@host:5432/db", "postgresql://ada@host:5432/db"),
     ],
 )
 def test_passwords_are_not_shown(text: str, shown: str) -> None:
     """Whatever an error repeats of a URL, its password is left out."""
-    assert without_passwords(text) == shown
+    assert redacted(text) == shown
 
 
 def test_a_moment_is_in_utc() -> None:

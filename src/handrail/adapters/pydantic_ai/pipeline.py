@@ -13,7 +13,6 @@ traceback has the toolsets whose `__aexit__` raised it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from traceback import walk_tb
@@ -45,6 +44,7 @@ from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError, VisibilityExpansionRequired
 from handrail.prompt import RenderedPrompt, ToolPolicy
+from handrail.redaction import redacted_logger
 from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.runtime.disclosure import expansion_message
 from handrail.runtime.environment import Environment, check_one_store
@@ -53,7 +53,7 @@ from handrail.runtime.invoke import invoke
 from handrail.serde.faults import fault_message, faults_of
 from handrail.session.call_ref import CallRef
 
-_log = logging.getLogger("handrail.adapters")
+_log = redacted_logger("handrail.adapters")
 
 
 @dataclass

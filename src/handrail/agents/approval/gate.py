@@ -20,7 +20,6 @@ by now, does not slip through.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -42,6 +41,7 @@ from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choic
 from handrail.errors import AgentError, CallPostponed, RunAbortedError
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async
+from handrail.redaction import redacted_logger
 from handrail.runtime.execution import ASYNC
 from handrail.session.call_ref import CallRef
 
@@ -55,7 +55,7 @@ _MODES: Final[tuple[ApprovalMode, ...]] = get_args(ApprovalMode)
 _REMEMBERS: Final[tuple[Remember, ...]] = get_args(Remember)
 _ANSWERS: Final = ("yes", "no", "later")
 
-_log = logging.getLogger("handrail.agents")
+_log = redacted_logger("handrail.agents")
 
 GATE_POLICY_NAME: Final = "approval"
 """The name of the policy."""

@@ -7,7 +7,6 @@ turns that their calls take on it keep them apart.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Generator, Sequence
@@ -30,12 +29,13 @@ from handrail.agents.run.options import RunOptions
 from handrail.errors import AgentError
 from handrail.filesystem import CommitRecordStore, HostFilesystem, SnapshotLimits
 from handrail.filesystem.journal.folder import default_journal_folder
+from handrail.redaction import redacted_logger
 from handrail.runtime import EffectLedger
 from handrail.runtime.environment import session_ledger
 from handrail.session import Session
 from handrail.waiting import outlast, run_in_thread
 
-_log = logging.getLogger("handrail.agents")
+_log = redacted_logger("handrail.agents")
 
 _MOST_WARNINGS = 20
 

@@ -36,9 +36,10 @@ from handrail.cli.agents.store import check_stored, chosen_store, opened_session
 from handrail.cli.call_format import format_call
 from handrail.cli.output_streams import OutputError
 from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible, wake_on_signals
-from handrail.cli.screen import Screen, show_traceback, without_passwords
+from handrail.cli.screen import Screen, show_traceback
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
+from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 
@@ -71,7 +72,7 @@ class PreparedRun:
     def resuming(self, session: Session) -> list[str]:
         """The command that resumes the run, as words of a shell."""
         typed = self.choices.store
-        kept = [] if typed is None else ["--store", without_passwords(typed)]
+        kept = [] if typed is None else ["--store", redacted(typed)]
         words = ["handrail", "run", str(self.agent_file), *kept, "--session", session.session_id]
         return [shlex.quote(word) for word in words]
 
@@ -125,7 +126,7 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
 def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> int:
     teller = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
     if session is not None and run.choices.session is None:
-        screen.remark(f"Session {session.session_id} is stored in {without_passwords(run.store or '')}.")
+        screen.remark(f"Session {session.session_id} is stored in {redacted(run.store or '')}.")
     listener = _Listener(teller)
 
     def late() -> None:

@@ -14,8 +14,8 @@ from cyclopts import CycloptsError
 from handrail import store as stores
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.paths import EXAMPLES
-from handrail.cli.screen import without_passwords
 from handrail.errors import SessionLockedError, StoreError
+from handrail.redaction import redacted
 from handrail.session import Session
 from handrail.store import Store
 
@@ -64,7 +64,7 @@ def check_url(url: str | None) -> None:
     """
     if url is None or url.startswith(_SERVERS) or (url.startswith(_SQLITE) and url != _SQLITE):
         return
-    shown = without_passwords(url)
+    shown = redacted(url)
     raise StoreError(f"{shown!r} is not a store URL; write {EXAMPLES}", store=shown)
 
 

@@ -26,7 +26,6 @@ tree is saved: see `handrail.filesystem.shadow.whole_tree`.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -44,10 +43,11 @@ from handrail.filesystem.root import Root
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
+from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
 
-_LOGGER = logging.getLogger("handrail.filesystem")
+_LOGGER = redacted_logger("handrail.filesystem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,6 @@ If the process dies meanwhile, the journal is unchanged and the next opening con
 
 from __future__ import annotations
 
-import logging
-
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.journal.before_images import BeforeImages, file_kind
@@ -34,9 +32,10 @@ from handrail.filesystem.root import Root
 from handrail.filesystem.shadow.watch import Unrestored
 from handrail.filesystem.shadow.watch_record import WatchDigests
 from handrail.filesystem.shadow.whole_tree import WholeTree
+from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitRecordStore
 
-_LOGGER = logging.getLogger("handrail.filesystem")
+_LOGGER = redacted_logger("handrail.filesystem")
 
 
 def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> tuple[Unrestored, ...]:

@@ -11,7 +11,6 @@ if the store has its id, and rolled back if not.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ from handrail.errors import FilesystemBusyError, FilesystemError, HandrailError,
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.before_images import BeforeImages
 from handrail.filesystem.paths import ROOT
+from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitRecordStore
 
 if sys.platform != "win32":  # pragma: no branch - see `require_posix`
@@ -33,7 +33,7 @@ if sys.platform != "win32":  # pragma: no branch - see `require_posix`
 _POLL_SECONDS = 0.02
 _CURE = "Give another folder as journal=."
 
-_LOGGER = logging.getLogger("handrail.filesystem")
+_LOGGER = redacted_logger("handrail.filesystem")
 
 
 class JournalFolder:

@@ -16,7 +16,6 @@ A record is not synced: it survives the death of the process, and after a power 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 
@@ -25,13 +24,14 @@ from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.folder import JournalFolder
 from handrail.filesystem.paths import ROOT
 from handrail.programs.launch import ProgramIdentity
+from handrail.redaction import redacted_logger
 
 _KIND = "program"
 _MOST_LOOKS = 150
 _PAUSE_SECONDS = 0.02
 """The supervisor has three seconds: it may wait for processes that the kernel does not end at once."""
 
-_LOGGER = logging.getLogger("handrail.filesystem")
+_LOGGER = redacted_logger("handrail.filesystem")
 
 
 class RecordedPrograms:

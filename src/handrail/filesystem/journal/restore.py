@@ -16,7 +16,6 @@ the journal's folder may be. A warning is logged.
 from __future__ import annotations
 
 import errno
-import logging
 import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -31,8 +30,9 @@ from handrail.filesystem.journal.before_images import (
 )
 from handrail.filesystem.paths import ancestors_of
 from handrail.filesystem.root import Root
+from handrail.redaction import redacted_logger
 
-_LOGGER = logging.getLogger("handrail.filesystem")
+_LOGGER = redacted_logger("handrail.filesystem")
 
 
 class RestoreTarget(NamedTuple):

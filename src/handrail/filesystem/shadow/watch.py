@@ -10,7 +10,6 @@ is not compared: a further hard link to the file, which some installers make, ch
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from collections import Counter
@@ -25,10 +24,11 @@ from handrail.filesystem.own_git.changes import GitChange, git_changes
 from handrail.filesystem.own_git.state import GitDirState, git_dir_state
 from handrail.filesystem.root import to_text
 from handrail.filesystem.shadow.tree import UNWATCHED, Folder, TreeFile, TreeScan, scan_tree, signature_of
+from handrail.redaction import redacted_logger
 
 _MOST_NAMED = 5
 
-_LOGGER = logging.getLogger("handrail.filesystem")
+_LOGGER = redacted_logger("handrail.filesystem")
 
 
 @dataclass(frozen=True, slots=True)

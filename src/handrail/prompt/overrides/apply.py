@@ -7,7 +7,6 @@ have no override are those of the template; a tool that has one keeps its valida
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -20,9 +19,10 @@ from handrail.prompt.section import Section, plain_text
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_texts import description_fault
+from handrail.redaction import redacted_logger
 from handrail.serde.json_values import escape_surrogates
 
-_log = logging.getLogger("handrail.prompt")
+_log = redacted_logger("handrail.prompt")
 
 T = TypeVar("T")
 

@@ -24,7 +24,6 @@ An owner that has lost its claim, and a handler that was left running, may still
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -37,6 +36,7 @@ from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
+from handrail.redaction import redacted_logger
 from handrail.runtime.failures import describe_error, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
@@ -46,7 +46,7 @@ from handrail.store.protocol import EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _ATTEMPTS_TO_RECORD = 3
 """How many attempts are made to record an effect that has happened in a failing store."""

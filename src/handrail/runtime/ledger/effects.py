@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -12,10 +11,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from handrail.prompt.idempotency import MINUTE, OnOrphan
+from handrail.redaction import redacted_logger
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import ClaimOwner, EffectRow
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
 """A parsed JSON value."""

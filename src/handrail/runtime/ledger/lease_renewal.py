@@ -18,7 +18,6 @@ The thread is woken through a `SimpleQueue`, whose `put` may be called from a fi
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -29,6 +28,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeAlias, TypeVar
 
 from handrail.clock import Clock
+from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import Claimed
 from handrail.runtime.ledger.states import lease_expired, lease_renewed
 from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect
@@ -48,7 +48,7 @@ _STOP = -1.0
 
 _LONGEST_SLEEP = 86_400.0  # some systems cannot sleep for as long as a lease may last
 
-_logger = logging.getLogger("handrail.runtime")
+_logger = redacted_logger("handrail.runtime")
 
 
 class _Watch:

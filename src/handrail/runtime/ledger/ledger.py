@@ -7,7 +7,6 @@ decide, write if the row is still the one read, and start again if it is not.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import weakref
@@ -22,6 +21,7 @@ from handrail.crash_points import reached
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, SchemaError
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.tool_result import ToolResult
+from handrail.redaction import redacted_logger
 from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import (
     Busy,
@@ -56,7 +56,7 @@ from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply
 from handrail.waiting import run_blocking
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _MOST_GIVEN_UP = 1_000
 """How many abandoned claims are remembered; they exist only after a store has failed."""

@@ -14,11 +14,11 @@ look like the second row are recorded as in that row, without `"written"`, so th
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any, Final, NamedTuple
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.prompt import Tool
+from handrail.redaction import redacted_logger
 from handrail.runtime.calls import written_arguments
 from handrail.serde import Masking, masked_json
 from handrail.serde.json_schema import MASK, is_object
@@ -27,7 +27,7 @@ from handrail.session.call_ref import ToolCall
 MOST_BYTES: Final = 64 * 1024
 """The limit, in bytes, on the recorded arguments of an effect."""
 
-_log = logging.getLogger("handrail.runtime")
+_log = redacted_logger("handrail.runtime")
 
 _ARGUMENTS, _WRITTEN = "arguments", "written"
 _ALONE, _BOTH = b'{"arguments":%s}', b'{"arguments":%s,"written":%s}'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from handrail.errors import (
     StoreCorruptError,
 )
 from handrail.errors.developer import check_argument
+from handrail.redaction import redacted_logger
 from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, index_of, load_indexes
 from handrail.session.persistence.item_reader import ItemReader, decoded_items
@@ -34,7 +34,7 @@ from handrail.session.persistence.stored_types import StoredType, find_type, sto
 from handrail.session.slices import SliceOwner, SlicePolicy, Version
 from handrail.session.stored_items import StoredItems
 
-_log = logging.getLogger("handrail.session")
+_log = redacted_logger("handrail.session")
 
 _MOST_NAMED = 10
 """How many calls of one id a message names."""

@@ -22,7 +22,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from handrail.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from handrail.redaction import redacted_logger
 from handrail.session.call_records import CallRecord, CallRecords
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
@@ -59,7 +59,7 @@ from handrail.transaction.unit_of_work import Refusal
 from handrail.transaction.write_queue import WriteQueue
 from handrail.waiting import Wait, run_blocking
 
-_log = logging.getLogger("handrail.session")
+_log = redacted_logger("handrail.session")
 
 CLOSED = "has been closed"
 """Why nothing is written to a session that the program has closed."""

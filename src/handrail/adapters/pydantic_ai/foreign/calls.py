@@ -80,7 +80,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
 from handrail.prompt.tool_definition import Declaration
 from handrail.runtime import ToolMessage
-from handrail.runtime.failures import without_mistakes
+from handrail.runtime.failures import text_for_model
 from handrail.serde import Codec, Masking, schema_masking
 from handrail.serde.json_values import escape_surrogates
 
@@ -286,9 +286,9 @@ class ForeignCall:
 def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
     """The exception as the tool raised it, or a new one without text that the model must not read.
 
-    That is a lone surrogate, which is escaped, and the text of a developer's mistake that it was raised from.
+    That is a lone surrogate, which is escaped, what `text_for_model` replaces, and secrets.
     """
-    text = escape_surrogates(without_mistakes(error.message, error))
+    text = escape_surrogates(text_for_model(error, error.message))
     return error if text == error.message else _like(error, text)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,9 +23,10 @@ from handrail.contrib.tools.python.workers import (
 from handrail.errors import ToolValidationError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.python_worker.program import Request
+from handrail.redaction import redacted_logger
 from handrail.runtime.execution import run_stoppable
 
-_log = logging.getLogger("handrail")
+_log = redacted_logger("handrail")
 
 MOST_CODE_CHARACTERS = 100_000
 """How long code may be."""

@@ -8,7 +8,6 @@ the workers that are not in use, this process keeps a few of each kind.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 import threading
@@ -25,8 +24,9 @@ from handrail.contrib.tools.shell.process import start_of
 from handrail.programs.launch import Launch, RunningProgram
 from handrail.python_worker.channel import Channel, ChannelError, ChannelGarbledError, ChannelTimeoutError
 from handrail.python_worker.program import Request
+from handrail.redaction import redacted_logger
 
-_log = logging.getLogger("handrail")
+_log = redacted_logger("handrail")
 
 SECONDS_TO_START = 30.0
 """How long a worker may take to be ready."""

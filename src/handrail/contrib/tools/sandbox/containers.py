@@ -13,13 +13,13 @@ the process and Podman's, which removes it          the next opening of the fold
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from handrail.process_identity import ProcessName, is_running, own_name
+from handrail.redaction import redacted_logger
 
 OWNER_LABEL = "handrail.owner"
 """The label of a container that names the process to which it belongs."""
@@ -30,7 +30,7 @@ SECONDS_TO_ANSWER = 60.0
 _PASSED_ON = ("PATH", "HOME", "TMPDIR", "DBUS_SESSION_BUS_ADDRESS")
 _PASSED_ON_BEGINNINGS = ("XDG_", "CONTAINERS_", "CONTAINER_", "STORAGE_", "LC_", "LANG")
 
-_LOGGER = logging.getLogger("handrail")
+_LOGGER = redacted_logger("handrail")
 
 
 def podman_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +20,10 @@ from handrail.errors import EffectUncertain, FilesystemError, SandboxError, Tool
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.programs.launch import processes_of
 from handrail.prompt import ToolContext, ToolResult
+from handrail.redaction import redacted_logger
 from handrail.runtime.execution import run_stoppable
 
-_log = logging.getLogger("handrail")
+_log = redacted_logger("handrail")
 
 TOOL = "shell_execute"
 """The name of the tool."""

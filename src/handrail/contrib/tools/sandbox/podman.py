@@ -18,7 +18,6 @@ PID namespace of that first process (`handrail.programs`).
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import shutil
@@ -44,6 +43,7 @@ from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORK
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName, is_running, own_name, process_name
 from handrail.programs.process_tree import Process, send
+from handrail.redaction import redacted_logger
 
 _READY = b"ready\n"
 # `wait` also waits for processes that commands have left to it, so that none of them stays as a zombie. The shell gives
@@ -60,7 +60,7 @@ _MOST_FILES = 1024
 _LONGEST_REPORT = 2000
 _INSTALL = "Install it: apt-get install podman"
 
-_LOGGER = logging.getLogger("handrail")
+_LOGGER = redacted_logger("handrail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,11 +20,12 @@ from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.prompt import ToolContext, ToolResult
+from handrail.redaction import redacted_logger
 from handrail.runtime.execution import run_stoppable
 from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
 
-_log = logging.getLogger("handrail")
+_log = redacted_logger("handrail")
 
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
 

@@ -1,0 +1,118 @@
+"""Takes screenshots of pages of the site in a browser: light and dark, wide and narrow. `make screenshots` runs it.
+
+It needs a Chromium, on Debian `apt-get install chromium`. It fails if a page is wider than its window, asks for what is
+elsewhere, or reports an error, and if the search does not find a word. The images are in `build/screenshots`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Playwright: TypeAlias = Any
+"""A value of Playwright: its package is in another environment than the one that the types are checked in."""
+
+playwright: Playwright = import_module("playwright.sync_api")
+
+BUILD = Path(__file__).resolve().parents[1] / "build"
+PAGES = (
+    "index",
+    "explanation/a-call",
+    "reference/command-line",
+    "reference/limits",
+    "reference/python/handrail.prompt",
+)
+SCHEMES = ("light", "dark")
+SIZES = ((1280, 900), (390, 844))
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+@contextmanager
+def served(folder: Path) -> Generator[str]:
+    """The address of a server of a folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def look(browser: Playwright, address: str, name: str, scheme: str, size: tuple[int, int]) -> Iterator[str]:
+    """Take a screenshot of a page, and yield what is wrong with it."""
+    width, height = size
+    where = f"{name}, {scheme}, {width} wide"
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
+    page = context.new_page()
+    faults: list[str] = []
+
+    def note_request(asked: Playwright) -> None:
+        if not asked.url.startswith(address):
+            faults.append(f"asks {asked.url}")
+
+    def note_error(error: Playwright) -> None:
+        faults.append(str(error))
+
+    page.on("request", note_request)
+    page.on("pageerror", note_error)
+    page.goto(f"{address}{name}.html")
+    page.wait_for_load_state("networkidle")
+    if page.evaluate("document.documentElement.scrollWidth") > width:
+        faults.append("is wider than its window")
+    page.screenshot(path=str(BUILD / "screenshots" / f"{name.replace('/', '-')}-{scheme}-{width}.png"))
+    context.close()
+    yield from (f"{where}: {fault}" for fault in faults)
+
+
+def search(browser: Playwright, address: str) -> Iterator[str]:
+    """Search for a word, and yield what is wrong with the outcome."""
+    page = browser.new_page()
+    page.goto(f"{address}index.html")
+    page.wait_for_load_state("networkidle")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("reconcile")
+    try:
+        page.get_by_text(re.compile(r"^\d+ results$")).first.wait_for(timeout=10_000)
+    except playwright.TimeoutError:
+        yield "the search for 'reconcile' finds nothing"
+    page.screenshot(path=str(BUILD / "screenshots" / "search.png"))
+    page.close()
+
+
+def main() -> None:
+    """Take all of them."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        sys.exit(f"screenshots need one of these programs: {', '.join(PROGRAMS)}. On Debian: apt-get install chromium")
+    (BUILD / "screenshots").mkdir(parents=True, exist_ok=True)
+    with served(BUILD / "site") as address, playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        faults = [
+            fault
+            for name in PAGES
+            for scheme in SCHEMES
+            for size in SIZES
+            for fault in look(browser, address, name, scheme, size)
+        ]
+        faults += search(browser, address)
+        browser.close()
+    if faults:
+        sys.exit("\n".join(faults))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""What is shipped: the wheel runs what the README shows without the checkout, and the sources in the archive make it.
+
+The short form looks into the wheel; the full one installs it, on each Python that uv finds. No Python is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import handrail
+from hatch_build import with_links
+from tests.architecture.sources import ROOT, listed, text_files
+from tests.docs.console import commands_of, comparable
+from tests.docs.test_code import README, shown_below, with_code
+from tests.extent import FULL
+
+UV = Path(sys.executable).parent / "uv"
+PINS = ROOT / "requirements" / "dev.txt"
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+NEEDS = {
+    "": "handrail.prompt, handrail.runtime, handrail.adapters.tool_executor, handrail.store, handrail.contrib.tools",
+    "pydantic-ai": "handrail.adapters.pydantic_ai",
+    "openai": "handrail.adapters.pydantic_ai, pydantic_ai.models.openai",
+    "anthropic": "handrail.adapters.pydantic_ai, pydantic_ai.models.anthropic",
+    "agents": "handrail.agents",
+    "mcp": "pydantic_ai.mcp",
+    "testing": "handrail.testing.script_file",
+    "cli": "handrail.cli.application",
+    "postgres": "handrail.store.postgres",
+    "python": "asteval, pydantic_monty",
+    "demo": "handrail.adapters.pydantic_ai, handrail.testing.script_file, rich",
+    "all": "handrail.agents, handrail.cli.application, handrail.store.postgres, asteval, mcp, openai, anthropic",
+}
+"""What can be imported with each extra, and with none."""
+
+
+def test_every_extra_is_tried() -> None:
+    """A new extra takes its place in the table."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {*project["optional-dependencies"]} == {*NEEDS} - {""}
+
+
+def test_the_links_of_the_readme_lead_into_the_repository_from_elsewhere() -> None:
+    """An index page shows the README, and has none of its files."""
+    text = README.read_text(encoding="utf-8")
+    address = "https://example.org/handrail/blob/v1"
+    targets = re.findall(r"\]\(([^()\s]+)\)", with_links(text, address))
+    assert [target for target in targets if not target.startswith("https://")] == []
+    inside = {target.removeprefix(f"{address}/").partition("#")[0] for target in targets if target.startswith(address)}
+    assert "docs/how-to/own-loop.md" in inside
+    assert [path for path in inside if not (ROOT / path).exists()] == []
+
+
+def test_a_readme_without_a_repository_has_no_links_into_it() -> None:
+    """The text stays; code is as it was."""
+    text = README.read_text(encoding="utf-8")
+    shown = with_links(text, "")
+    assert re.findall(r"\]\((?!https?://)[^()\s]+\)", shown) == []
+    assert with_code()[README][0].source in shown
+    assert "call `ToolExecutor` from your own loop over the SDK" in shown
+
+
+def _run(*command: object, cwd: Path, **variables: str) -> str:
+    hidden = {"PYTHONPATH", "HANDRAIL_STORE", "HANDRAIL_MODEL", "OPENAI_API_KEY", "FORCE_COLOR", "HANDRAIL_TESTS"}
+    hidden |= {"PYTHONDONTWRITEBYTECODE"}  # each command would compile PydanticAI anew
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env=environment | {"UV_PYTHON_DOWNLOADS": "never", **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _build(source: Path, target: Path, *kinds: str) -> None:
+    options = ("--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", target)
+    _run(UV, "build", *options, *kinds, source, cwd=source)
+
+
+def _python(version: str) -> str:
+    """The Python of a version, as `scripts/other-pythons.sh` finds it; nothing if there is none."""
+    own = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    path = os.pathsep.join([*map(str, own.glob(f"versions/{version}.*/bin")), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "UV_PYTHON_DOWNLOADS": "never"}
+    command = [str(UV), "python", "find", "--no-project", version]
+    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False).stdout.strip()
+
+
+def _installed(folder: Path, python: str, wheel: Path, extras: Sequence[str]) -> Path:
+    """The folder of commands of a fresh environment with the wheel; what it needs is of the pinned versions."""
+    pins = folder / "pins.txt"
+    pins.write_text(re.sub(r" \\\n    --hash=\S+| *#.*", "", PINS.read_text(encoding="utf-8")), encoding="utf-8")
+    environment = folder / "environment"
+    _run(UV, "venv", "--quiet", "--clear", "--python", python, environment, cwd=folder)
+    wanted = f"handrail[{','.join(extras)}] @ {wheel.as_uri()}"
+    _run(UV, "pip", "install", "--quiet", "--python", environment, "--constraints", pins, wanted, cwd=folder)
+    return environment / "bin"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    _build(ROOT, folder, "--wheel")
+    return next(folder.glob("*.whl"))
+
+
+def test_a_wheel_has_the_modules_the_pages_and_the_types(wheel: Path) -> None:
+    """And nothing else of the repository."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
+    assert {name.partition("/")[0] for name in names} == {"handrail", f"handrail-{handrail.__version__}.dist-info"}
+    pages = {f"handrail/docs/{page.relative_to(ROOT / 'docs')}" for page in (ROOT / "docs").rglob("*.md")}
+    assert pages | {"handrail/py.typed", "handrail/__init__.py"} <= {*names}
+    assert "\nDescription-Content-Type: text/markdown\n" in metadata
+    assert with_links(README.read_text(encoding="utf-8"), "").splitlines()[-1] in metadata
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what is in the wheel."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)  # noqa: S202 - built here
+    return folder
+
+
+def test_the_example_of_the_readme_runs_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
+    """The checkout is not on the path."""
+    (example,) = with_code()[README]
+    where = {"PYTHONPATH": str(unpacked)}
+    assert _run(sys.executable, "-c", example.source, cwd=tmp_path, **where) == shown_below(example)
+    assert _run(sys.executable, "-c", "import handrail; print(handrail.__file__)", cwd=tmp_path, **where) == (
+        f"{unpacked / 'handrail' / '__init__.py'}\n"
+    )
+
+
+@pytest.mark.parametrize("version", ["own", *(VERSIONS if FULL else ())])
+@pytest.mark.timeout(200)  # it makes an environment
+def test_what_the_readme_has_a_newcomer_type_works(version: str, wheel: Path, unpacked: Path, tmp_path: Path) -> None:
+    """From a fresh environment of each Python that uv finds; the short form runs one command, unpacked."""
+    where: dict[str, str] = {}
+    command: list[object] = [sys.executable, "-m", "handrail"]
+    if version == "own":
+        where["PYTHONPATH"] = str(unpacked)
+    elif python := _python(version):
+        command = [_installed(tmp_path, python, wheel, ["agents", "cli"]) / "handrail"]
+    else:
+        assert version not in sys.version, "uv finds the Python that runs the tests"
+        return
+    for line, shown in [*commands_of(README)] if FULL else [next(commands_of(README))]:
+        found = _run(*command, *shlex.split(line)[1:], cwd=tmp_path, **where)
+        # The answer goes to standard output; what a run reports goes to standard error.
+        assert found
+        assert comparable(found) in comparable(shown)
+    assert _run(*command, "docs", "write-a-tool", cwd=tmp_path, **where).startswith("# Write a tool\n")
+
+
+@pytest.mark.parametrize("extra", NEEDS if FULL else ["cli"])
+@pytest.mark.timeout(200)  # it makes an environment
+def test_an_extra_installs_what_it_is_named_after(extra: str, wheel: Path, unpacked: Path, tmp_path: Path) -> None:
+    """In a fresh environment, without a warning; the short form uses this one, which has all of them."""
+    python, where = Path(sys.executable), {"PYTHONPATH": str(unpacked)}
+    if FULL:
+        python, where = _installed(tmp_path, sys.executable, wheel, [extra] if extra else []) / "python", {}
+    _run(python, "-W", "error", "-c", f"import {NEEDS[extra]}", cwd=tmp_path, **where)
+
+
+@pytest.mark.timeout(200)  # it builds two times
+def test_the_archive_of_sources_has_what_is_needed_and_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Every file of the repository, and the wheel byte for byte; the short form compares the names at the top."""
+    at_top = {path.parts[0] for path, _ in text_files()}
+    if not FULL:
+        settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        included = {name.strip("/") for name in settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}
+        added = {"pyproject.toml", ".gitignore"}  # by hatchling
+        assert {name for name in at_top if not name.endswith(".md")} == included - {"*.md"} | added
+        return
+    _build(ROOT, tmp_path, "--sdist")
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    source = tmp_path / wheel.name.partition("-py3")[0]
+    _build(source, tmp_path, "--wheel")
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+    missing = [str(path) for path, _ in text_files() if not (source / path).exists()]
+    assert not missing, listed(missing)

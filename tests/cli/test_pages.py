@@ -1,0 +1,67 @@
+"""`handrail docs`: the pages in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handrail.cli.pages import Pages, installed_pages
+from tests.architecture.sources import ROOT
+from tests.cli.desk import Command, Terminal
+
+DOCS = ROOT / "docs"
+
+
+def test_all_pages_of_the_index_are_listed(handrail: Command) -> None:
+    """With what they are about, in its order; the last line says where their files are."""
+    ran = handrail("docs")
+    assert (ran.code, ran.err) == (0, "")
+    heading, *rows, empty, last = ran.out.splitlines()
+    listed = [row.split()[0] for row in rows]
+    assert (heading.split(), empty) == (["page", "about"], "")
+    names = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
+    decisions = {name for name in names if name.startswith("explanation/decisions/")}
+    assert {*listed} == (names - decisions - {"README"}) | {"explanation/decisions"}
+    assert last == f"The pages are in {DOCS}. handrail docs PAGE prints one."
+
+
+@pytest.mark.parametrize(
+    "word, page",
+    [
+        ("how-to/write-a-tool", "how-to/write-a-tool.md"),
+        ("docs/../Write-A-Tool.md", ""),
+        ("Write-A-Tool.md", "how-to/write-a-tool.md"),
+        ("upgrade", "how-to/upgrade-a-store.md"),
+        ("how-to/upgrade", "how-to/upgrade-a-store.md"),
+        ("0039", "explanation/decisions/0039-a-tool-is-a-function.md"),
+        ("decisions", "explanation/decisions/README.md"),
+        ("../README", ""),
+    ],
+)
+def test_a_page_is_named_by_its_path_its_last_part_or_a_beginning(handrail: Command, word: str, page: str) -> None:
+    """In a pipe it is the file, byte for byte; no word leads out of the folder."""
+    ran = handrail("docs", word)
+    assert ran.code == (0 if page else 1)
+    assert ran.out == ((DOCS / page).read_text(encoding="utf-8") if page else "")
+
+
+def test_a_terminal_is_shown_the_page_in_its_width(terminal: Terminal) -> None:
+    """Nothing of a table is cut."""
+    assert terminal.run("docs", "locks", width=70) == 0
+    assert terminal.lines[0].strip() == "Locks"
+    assert max(map(len, terminal.lines)) <= 70
+    assert "…" not in terminal.screen
+
+
+def test_pages_that_are_not_installed_are_missed(
+    handrail: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The command says where they are; those of a package are found in it."""
+    package = tmp_path / "handrail"
+    monkeypatch.setattr("handrail.__file__", str(package / "__init__.py"))
+    assert installed_pages() is None
+    assert handrail("docs").code == 1
+    (package / "docs").mkdir(parents=True)
+    (package / "docs" / "README.md").write_text("# Docs\n", encoding="utf-8")
+    assert installed_pages() == Pages(package / "docs")

@@ -1,0 +1,95 @@
+"""The site has every page and every public name, and builds without a fault."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.architecture.sources import ROOT, listed, python_sources
+from tests.architecture.test_names import FACES
+from tests.docs.site import DOCS, build, module_page, modules, navigation, page_of, write_sources
+from tests.extent import FULL
+
+WITHOUT_LIST = {"handrail.adapters.tool_executor", "handrail.clock", "handrail.crash_points"}
+"""Modules whose names are public, though they have no `__all__`."""
+
+
+class Anchors(HTMLParser):
+    """The anchors of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an anchor, and what a browser would load."""
+        values = dict(attrs)
+        self.found.add(values.get("id") or "")
+        if tag in {"script", "img", "iframe", "link"}:
+            self.loaded.append(values.get("src") or values.get("href") or "")
+
+
+def public_names(module: str) -> set[str]:
+    """The names that a module exports, or defines where it has no list of them."""
+    found = import_module(module)
+    names = getattr(found, "__all__", None)
+    if names is not None:
+        return set(names)
+    return {
+        name for name, value in vars(found).items() if getattr(value, "__module__", "") == module and name[0] != "_"
+    }
+
+
+def pages_in(entries: Any) -> Iterator[str]:
+    """The pages of a navigation."""
+    if isinstance(entries, str):
+        yield entries
+        return
+    for entry in entries:
+        for below in entry.values():
+            yield from pages_in(below)
+
+
+def test_every_module_with_public_names_is_in_the_reference() -> None:
+    """A module that exports names has a row on the page, and with it a page on the site."""
+    exporting = {source.module for source in python_sources("src") if "\n__all__ = [" in source.text}
+    assert sorted(modules()) == sorted(exporting | WITHOUT_LIST)
+    assert FACES.keys() <= exporting
+
+
+def test_the_navigation_has_every_page() -> None:
+    """Those of the docs, of the root, and of the modules."""
+    entries = tomllib.loads(navigation())["nav"]
+    files = [
+        *DOCS.rglob("*.md"),
+        *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "examples/README")),
+    ]
+    wanted = sorted({*map(str, map(page_of, files)), *(str(module_page(module)) for module in modules())})
+    assert sorted(pages_in(entries)) == wanted
+
+
+@pytest.mark.timeout(300)  # the build takes 20 seconds on a quiet machine
+def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
+    """Every public name has an anchor, and nothing is loaded from elsewhere. The short form only writes the sources."""
+    if not FULL:
+        write_sources(tmp_path)
+        assert {page for page in map(page_of, DOCS.rglob("*.md")) if not (tmp_path / page).is_file()} == set()
+        return
+    assert build(tmp_path) == ""
+    faults: list[str] = []
+    for page in (tmp_path / "site").rglob("*.html"):
+        read = Anchors()
+        read.feed(page.read_text(encoding="utf-8"))
+        faults += [f"{page.name} loads {address}" for address in read.loaded if "//" in address]
+        module = page.stem
+        if module in modules():
+            faults += [f"{module}.{name}" for name in public_names(module) if f"{module}.{name}" not in read.found]
+    assert not faults, listed(faults)
+    assert '"location"' in (tmp_path / "site" / "search.json").read_text(encoding="utf-8")

@@ -1,0 +1,178 @@
+"""Secrets are removed from texts, by their values and by their forms."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.redaction import (
+    KNOWN_FORMS,
+    MASK,
+    Redaction,
+    SecretForm,
+    current_redaction,
+    redacted,
+    redacted_logger,
+    use_redaction,
+)
+from handrail.serde import masking_of, schema_masking
+
+SECRET = "correct horse \"battery\" 'staple'\n\\ü"  # noqa: S105 - the one that is looked for
+
+
+@pytest.fixture
+def own() -> Iterator[Redaction]:
+    """A redaction of the process that knows one secret and one name."""
+    before = use_redaction(Redaction(values=frozenset({SECRET}), names=frozenset({"iban", "api-key"})))
+    yield current_redaction()
+    use_redaction(before)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [SECRET, repr(SECRET), repr({"k": SECRET}), json.dumps(SECRET), json.dumps([SECRET], ensure_ascii=False)],
+)
+def test_a_value_is_found_however_it_is_spelled(spelled: str) -> None:
+    """In quotes of Python and in JSON it has escapes."""
+    shown = Redaction(values=frozenset({SECRET})).text(f"<{spelled}>")
+    assert "staple" not in shown
+    assert MASK in shown
+
+
+def test_a_value_is_found_in_a_url() -> None:
+    """There it is quoted."""
+    assert Redaction(values=frozenset({"p/ss wo@rd"})).text(f"x/{quote('p/ss wo@rd', safe='')}/y") == f"x/{MASK}/y"
+
+
+@given(st.text(min_size=8, max_size=30), st.text(max_size=20), st.text(max_size=20))
+def test_no_text_holds_a_value(value: str, before: str, after: str) -> None:
+    """Wherever it stands, and however often."""
+    shown = Redaction(values=frozenset({value}), forms=()).text(f"{before}{value}{after}{value}")
+    assert value not in shown or value in MASK * 2 + before + after
+
+
+def test_one_secret_may_be_a_part_of_another() -> None:
+    """The longest one is replaced first, so that nothing of it is left."""
+    redaction = Redaction(values=frozenset({"password", "password-of-ada"}))
+    assert redaction.text("password-of-ada, password") == f"{MASK}, {MASK}"
+
+
+def test_short_values_are_left() -> None:
+    """They are often parts of ordinary words."""
+    assert Redaction(values=frozenset({"is"})).text("this is it") == "this is it"
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("postgresql://ada:secret@host/db", f"postgresql://ada:{MASK}@host/db"),
+        ("postgresql://ada:se:cr@e/t?x@host/db is down", f"postgresql://ada:{MASK}@host/db is down"),
+        ("postgresql://host/db?user=ada&password=secret&x=1", f"postgresql://host/db?user=ada&password={MASK}&x=1"),
+        ("host=h PASSWORD='a b' dbname=d", f"host=h PASSWORD={MASK} dbname=d"),
+        ("http://localhost:8080/users/@me", "http://localhost:8080/users/@me"),
+        ("sqlite:///desk.db", "sqlite:///desk.db"),
+        ("postgresql://ada@host:5432/db", "postgresql://ada@host:5432/db"),
+        ("Authorization: Bearer abc.def-ghi", f"Authorization: Bearer {MASK}"),
+        ("the key sk-ant-api03-abcdefghijklmnop is wrong", f"the key {MASK} is wrong"),
+        ("sk_live_abcdefghijklmn", MASK),
+        ("ghp_abcdefghijklmnopqrstuvwx", MASK),
+        ("xoxb-1234567890-abc", MASK),
+        ("AKIAABCDEFGHIJKLMNOP", MASK),
+        ("eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl", MASK),
+        ("a task-force, a basic idea, the bearer of news", "a task-force, a basic idea, the bearer of news"),
+    ],
+)
+def test_secrets_are_recognized_by_their_form(text: str, shown: str) -> None:
+    """What is beside them stays."""
+    assert Redaction().text(text) == shown
+
+
+def test_a_private_key_is_removed_also_if_it_is_cut_off() -> None:
+    """The first lines of a text may be all that is shown."""
+    key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n"
+    assert "MIIE" not in Redaction().text(key)
+    assert Redaction().text(f"{key}-----END RSA PRIVATE KEY----- x").endswith("-----END RSA PRIVATE KEY----- x")
+
+
+@given(st.text())
+def test_a_text_without_secrets_is_the_same(text: str) -> None:
+    """The redaction of no values and no forms changes nothing."""
+    assert Redaction(forms=()).text(text) == text
+
+
+def test_the_environment_says_what_is_secret() -> None:
+    """By the names of its variables, and by passwords in URLs."""
+    redaction = Redaction.of_environment(
+        {
+            "STRIPE_API_KEY": "stripe-key",
+            "PGPASSWORD": "pg-password",
+            "my_token": "lower-token",
+            "DATABASE_URL": "postgresql://ada:url-password@h/db",
+            "PATH": "/usr/bin/of/nothing",
+            "KEYBOARD": "keyboard-layout",
+            "HANDRAIL_SECRET_NAMES": "iban, api-key,",
+        }
+    )
+    assert redaction.values == {"stripe-key", "pg-password", "lower-token", "url-password"}
+    assert redaction.names == {"iban", "api-key"}
+    assert "stripe-key" not in repr(redaction)
+
+
+def test_a_redaction_can_be_extended() -> None:
+    """A program adds values, forms and names of its own."""
+    mine = replace(
+        Redaction.of_environment({"A_TOKEN": "the-token"}), forms=(*KNOWN_FORMS, SecretForm(("X-",), r"X-\d{6}"))
+    )
+    assert mine.text("the-token X-123456 X-1") == f"{MASK} {MASK} X-1"
+
+
+@pytest.mark.parametrize("wrong", ["values", "names"])
+def test_one_text_is_not_a_set_of_texts(wrong: str) -> None:
+    """Its characters would be taken for secrets."""
+    with pytest.raises(TypeError):
+        Redaction(**{wrong: "password"})  # pyright: ignore[reportArgumentType] - that is the mistake
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A value with fields that the operator has listed."""
+
+    iban: str
+    API_KEY: str
+    cents: int
+
+
+@pytest.mark.usefixtures("own")
+def test_names_of_the_operator_are_secret_in_types_and_schemas() -> None:
+    """Without regard to case, `-` and `_`."""
+    plain = {"iban": "DE1", "API_KEY": "k", "cents": 5}
+    shown = {"iban": MASK, "API_KEY": MASK, "cents": 5}
+    assert masking_of(Transfer).mask(plain) == shown
+    properties = {"iban": {"type": "string"}, "API_KEY": {}, "cents": {"type": "integer"}}
+    assert schema_masking({"type": "object", "properties": properties}).mask(plain) == shown
+
+
+def test_a_logger_writes_no_secrets(own: Redaction, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in the message, nor in its arguments, nor in a traceback."""
+    log = redacted_logger("handrail.test-of-redaction")
+    assert redacted_logger("handrail.test-of-redaction") is log
+    assert len(log.filters) == 1
+    log.error("got %s", SECRET)
+    error = KeyError({"k": SECRET})
+    error.__cause__ = ValueError(SECRET)
+    log.error("failed", exc_info=error)
+    log.warning("fine: %d", 3, exc_info=ValueError("odd"))
+    assert "staple" not in caplog.text
+    assert "KeyError" in caplog.text
+    assert [record.getMessage() for record in caplog.records] == [f"got {MASK}", "failed", "fine: 3"]
+    assert [record.exc_info is None for record in caplog.records] == [True, True, False]
+    assert redacted(SECRET) == MASK
+    assert own.hides_name("Iban")
+    assert logging.getLogger("handrail.test-of-redaction") is log
