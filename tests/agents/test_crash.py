@@ -40,7 +40,9 @@ TOLD = {
 """What the model is told where nothing went wrong."""
 
 CALL_POINTS = [
-    point for point in POINTS if not point.startswith(("unit-", "journal-")) and not point.endswith("-testimony")
+    point
+    for point in POINTS
+    if not point.startswith(("unit-", "journal-", "participant-", "after-apply")) and not point.endswith("-testimony")
 ]
 """The points that each call comes to; testimony is given only by handlers that have overrun."""
 

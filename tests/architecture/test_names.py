@@ -94,7 +94,7 @@ FACES = {
     """,
     "handrail.errors": """
         AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError BudgetExceededError
-        CallIdReusedError CallPostponed
+        CallIdReusedError CallPostponed CallTransactionEndedError
         CircularResourceError CommitInDoubtError CompletionCheckError
         DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
         DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
@@ -166,7 +166,8 @@ FACES = {
         TranscriptReader
     """,
     "handrail.transaction": """
-        CommitParticipant RecordCommit Snapshotable Transaction UnitOfWork UnitStore check_write current is_rolling_back
+        CommitParticipant CommitsLast OutcomeRecord PreparedTransaction RecordCommit Recovered Snapshotable Transaction
+        TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back
     """,
 }
 """What each package exports: the documents, the README and programs import it from there."""

@@ -6,8 +6,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import psycopg
 
 from chaos.service import Client
 from chaos.table import insert_for, rows_of
@@ -21,11 +24,13 @@ from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.runtime.ledger.states import possible_duplicate
 from handrail.testing import crash_at
 from handrail.testing.crash import CrashTrap
+from handrail.transaction import CommitsLast, PreparedTransaction, enlist
 from tests.handler_threads import HandlerThreads
 
-Kind = Literal["external", "applied", "late", "row", "files"]
+Kind = Literal["external", "applied", "late", "row", "files", "prepared", "last"]
 """What the tool changes: the world outside, the same with `apply`, which writes a row of the store's own database, the
-same with a handler that ends late, the store's own database, files."""
+same with a handler that ends late, the store's own database, files, another database that prepares its commit, and one
+that commits after the call."""
 
 Stage = Literal["the call", "its testimony"]
 """When a process dies whose handler has overrun: while the call is settled and recorded, or after that."""
@@ -50,6 +55,7 @@ class Cell(NamedTuple):
         folder: where files and journals are.
         service: the address of the outside world.
         accepts_late: whether a late result settles its effect.
+        other: the URL of another database.
     """
 
     kind: Kind
@@ -60,6 +66,7 @@ class Cell(NamedTuple):
     folder: str
     service: str
     accepts_late: bool = False
+    other: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,8 @@ class Receipt:
 
 
 TYPES = (Receipt,)
+
+Handler = Callable[..., ToolResult[Receipt]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +182,9 @@ def look(cell: Cell) -> Left:
     with store.open(cell.url) as kept_in, _files(cell, kept_in):
         with Session.open(kept_in, cell.name, types=TYPES, wait=PATIENCE) as session:
             applied = len(session[Receipt].all())
+            if cell.kind == "prepared":
+                with psycopg.connect(cell.other) as other:
+                    PreparedTransaction.recover(other, session=session)
         rows = [row for row in kept_in.rows() if row.partition == cell.name]
         said = [(row, testimony) for row in rows for testimony in kept_in.testimony(row.effect_id)]
     assert len(rows) <= 1
@@ -196,8 +208,8 @@ def look(cell: Cell) -> Left:
 
 
 def _changed(cell: Cell) -> int | None:
-    if cell.kind == "row":
-        return len(rows_of(cell.url, cell.name))
+    if cell.kind in {"row", "prepared", "last"}:
+        return len(rows_of(cell.other or cell.url, cell.name))
     root = _root(cell)
     tree = {str(path.relative_to(root)): path.read_text("utf-8") for path in root.rglob("*") if path.is_file()}
     folders = {path.name for path in root.rglob("*") if path.is_dir()}
@@ -222,7 +234,10 @@ def _files(cell: Cell, kept_in: store.Store) -> HostFilesystem:
 def _tool(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order, Receipt]:
     if cell.kind in {"external", "late", "applied"}:
         return _external(cell, session, ledger)
-    handler = _write_row if cell.kind == "row" else _write_files
+    if cell.kind in {"prepared", "last"}:
+        handler: Handler = partial(_write_elsewhere, cell)
+    else:
+        handler = _write_row if cell.kind == "row" else _write_files
     return Tool[Order, Receipt](name="charge", description="Charges an order.", handler=handler)
 
 
@@ -278,4 +293,14 @@ def _write_files(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
     for path, text in NEW.items():
         files.write_text(path, text)
     files.remove("removed.txt")
+    return ToolResult.ok(Receipt(params.order))
+
+
+def _write_elsewhere(cell: Cell, params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
+    connection = psycopg.connect(cell.other)
+    if cell.kind == "prepared":
+        enlist(PreparedTransaction(connection, session=context.session))
+    else:
+        enlist(CommitsLast(connection))
+    connection.execute(insert_for(cell.other).encode(), (context.session.session_id, N))
     return ToolResult.ok(Receipt(params.order))

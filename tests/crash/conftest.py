@@ -6,6 +6,7 @@ from collections.abc import Generator
 from itertools import count
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from chaos import postgres, service, table
@@ -19,17 +20,19 @@ _NUMBERS = count()
 class Desk:
     """Makes cells over one store."""
 
-    def __init__(self, url: str, folder: Path, address: str) -> None:
+    def __init__(self, url: str, folder: Path, address: str, other: str) -> None:
         self._url = url
         self._folder = folder
         self._address = address
+        self._other = other
 
     def cell(
         self, kind: Kind, policy: OnOrphan = "unknown", *, forwarded: bool = False, accepts_late: bool = False
     ) -> Cell:
         """A cell that no other test has."""
         name = f"cell-{next(_NUMBERS)}"
-        return Cell(kind, policy, forwarded, name, self._url, str(self._folder), self._address, accepts_late)
+        other = self._other if kind in {"prepared", "last"} else ""
+        return Cell(kind, policy, forwarded, name, self._url, str(self._folder), self._address, accepts_late, other)
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +53,9 @@ def address() -> Generator[str]:
 def postgres_url() -> Generator[str]:
     """A server of its own, because its processes are killed at whatever they do."""
     with postgres.running() as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET max_prepared_transactions = 20")
+        server.restart("fast")
         table.create(server.url)
         yield server.url
 
@@ -63,7 +69,9 @@ def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def desk(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, address: str) -> Desk:
+def desk(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, address: str, postgres_url: str
+) -> Desk:
     """One desk over each kind of store."""
     url: str = request.getfixturevalue(f"{request.param}_url")
-    return Desk(url, tmp_path_factory.mktemp("cell"), address)
+    return Desk(url, tmp_path_factory.mktemp("cell"), address, postgres_url)

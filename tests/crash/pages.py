@@ -14,6 +14,7 @@ APPLY = "What is left of what an effect applies"
 GROUP = "What is left of a group"
 TESTIMONY = "What is left of testimony"
 REPEAT = "What is left of a repeat"
+OTHER = "What is left of another database"
 STATE = "What is left of a row and of files"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count, product
+from typing import Literal
 
 import pytest
 
@@ -10,7 +11,7 @@ from handrail.prompt.idempotency import OnOrphan
 from tests.crash.cells import Cell, Left, Stage, Told
 from tests.crash.conftest import Desk
 from tests.crash.forge import Forge
-from tests.crash.pages import APPLY, EXTERNAL, STATE, TESTIMONY, rows, table
+from tests.crash.pages import APPLY, EXTERNAL, OTHER, STATE, TESTIMONY, rows, table
 from tests.extent import some
 
 POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
@@ -27,6 +28,8 @@ LATE: tuple[tuple[bool, OnOrphan], ...] = ((False, "unknown"), (False, "retry"),
 
 SUCCESSES = {"runs", "replays", "asked, runs", "found"}
 NOTHING = {"nothing": 0, "everything": 1}
+ELSEWHERE: tuple[Literal["prepared", "last"], ...] = ("prepared", "last")
+FOUND = {"nothing": (0, 0), "everything": (1, 1), "the session alone": (1, 0)}
 
 
 @pytest.mark.parametrize("point, column", some([*product(table(EXTERNAL), range(len(POLICIES)))], 17))
@@ -131,6 +134,19 @@ def test_a_row_after_a_kill_is_there_with_the_session_or_not_at_all(point: str, 
 def test_a_row_has_nothing_to_do_with_journals_of_files(point: str, desk: Desk, smith: Forge) -> None:
     """The page has no cell for them."""
     assert not smith.dies(desk.cell("row"), point)
+
+
+@pytest.mark.parametrize("point, kind", some([*product(table(OTHER), ELSEWHERE)], 13))
+def test_another_database_after_a_kill_is_what_the_page_says(
+    point: str, kind: Literal["prepared", "last"], desk: Desk, smith: Forge
+) -> None:
+    """One that prepares has all that the session has, after recovery; one that commits last may lack it."""
+    expected = table(OTHER)[point][ELSEWHERE.index(kind)]
+    cell = desk.cell(kind)
+    assert smith.dies(cell, point)
+    (left, *after), _ = smith.look(cell, asks=int(expected == "nothing"))
+    assert (left.applied, left.changed) == FOUND[expected]
+    assert after == [Left("absent", 1, 1, 0)] * (expected == "nothing")
 
 
 @pytest.mark.parametrize("point", [point for point in table(STATE) if point not in table(EXTERNAL)])

@@ -12,6 +12,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import load_agent
 from handrail.errors import (
     CallIdReusedError,
+    CallTransactionEndedError,
     CircularResourceError,
     CompletionCheckError,
     DuplicateBindingError,
@@ -79,6 +80,7 @@ from tests.docs.mistaken_programs import (
     call,
     change,
     closed_session,
+    commit_by_driver,
     connect,
     door,
     given,
@@ -440,6 +442,8 @@ CALLS = (
             lambda _: call(pay, session=closed_session())),
     Mistake("files and a session in two stores", "the commit", SecondStoreError, "commits in one store only",
             write_to_two_stores),
+    Mistake("a handler that commits by the driver", "the commit", CallTransactionEndedError, "stay inside the call",
+            commit_by_driver, {"tool": "pay"}),
     Mistake("an identity that stands for another call", "`ToolExecutor.execute`", CallIdReusedError, "",
             reuse, {"call_id": "1", "reply": "r", "tool": "pay"}),
 )  # fmt: skip

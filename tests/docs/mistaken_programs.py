@@ -284,6 +284,21 @@ def write_to_two_stores(_: Path) -> None:
         call(write, session=session, resources={Filesystem: files})
 
 
+def commit_by_driver(_: Path) -> None:
+    """Commit the transaction of a call."""
+
+    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        context.connection.driver_connection().execute("COMMIT")
+        return ToolResult.ok(None)
+
+    with (
+        TemporaryDirectory() as folder,
+        handrail.store.open(f"sqlite:///{folder}/desk.db") as kept,
+        Session.open(kept, "s") as session,
+    ):
+        call(write, session=session)
+
+
 def given(function: str, argument: str, kind: type[object]) -> Mapping[str, object]:
     """The attributes of an `InvalidArgumentError`."""
     return {"function": function, "argument": argument, "given": kind}

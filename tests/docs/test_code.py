@@ -35,12 +35,15 @@ from tests.store.conftest import VERSION_1
 
 README = ROOT / "README.md"
 
+YOUR_OWN_DATABASE = ROOT / "docs" / "how-to" / "your-own-database.md"
+"""Its programs need a server: `test_your_own_database.py` runs them."""
+
 _SHOWN = re.compile(r"\s*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def with_code() -> dict[Path, list[CodeExample]]:
     """The pages that hold code, each with its blocks in their order."""
-    pages = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [README, *sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE})]
     examples = {page: list(find_examples(page)) for page in pages}
     return {page: found for page, found in examples.items() if found}
 

@@ -76,6 +76,7 @@ def _prepare(url: str, server: Restartable) -> None:
         connection.execute("ALTER SYSTEM SET fsync = off")
         connection.execute("ALTER SYSTEM SET full_page_writes = off")
         connection.execute("ALTER SYSTEM SET max_connections = 400")  # of several workers
+        connection.execute("ALTER SYSTEM SET max_prepared_transactions = 40")
     server.stop()
     server.ensure_postgres_running()
 

@@ -57,6 +57,7 @@
     │   └── ToolConflictError        tools of one agent have the same name
     ├── DeveloperMistake             raised to the developer once the other calls of the reply have ended
     │   ├── CallIdReusedError        the identity of a recorded call was used for another call
+    │   ├── CallTransactionEndedError  a handler has ended the transaction of its call
     │   ├── CompletionCheckError     the completion checker of a prompt failed
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
     │   ├── InvalidReturnError       a policy, an approver or a key_fn returned another type
@@ -106,6 +107,7 @@ from handrail.errors.agents import (
 )
 from handrail.errors.developer import (
     CallIdReusedError,
+    CallTransactionEndedError,
     CircularResourceError,
     CompletionCheckError,
     DeveloperMistake,
@@ -186,6 +188,7 @@ __all__ = [
     "BudgetExceededError",
     "CallIdReusedError",
     "CallPostponed",
+    "CallTransactionEndedError",
     "CircularResourceError",
     "CommitInDoubtError",
     "CompletionCheckError",

@@ -150,6 +150,27 @@ class SecondStoreError(DeveloperMistake):
         self.tool = tool
 
 
+class CallTransactionEndedError(DeveloperMistake):
+    """A handler has ended the transaction of its call through the driver's connection.
+
+    What it wrote may be committed, and the call is not: its effect is unknown, and it is not run again.
+
+    Attributes:
+        tool: name of the tool.
+        store: the URL of the store.
+    """
+
+    def __init__(self, *, tool: str, store: str) -> None:
+        super().__init__(
+            f"the transaction of the call of {tool} in {store} ended while its handler ran, so what the handler wrote "
+            "may be committed without the call. The handler, or a library that it uses, has committed, rolled back or "
+            "closed the driver's own connection, or executed COMMIT or ROLLBACK. Use only what "
+            "context.connection.driver_connection() returns: its commit and rollback stay inside the call."
+        )
+        self.tool = tool
+        self.store = store
+
+
 def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
     """The first of one or more mistakes, with the others as notes on it."""
     # Not an ExceptionGroup, which `except` with the type of the mistake would not catch.

@@ -247,7 +247,8 @@ class ToolContext:
         """The database of the session's store, inside the transaction that commits this call.
 
         Writes through it are committed in one unit with all other changes of the call, and rolled back with them: an
-        effect inside the store's own database happens exactly once.
+        effect inside the store's own database happens exactly once. A call that may only read reads through it; the
+        database refuses what it writes.
 
         Raises:
             SessionError: the session is not in a database.

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from handrail.crash_points import reached
 from handrail.errors import (
+    CallTransactionEndedError,
     CommitInDoubtError,
     DeadlineExceededError,
     PromptRenderError,
@@ -42,7 +43,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
 from handrail.runtime.feedback import with_feedback
-from handrail.runtime.ledger.claim import NO_CLAIM, Claim
+from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
@@ -375,7 +376,10 @@ class Invocation:
             self.refusal = error
         error = self._opening_of(error)
         result, self.raises = failure_of(error, self.call.name)
-        self.is_final &= self.raises is None and _is_final(error, self.step)
+        is_unknown = isinstance(self.raises, CallTransactionEndedError)
+        self.is_final &= is_unknown or (self.raises is None and _is_final(error, self.step))
+        if is_unknown and self.claim.effect is None:
+            result = replace(result, message=f"{result.message} {unknown_outcome(self.call.name)}")
         if self.raises is None and not is_for_model(error):
             self._notify_raised(error)
         if self.raises is None or self.opening is not None or mistakes_in(self.raises):

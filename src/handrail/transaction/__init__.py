@@ -21,6 +21,10 @@ Nesting
     the same snapshot: no one else could have written to it meanwhile. An inner transaction is open only as long as the
     outer ones are; once an outer one has been closed, undoing is the outer one's alone.
 
+Another database
+    A handler enlists a participant of its own (`handrail.transaction.enlisting`): it prepares before the unit of the
+    call is written, and commits after it.
+
 Late writers
     A thread that a call left behind may write at any moment, also while the call is being closed. Why it cannot slip
     through: a transaction is closed before it puts anything back, and a participant that joins is registered first and
@@ -32,18 +36,26 @@ This package lies below sessions, filesystems and resources, because all three a
 """
 
 from handrail.transaction.commit import is_rolling_back
-from handrail.transaction.participants import CommitParticipant, Snapshotable
+from handrail.transaction.enlisting import enlist
+from handrail.transaction.other_databases import CommitsLast, PreparedTransaction, Recovered
+from handrail.transaction.participants import CommitParticipant, OutcomeRecord, Snapshotable, TwoPhaseParticipant
 from handrail.transaction.transaction import Transaction, check_write, current
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 
 __all__ = [
     "CommitParticipant",
+    "CommitsLast",
+    "OutcomeRecord",
+    "PreparedTransaction",
     "RecordCommit",
+    "Recovered",
     "Snapshotable",
     "Transaction",
+    "TwoPhaseParticipant",
     "UnitOfWork",
     "UnitStore",
     "check_write",
     "current",
+    "enlist",
     "is_rolling_back",
 ]

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from handrail.errors import CommitInDoubtError, RollbackError, StoreUnavailableError
+from handrail.errors import CommitInDoubtError, DeveloperMistake, RollbackError, StoreUnavailableError
 from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import Refusal, UnitOfWork, UnitStore
@@ -295,6 +295,9 @@ def _raise(tool: str, failures: Sequence[tuple[object, BaseException]]) -> NoRet
         names = ", ".join(type(who).__name__ for who, _ in interrupts)
         interrupt.add_note(f"it interrupted the restoring of {names}: the call of {tool} may not be undone in full")
         raise interrupt from (RollbackError(tool, errors) if errors else None)
+    # A participant that says what the program did wrong has been settled as far as it can be.
+    if all(isinstance(error, DeveloperMistake) for _, error in errors):
+        raise errors[0][1]
     raise RollbackError(tool, errors) from errors[0][1]
 
 

@@ -38,8 +38,8 @@ class Snapshotable(Protocol[S]):
         ...
 
 
-class CommitParticipant(Protocol):
-    """A participant in the commit of a transaction, as the record of an effect is. See `Transaction.enlist`.
+class TwoPhaseParticipant(Protocol):
+    """A participant in the commit of a call: see `handrail.transaction.enlist`.
 
     The commit has three phases. Each participant prepares; then each of them says what is to be written; then the store
     that the participants name writes all of it as one unit of work. In the end `after_commit`, `after_rollback` or
@@ -51,23 +51,11 @@ class CommitParticipant(Protocol):
         """Where the unit is written; `None` for what needs no unit. All participants of a call name the same store."""
         ...
 
-    @property
-    def queue(self) -> WriteQueue | None:
-        """The queue whose turn the commit has from before `prepare` until it has ended; `None` for none."""
-        ...
-
-    @property
-    def waits(self) -> bool:
-        """Whether a method of this participant may wait for a disk or a server.
-
-        Then a call of an event loop is committed in a thread of its own.
-        """
-        ...
-
     def prepare(self) -> None:
-        """Look at what other commits may have changed, before anything is written. Often there is nothing to do.
+        """Make sure that `after_commit` will succeed, as `PREPARE TRANSACTION` does, or refuse.
 
-        Called once, before anything is written. If it raises, all is rolled back.
+        Called once, when the handler and all that follows from its result have succeeded, and before anything is
+        written. If it raises, all is rolled back.
         """
         ...
 
@@ -99,9 +87,35 @@ class CommitParticipant(Protocol):
         ...
 
 
+class CommitParticipant(TwoPhaseParticipant, Protocol):
+    """A participant that Handrail enlists itself, as the record of an effect is. See `Transaction.enlist`."""
+
+    @property
+    def queue(self) -> WriteQueue | None:
+        """The queue whose turn the commit has from before `prepare` until it has ended; `None` for none."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether a method of this participant may wait for a disk or a server.
+
+        Then a call of an event loop is committed in a thread of its own.
+        """
+        ...
+
+
+@runtime_checkable
+class OutcomeRecord(Protocol):
+    """A participant that records what is known of the effect of a call, as a claim in the ledger does."""
+
+    def outcome_unknown(self, why: str) -> None:
+        """Record the effect as unknown, whatever the handler returned; the model reads the first line of `why`."""
+        ...
+
+
 @runtime_checkable
 class CommitRecordStore(UnitStore, Protocol):
-    """Keeps the ids of journals whose calls have been committed.
+    """Keeps the ids of journals, and of what participants have prepared, whose calls have been committed.
 
     One is recorded by a `RecordCommit` in the unit that commits the call. All methods raise `StoreUnavailableError` if
     the store does not answer.

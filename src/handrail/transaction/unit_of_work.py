@@ -13,7 +13,11 @@ from handrail.waiting import Completable
 
 
 class RecordCommit(NamedTuple):
-    """Records that the call which a journal of files belongs to has been committed; again, it changes nothing."""
+    """Records that a call has been committed; again, it changes nothing.
+
+    Attributes:
+        journal_id: what belongs to the call: a journal of files, or what a participant of the program has prepared.
+    """
 
     journal_id: str
 

@@ -227,6 +227,8 @@ class EffectClaim(Claim):
     def outcome_unknown(self, why: str) -> None:
         """Set the effect to unknown; see `Claim.outcome_unknown`."""
         self._unknown = why
+        if not self._recorded:
+            self._happened = None
 
     def record_now(self, returned: object) -> None:
         """Record an effect that is not rolled back, immediately or with the call; see `Claim.record_now`.
@@ -450,7 +452,15 @@ def _unknown(tool: Tool[Any, Any]) -> str:
         return f"{said}. Asked for again with the same arguments, it is first determined whether it did."
     if tool.external is not None and tool.external.repeat_unknown == "allow" and tool.idempotency is None:
         return f"{said}. Find out what happened before asking for it again."
-    return f"{said}, so it is not run again. Do not ask for it again; a person has to find out what happened."
+    return unknown_outcome(tool.name)
+
+
+def unknown_outcome(tool_name: str) -> str:
+    """What the model reads of an effect that is unknown, and is not run again."""
+    return (
+        f"Whether {tool_name} took effect is unknown, so it is not run again. Do not ask for it again; a person has to "
+        "find out what happened."
+    )
 
 
 def _unrecorded(tool_name: str, error: Exception) -> EffectUncertain:

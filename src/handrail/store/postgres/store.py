@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -216,8 +217,15 @@ class PostgresDriver:
     def release_from_call(self, link: DriverConnection) -> None:
         """Take a connection back from a call, as new; a transaction that is still open is undone."""
         if isinstance(link, PostgresConnection):
-            link.clean()
+            if link.is_exposed:
+                link.connection.close()  # a late handler may still have it; the pool opens another one
+            else:
+                link.clean()
         self.release(link)
+
+    def is_refused_write(self, error: Exception) -> bool:
+        """Whether the server has refused a statement because it writes."""
+        return isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
     def has_table(self, statements: StatementExecutor, name: str) -> bool:
         """Whether there is a table of that name."""
@@ -255,14 +263,16 @@ class PostgresConnection:
 
     Attributes:
         connection: the connection.
+        is_exposed: whether a handler has had the connection of psycopg.
     """
 
-    __slots__ = ("_begun", "_server", "connection")
+    __slots__ = ("_begun", "_server", "connection", "is_exposed")
 
     def __init__(self, server: Server, connection: PsycopgConnection) -> None:
         self.connection: PsycopgConnection = connection
         self._server = server
         self._begun = False
+        self.is_exposed: bool = False
 
     @property
     def in_transaction(self) -> bool:
@@ -312,6 +322,11 @@ class PostgresConnection:
         self.execute("BEGIN")
         self._begun = True
 
+    def begin_reading(self) -> None:
+        """Begin a transaction that may only read, and sees one state of the database."""
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._begun = True
+
     def commit(self) -> None:
         """Commit the transaction."""
         if not self.in_transaction and not self.is_lost:
@@ -351,17 +366,55 @@ class PostgresConnection:
         Raises:
             StoreError: this process was forked off the one that has the connection.
         """
+        return self._execute_native(sql, parameters)
+
+    def query_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        """As `execute_native`, in a savepoint that the server holds to reading."""
+        return self._execute_native(sql, parameters, first=b"SET LOCAL transaction_read_only = on")
+
+    def _execute_native(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], *, first: bytes = b""
+    ) -> FetchedRows:
         self._server.refuse_forked(self.connection.process)
         query = sql.encode()
         with self.connection.transaction():
+            if first:
+                self.connection.execute(first)
             if parameters:
                 cursor = self.connection.execute(query, parameters)
             else:
                 cursor = self.connection.execute(query, prepare=True)  # so that the server takes no second statement
             return FetchedRows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
+    def in_savepoint(self, sql: str) -> bool:
+        """Execute a statement about a savepoint; returns whether there is one of that name."""
+        try:
+            self._executed(sql, ())
+        except (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction):
+            return False
+        except psycopg.Error as error:
+            if self.is_lost and not self.connection.broken:  # the program has closed it
+                return False
+            raise self._server.translated(error) from error
+        return True
+
+    def expose(self) -> PsycopgConnection:
+        """The connection of psycopg. It is closed at the end of the call."""
+        self.is_exposed = True
+        return self.connection
+
+    def reset_factories(self) -> None:
+        """Have rows be tuples again."""
+        self.connection.row_factory = tuple_row
+
+    def seal(self) -> None:
+        """Have the transactions after this one only read."""
+        self.execute("SET default_transaction_read_only = on")
+
     def cancel(self) -> None:
-        """Have the statement fail that another thread executes."""
+        """Have the statement fail that another thread executes, if one does."""
+        if self.connection.info.transaction_status != TransactionStatus.ACTIVE:
+            return
         with suppress(psycopg.Error):  # it has been closed, or the server does not answer
             self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
 

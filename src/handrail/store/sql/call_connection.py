@@ -12,43 +12,51 @@ and other calls, find a connection and can write.
 A call that has timed out may be in the middle of a statement, in a thread that cannot be stopped: to roll the call back
 is to cancel that statement first.
 
-A handler may not execute statements that begin or end a transaction, because the transaction is its call's. To find the
-first word of a statement is to skip comments, and the databases do not agree where those end: in PostgreSQL there are
-comments in comments, and a line ends at a carriage return too. A statement passes if it may in both.
+A call that may only read has a connection of its own, whose transaction the database holds to reading. It takes part in
+no unit, and is returned when the handler has ended. In a call that reads inside one that writes, each statement is held
+to reading on the connection of the outer one, so it finds what that one has written.
+
+A handler may not execute statements that begin or end a transaction, because the transaction is its call's
+(`handrail.store.sql.statement_guard`). Through the driver's own connection it could
+(`driver_connection`). So that connection is used by no other call again, and when the handler has ended it is compared
+whether the transaction is the one that was begun: it has the first savepoint of the call. If it has not, what the
+handler wrote may be committed without the call, so the effect of the call is unknown.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from string import ascii_letters
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from typing import Any
 from weakref import WeakValueDictionary
 
-from handrail.errors import SessionError, StoreError, StoreUnavailableError, TransactionClosedError
+from handrail.errors import (
+    CallTransactionEndedError,
+    ReadOnlyViolation,
+    SessionError,
+    StoreError,
+    StoreUnavailableError,
+    TransactionClosedError,
+)
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
-from handrail.transaction import Transaction, UnitStore, check_write, current
+from handrail.store.sql.driver_proxy import DriverProxy
+from handrail.store.sql.statement_guard import check_statement
+from handrail.transaction import OutcomeRecord, Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 
 _UNIT = "handrail_unit"
+_FIRST = "handrail_call_1"
+"""The savepoint that each transaction that writes begins with: it stands as long as that transaction does."""
+
+_ENDED = "the transaction of its call ended while the handler ran"
+"""Why an effect is unknown, as the model reads it."""
+
 _CANCEL_AGAIN_SECONDS = 0.05
-
-_COMMENT_EDGE = re.compile(r"/\*|\*/")
-
-_LETTERS = frozenset(f"{ascii_letters}_")
-
-_CONTROL = frozenset(
-    {
-        *("ABORT", "BEGIN", "COMMIT", "END", "RELEASE", "ROLLBACK", "SAVEPOINT", "START", "PREPARE TRANSACTION"),
-        *("ATTACH", "DETACH", "DISCARD", "PRAGMA", "RESET", "SET", "VACUUM"),
-    }
-)
 
 
 class CallConnection:
-    """The connection of one call; see `handrail.session.persistence.protocol.PsycopgConnection`.
+    """The connection of one call; see `handrail.session.persistence.protocol.DatabaseConnection`.
 
     Args:
         root: the outermost transaction of the call.
@@ -58,6 +66,7 @@ class CallConnection:
     Attributes:
         turn: its turn; no other call waits for it, because it belongs to one call.
         store: the store that it belongs to.
+        reads: whether the call may only read, so that the connection is held to it.
     """
 
     __slots__ = (
@@ -65,6 +74,7 @@ class CallConnection:
         "_admission",
         "_calls",
         "_driver",
+        "_ended",
         "_enlisted",
         "_letting_go",
         "_link",
@@ -73,6 +83,7 @@ class CallConnection:
         "_root",
         "_savepoints",
         "_spare",
+        "reads",
         "store",
         "turn",
     )
@@ -90,7 +101,9 @@ class CallConnection:
         self._link: DriverConnection | None = None
         self._enlisted = False
         self._lost = False
+        self._ended: CallTransactionEndedError | None = None
         self._savepoints = 0
+        self.reads: bool = not root.writes
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> FetchedRows:
         """Execute one statement; what it writes is committed with the call, and undone with it.
@@ -103,6 +116,32 @@ class CallConnection:
             Exception: what the database says, as its driver raises it.
         """
         check_statement(sql)
+        with self._in_use() as (transaction, link):
+            if transaction.writes:
+                rows = link.execute_native(sql, parameters)
+            else:
+                rows = self._read(transaction, link, sql, parameters)
+            self._borrowed()  # the statement may have ended the transaction all the same
+            return rows
+
+    def driver_connection(self) -> DriverProxy:
+        """The driver's own connection, in the transaction of the call; see `DatabaseConnection.driver_connection`.
+
+        Raises:
+            ReadOnlyViolation: the call may only read, and is made inside one that writes: the connection is that one's.
+            Exception: as of `execute`.
+        """
+        with self._in_use() as (transaction, link):
+            if not (transaction.writes or self.reads):
+                raise ReadOnlyViolation(transaction.tool, "take the driver's connection of the call that made it")
+            if self.reads:
+                link.seal()
+            self._savepoints += 1
+            return DriverProxy(link.expose(), link, f"handrail_driver_{self._savepoints}", ended=self._ended_early)
+
+    @contextmanager
+    def _in_use(self) -> Generator[tuple[Transaction, DriverConnection]]:
+        """Have the connection for a statement of the call that runs here."""
         transaction = current()
         if transaction is None or transaction.root is not self._root:
             msg = "this connection belongs to another call; take context.connection of the call that runs here"
@@ -110,15 +149,37 @@ class CallConnection:
         with self._admitted(), self._lock:
             written_before = self.is_borrowed
             try:
-                check_write(self, "write to the database")
+                if transaction.writes:
+                    check_write(self, "write to the database")
+                else:
+                    self._begin_reading(transaction)
             except TransactionClosedError:
                 if not written_before and not self._root.is_open():
                     self._give_back()  # it was acquired too late to be released elsewhere
                 raise
-            link = self._borrowed()
-            rows = link.execute_native(sql, parameters)
-            self._borrowed()  # the statement may have ended the transaction all the same
-            return rows
+            yield transaction, self._borrowed()
+
+    def _begin_reading(self, transaction: Transaction) -> None:
+        if self._link is None and not self._lost and transaction.is_open():
+            self._begin()
+        # After that, as `check_write` does: the call may have ended while its connection was acquired.
+        if not transaction.is_open():
+            raise TransactionClosedError(transaction.tool, "read the database")
+
+    def _read(
+        self,
+        transaction: Transaction,
+        link: DriverConnection,
+        sql: str,
+        parameters: Sequence[Any] | Mapping[str, Any],
+    ) -> FetchedRows:
+        """Execute a statement of a call that may only read."""
+        try:
+            return link.execute_native(sql, parameters) if self.reads else link.query_native(sql, parameters)
+        except Exception as error:
+            if self._driver.is_refused_write(error):
+                raise ReadOnlyViolation(transaction.tool, "write to the database") from error
+            raise
 
     # ------------------------------------------------------------------------------------------------- a participant
 
@@ -134,15 +195,27 @@ class CallConnection:
             return name
 
     def restore(self, snapshot: str, /) -> None:
-        """Go back to a savepoint; if the transaction was lost, all of it is undone, and it will not be committed."""
+        """Go back to a savepoint; if the transaction was lost, all of it is undone, and it will not be committed.
+
+        Raises:
+            CallTransactionEndedError: the handler has ended the transaction.
+        """
         with self._cancelled():
-            if self._link is None or self._lost:
+            link = self._link
+            if self._ended is not None:
+                raise self._ended
+            if link is None or self._lost:
                 return
             try:
-                self._link.execute(f"ROLLBACK TO SAVEPOINT {snapshot}")
+                self._lost = not link.in_savepoint(f"ROLLBACK TO SAVEPOINT {snapshot}")
+                if self._lost and link.is_exposed:
+                    raise self._ended_early()
             except StoreError:
                 self._lost = True
-                self._link.rollback()
+            finally:
+                # One that is exposed may be closed by now, and ends with the call.
+                if self._lost and not link.is_exposed:
+                    link.rollback()
 
     # -------------------------------------------------------------------------------------------------------- enlisted
 
@@ -150,15 +223,35 @@ class CallConnection:
     waits = True
 
     def prepare(self) -> None:
-        """Do nothing: there is nothing to look at."""
+        """Compare whether the transaction is the one that was begun, if the handler had the means to end it.
+
+        Raises:
+            CallTransactionEndedError: it is not. What the handler wrote may be committed.
+        """
+        with self._lock:
+            link = self._link
+            if self._ended is not None:
+                raise self._ended
+            if link is None or self._lost or self.reads or not link.is_exposed:
+                return
+            try:
+                self._compare(link)
+                link.reset_factories()
+            except StoreError:
+                self._lost = True  # the unit cannot be written
 
     def write(self) -> Sequence[object]:
-        """Itself, if the call has executed anything: the unit is written in this transaction, and ends it."""
-        return (self,) if self.is_borrowed else ()
+        """Itself, if the call has executed anything that may write: the unit ends this transaction."""
+        if not self.reads:
+            return (self,) if self.is_borrowed else ()
+        self._give_back()  # the handler has ended
+        return ()
 
     def after_commit(self) -> None:
         """Be listed no more."""
         self._calls.forget(self._root)
+        if self.reads:
+            self._give_back()
 
     def in_doubt(self) -> None:
         """Give the connection back. Only the database knows whether the writes were committed."""
@@ -201,7 +294,10 @@ class CallConnection:
 
     def commit(self) -> None:
         """Commit the call's transaction, with the unit."""
-        self._borrowed().commit()
+        link = self._borrowed()
+        if link.is_exposed:
+            link.seal()  # a late handler that still has the driver's connection finds none that takes writes
+        link.commit()
         self._give_back()
         self._lock.release()
 
@@ -222,7 +318,10 @@ class CallConnection:
         self._link = self._driver.acquire_for_call()
         self._spare = False  # from here on, the place is released with the connection
         try:
-            self._link.begin()
+            if self.reads:
+                self._link.begin_reading()
+            else:
+                self._link.begin()
         except BaseException:
             self._give_back()
             raise
@@ -234,7 +333,8 @@ class CallConnection:
             try:
                 self._driver.release_from_call(link)
             finally:
-                self._driver.call_places.release()
+                if self._needs_place:
+                    self._driver.call_places.release()
 
     @contextmanager
     def _admitted(self) -> Generator[None]:
@@ -244,7 +344,7 @@ class CallConnection:
             StoreUnavailableError: other calls hold all places.
         """
         with self._admission:
-            if self.is_borrowed or self._spare:
+            if self.is_borrowed or self._spare or not self._needs_place:
                 yield
                 return
             places, url = self._driver.call_places, self._driver.url
@@ -262,6 +362,11 @@ class CallConnection:
                     self._spare = False
                     places.release()
 
+    @property
+    def _needs_place(self) -> bool:
+        """Whether it takes a place; where one transaction writes at a time, those that read do not wait for it."""
+        return not (self.reads and self._driver.one_writer)
+
     @contextmanager
     def _cancelled(self) -> Generator[None]:
         """Take the lock; if a late handler has it, cancel its statement, and the next one if it was between two."""
@@ -272,13 +377,42 @@ class CallConnection:
                     self._link.cancel()
             free = self._lock.acquire(timeout=_CANCEL_AGAIN_SECONDS)
         try:
-            yield
+            if self._link is None or not self._link.is_exposed:
+                yield
+            else:  # a statement through the driver's connection does not take the lock
+                with _cancelling(self._link):
+                    yield
         finally:
             self._lock.release()
 
+    def _ended_early(self) -> CallTransactionEndedError:
+        """What is raised when the handler has ended the transaction; the effects that it belongs to are unknown now."""
+        self._lost = True
+        if self._ended is None:
+            self._ended = CallTransactionEndedError(tool=self._root.tool, store=self._driver.url)
+            for part in self._root.enlisted:
+                if isinstance(part, OutcomeRecord):
+                    part.outcome_unknown(_ENDED)
+        return self._ended
+
+    def _compare(self, link: DriverConnection) -> None:
+        """Make sure that the transaction is the one that was begun; then no savepoint of it stands any more.
+
+        Raises:
+            CallTransactionEndedError: it is not.
+            StoreError: the connection is lost, or a statement has failed.
+        """
+        if not link.in_savepoint(f"RELEASE SAVEPOINT {_FIRST}"):
+            raise self._ended_early()
+
     def _borrowed(self) -> DriverConnection:
         link = self._link
+        if self._ended is not None:
+            raise self._ended
         if link is None or self._lost or not link.in_transaction:
+            if link is not None and link.is_exposed and not (self._lost or self.reads):
+                with suppress(StoreError):
+                    self._compare(link)
             self._lost = True
             msg = (
                 f"the transaction that {self._root.tool} wrote in through context.connection has ended before the "
@@ -331,7 +465,7 @@ class CallConnections:
             return None
         transaction = current()
         found = None if transaction is None else self._listed.get(id(transaction.root))
-        return None if found is None or not found.is_borrowed else found
+        return None if found is None or found.reads or not found.is_borrowed else found
 
     def forget(self, root: Transaction) -> None:
         """List the connection of an outermost transaction no more."""
@@ -339,65 +473,20 @@ class CallConnections:
             self._listed.pop(id(root), None)
 
 
-class _Dialect(NamedTuple):
-    """How comments are read.
+@contextmanager
+def _cancelling(link: DriverConnection) -> Generator[None]:
+    """Cancel what other threads execute on a connection, now and as long as the block waits for it."""
+    ended = threading.Event()
 
-    Attributes:
-        skipped: blanks and comments that end with the line; SQLite takes a byte order mark for a blank.
-        nests: whether comments may nest.
-    """
+    def cancel() -> None:
+        while not ended.wait(_CANCEL_AGAIN_SECONDS):
+            link.cancel()
 
-    skipped: re.Pattern[str]
-    nests: bool
-
-
-_DIALECTS = (
-    _Dialect(re.compile(r"(?:[\s;\ufeff]|--[^\n]*(?:\n|\Z))+"), nests=False),  # SQLite
-    _Dialect(re.compile(r"(?:[\s;\ufeff]|--[^\r\n]*(?:[\r\n]|\Z))+"), nests=True),  # PostgreSQL
-)
-
-
-def check_statement(sql: str) -> None:
-    """Let a handler's statement pass unless it would begin, end or change the transaction, or change the connection.
-
-    Raises:
-        SessionError: it would.
-    """
-    for dialect in _DIALECTS:
-        found = _command(sql, dialect)
-        if found in _CONTROL:
-            msg = (
-                f"context.connection does not execute {found}: the transaction and the connection are the call's. It "
-                "commits when the call succeeds and is undone when the call fails; raise to undo it"
-            )
-            raise SessionError(msg)
-
-
-def _command(sql: str, dialect: _Dialect) -> str:
-    """The first word in capitals, or the first two of `PREPARE TRANSACTION`; empty if it begins with no word."""
-    word, end = _next_word(sql, 0, dialect)
-    return word if word != "PREPARE" else f"{word} {_next_word(sql, end, dialect)[0]}"
-
-
-def _next_word(sql: str, start: int, dialect: _Dialect) -> tuple[str, int]:
-    """The word behind blanks, semicolons and comments, and where it ends."""
-    place = start
-    while True:
-        skipped = dialect.skipped.match(sql, place)
-        place = skipped.end() if skipped else place
-        if not sql.startswith("/*", place):
-            break
-        place = _comment_end(sql, place, nests=dialect.nests)
-    end = place
-    while end < len(sql) and sql[end] in _LETTERS:
-        end += 1
-    return sql[place:end].upper(), end
-
-
-def _comment_end(sql: str, start: int, *, nests: bool) -> int:
-    depth = 0
-    for edge in _COMMENT_EDGE.finditer(sql, start):
-        depth = 0 if edge.group() == "*/" and not nests else depth + (1 if edge.group() == "/*" else -1)
-        if depth == 0:
-            return edge.end()
-    return len(sql)
+    link.cancel()
+    canceller = threading.Thread(target=cancel, name="handrail-canceller", daemon=True)
+    canceller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        canceller.join()

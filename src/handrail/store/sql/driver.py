@@ -129,10 +129,53 @@ class DriverConnection(StatementExecutor, Protocol):
         """
         ...
 
+    def begin_reading(self) -> None:
+        """Begin a transaction that the database holds to reading, and that sees one state of it.
+
+        Raises:
+            StoreError: it could not be begun.
+        """
+        ...
+
     def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler, in the words of the driver; raises what the driver raises.
 
         A statement that fails has changed nothing, and the transaction stays open.
+        """
+        ...
+
+    def query_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        """As `execute_native`, in a transaction that may write, but the database holds this statement to reading."""
+        ...
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether a handler has had the driver's own connection."""
+        ...
+
+    def in_savepoint(self, sql: str) -> bool:
+        """Execute a statement about a savepoint; returns whether there is one of that name.
+
+        There is none once the transaction that it was set in has ended.
+
+        Raises:
+            StoreError: it has failed for another reason.
+        """
+        ...
+
+    def expose(self) -> Any:  # noqa: ANN401 - each driver has a class of its own
+        """The driver's own connection. No other call uses it afterwards."""
+        ...
+
+    def reset_factories(self) -> None:
+        """Have rows be tuples again, whatever a handler has set on the driver's connection."""
+        ...
+
+    def seal(self) -> None:
+        """Have the connection take no writes once the present transaction has ended.
+
+        Raises:
+            StoreError: what went wrong.
         """
         ...
 
@@ -272,8 +315,12 @@ class Driver(StatementExecutor, Protocol):
         """Take a connection back from a call; a transaction that is still open is undone.
 
         What else the call's statements have left on the connection (settings, temporary tables) does not reach the
-        next one.
+        next one. A connection that was exposed is closed.
         """
+        ...
+
+    def is_refused_write(self, error: Exception) -> bool:
+        """Whether the database has refused a statement because it writes where only reading is allowed."""
         ...
 
     def has_table(self, statements: StatementExecutor, name: str) -> bool:

@@ -89,7 +89,7 @@ class SqliteFile:
         if primary in _CORRUPT:
             msg = f"{self.url} cannot be read: {error}. It is not a database, or is damaged; restore it from a copy"
             return StoreCorruptError(msg, store=self.url)
-        if primary == sqlite3.SQLITE_READONLY:
+        if is_read_only(error):
             msg = f"{self.url} can be read, but not written to: {error}. Look at the rights of the file and its folder"
             return StoreReadOnlyError(msg, store=self.url)
         return StoreError(f"{self.url} refuses: {error}", store=self.url)
@@ -149,6 +149,12 @@ class SqliteFile:
                 if error.sqlite_errorcode & _PRIMARY not in _OTHERS or time.monotonic() >= until:
                     raise
                 time.sleep(_RETRY_SECONDS)
+
+
+def is_read_only(error: Exception) -> bool:
+    """Whether SQLite has refused a statement because it writes where only reading is allowed."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(code, int) and code & _PRIMARY == sqlite3.SQLITE_READONLY
 
 
 def _may_write(path: Path) -> bool:

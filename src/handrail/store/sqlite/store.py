@@ -38,7 +38,7 @@ from handrail.store.sql.driver import (
 from handrail.store.sql.fair_semaphore import FairSemaphore
 from handrail.store.sql.group_writer import may_group, write_group
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.file import SqliteFile, is_read_only
 from handrail.store.sqlite.locks import FileLocks
 from handrail.store.sqlite.process_locks import ProcessLocks
 
@@ -203,6 +203,10 @@ class SqliteDriver:
         if isinstance(link, SqliteConnection):
             link.close()
 
+    def is_refused_write(self, error: Exception) -> bool:
+        """Whether SQLite has refused a statement because it writes."""
+        return isinstance(error, sqlite3.Error) and is_read_only(error)
+
     def has_table(self, statements: StatementExecutor, name: str) -> bool:
         """Whether there is a table of that name."""
         return bool(statements.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
@@ -269,16 +273,21 @@ class SqliteConnection:
         StoreError: the file cannot be opened, or is not a database.
     """
 
-    __slots__ = ("_connection", "_file")
+    __slots__ = ("_connection", "_file", "_open_when_cancelled", "is_exposed")
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         self._connection = file.connect()
+        self._open_when_cancelled = False
+        self.is_exposed: bool = False
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
-        return self._connection.in_transaction
+        try:
+            return self._connection.in_transaction
+        except sqlite3.ProgrammingError:  # it has been closed
+            return False
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; text that is not UTF-8 comes as bytes."""
@@ -309,6 +318,11 @@ class SqliteConnection:
         """Begin a transaction that may write, as soon as no other one may."""
         self.execute("BEGIN IMMEDIATE")
 
+    def begin_reading(self) -> None:
+        """Begin a transaction on a connection that SQLite holds to reading from now on."""
+        self.seal()
+        self.execute("BEGIN")
+
     def commit(self) -> None:
         """Commit the transaction."""
         self.execute("COMMIT")
@@ -333,9 +347,45 @@ class SqliteConnection:
         cursor = self._connection.execute(sql, parameters)
         return FetchedRows(cursor.fetchall(), cursor.rowcount)
 
+    def query_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        """Execute one statement of a handler that may only read; raises what `sqlite3` raises."""
+        self.seal()
+        try:
+            return self.execute_native(sql, parameters)
+        finally:
+            self.execute("PRAGMA query_only = OFF")
+
+    def in_savepoint(self, sql: str) -> bool:
+        """Execute a statement about a savepoint; returns whether there is one of that name."""
+        try:
+            self._connection.execute(sql)
+        except sqlite3.ProgrammingError:  # it has been closed
+            return False
+        except sqlite3.Error as error:
+            cancelled = self._open_when_cancelled and not self.in_transaction
+            if cancelled or "no such savepoint" not in str(error):
+                raise self._file.translated(error) from error
+            return False
+        return True
+
+    def expose(self) -> sqlite3.Connection:
+        """The connection of `sqlite3`. It is closed at the end of the call, as that of each call is."""
+        self.is_exposed = True
+        return self._connection
+
+    def reset_factories(self) -> None:
+        """Have rows be tuples again."""
+        self._connection.row_factory = None
+        self._connection.text_factory = str
+
+    def seal(self) -> None:
+        """Have the connection take no writes; a transaction that has written can be committed all the same."""
+        self.execute("PRAGMA query_only = ON")
+
     def cancel(self) -> None:
         """Have the statement fail that another thread executes; one that writes takes the transaction along."""
         with suppress(sqlite3.ProgrammingError):  # it has been closed
+            self._open_when_cancelled = self._connection.in_transaction
             self._connection.interrupt()
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from handrail.errors import (
     LeaseLostError,
-    ReadOnlyViolation,
     SessionError,
     StoreError,
     StoreUnavailableError,
@@ -173,13 +172,6 @@ def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:
         assert str(raised.value) == wording
         transaction.commit()
     assert items(orders) == ["tea"]
-
-
-def test_reading_call_does_not_write(orders: Store, wording: Wording) -> None:
-    """Nobody can tell whether a statement only reads, so a call that may only read executes none."""
-    with call("look", writes=False), pytest.raises(ReadOnlyViolation) as raised:
-        orders.connection().execute("SELECT 1")
-    assert str(raised.value) == wording
 
 
 def test_late_handler_writes_nothing(orders: Store) -> None:

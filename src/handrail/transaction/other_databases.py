@@ -1,0 +1,263 @@
+"""Another database in the commit of a call: in two phases where it can prepare, and after the call where it cannot.
+
+Both participants end the connection's part in the call: they release it when they are settled, `connection.close` by
+default.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
+
+from handrail.errors import InvalidArgumentError
+from handrail.redaction import redacted_logger
+from handrail.transaction.participants import CommitRecordStore
+from handrail.transaction.unit_of_work import RecordCommit, UnitStore
+
+_log = redacted_logger("handrail.transaction")
+
+_FORMAT = 0x48524C
+"""The format id of our transactions: databases list those of all programs."""
+
+_GUARD = threading.Lock()
+_OPEN: set[str] = set()
+"""The transactions of calls that run in this process, which are not for recovery to settle."""
+
+
+class PlainConnection(Protocol):
+    """A connection of the DB-API that is not in autocommit mode."""
+
+    def commit(self) -> object:
+        """Commit its transaction."""
+        ...
+
+    def rollback(self) -> object:
+        """Roll its transaction back."""
+        ...
+
+    def close(self) -> object:
+        """End it; an open transaction is rolled back."""
+        ...
+
+
+class TwoPhaseConnection(PlainConnection, Protocol):
+    """A connection with the two-phase methods of the DB-API (PEP 249), as psycopg has them."""
+
+    def xid(self, format_id: int, gtrid: str, bqual: str, /) -> Any:  # noqa: ANN401 - the driver's own
+        """Make the id of a transaction."""
+        ...
+
+    def tpc_begin(self, xid: Any, /) -> object:  # noqa: ANN401 - as above
+        """Begin a transaction of that id."""
+        ...
+
+    def tpc_prepare(self) -> object:
+        """Prepare it: from then on it survives the connection."""
+        ...
+
+    def tpc_commit(self, xid: Any = ..., /) -> object:  # noqa: ANN401 - as above
+        """Commit it, or the prepared one of an id."""
+        ...
+
+    def tpc_rollback(self, xid: Any = ..., /) -> object:  # noqa: ANN401 - as above
+        """Roll it back, or the prepared one of an id."""
+        ...
+
+    def tpc_recover(self) -> Iterable[Any]:
+        """The ids of the transactions that are prepared, with `format_id`, `gtrid` and `bqual`."""
+        ...
+
+
+class SessionView(Protocol):
+    """A session, as far as it is needed here; `Session` is one."""
+
+    @property
+    def session_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def store(self) -> UnitStore | None:
+        """Its store; `None` in memory."""
+        ...
+
+
+class Recovered(NamedTuple):
+    """What a recovery has done.
+
+    Attributes:
+        committed: how many transactions it has committed, because their calls were.
+        rolled_back: how many it has rolled back, because their calls were not committed.
+    """
+
+    committed: int
+    rolled_back: int
+
+
+class PreparedTransaction:
+    """A transaction of another database that is committed if, and only if, the call is; a crash does not change that.
+
+    It begins when this is made. The handler executes its statements on the connection, and enlists this. The
+    transaction is prepared before the call is committed, and committed after it. If the process dies in between, the
+    transaction stays prepared, and holds its locks, until `recover` settles it.
+
+    On PostgreSQL it is `PREPARE TRANSACTION`, which the server allows if `max_prepared_transactions` is not 0.
+
+    Args:
+        connection: a connection with the two-phase methods of the DB-API, outside of a transaction, and not in
+            autocommit mode.
+        session: the session of the call, which has to be in a store: `context.session`.
+        release: called when the transaction is settled; `connection.close` by default.
+        new_id: makes the id of the transaction.
+
+    Raises:
+        InvalidArgumentError: the session is in memory.
+        Exception: the driver cannot begin a transaction.
+    """
+
+    def __init__(
+        self,
+        connection: TwoPhaseConnection,
+        *,
+        session: SessionView,
+        release: Callable[[], object] | None = None,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+    ) -> None:
+        self._records = _records_of("PreparedTransaction", session)
+        self.store: UnitStore | None = self._records
+        scope, name = _scope_of(session, self._records), new_id()
+        self._connection = connection
+        self._release: Callable[[], object] = connection.close if release is None else release
+        connection.tpc_begin(connection.xid(_FORMAT, scope, name))
+        self._record = f"{scope}:{name}"
+        with _GUARD:
+            _OPEN.add(self._record)
+
+    def prepare(self) -> None:
+        """Prepare the transaction."""
+        self._connection.tpc_prepare()
+
+    def write(self) -> Sequence[RecordCommit]:
+        """What says, in the unit of the call, that the transaction is to be committed."""
+        return (RecordCommit(self._record),)
+
+    def after_commit(self) -> None:
+        """Commit the transaction; if that fails, recovery does it."""
+        try:
+            self._connection.tpc_commit()
+        finally:
+            self._end()
+        self._records.delete_commit_record(self._record)
+
+    def in_doubt(self) -> None:
+        """Leave the transaction prepared; recovery asks the store."""
+        self._end()
+
+    def after_rollback(self) -> None:
+        """Roll the transaction back; if that fails, its database or recovery does it."""
+        try:
+            self._connection.tpc_rollback()
+        except Exception:  # noqa: BLE001 - logged: one that is not prepared ends with its connection
+            _log.exception("a transaction of another database could not be rolled back; if it is prepared, recover it")
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        with _GUARD:
+            _OPEN.discard(self._record)
+        self._release()
+
+    @staticmethod
+    def recover(connection: TwoPhaseConnection, *, session: SessionView) -> Recovered:
+        """Settle the transactions of a session that are prepared, and whose process has died.
+
+        Call it each time that the session has been opened, before its first call. No other process has a call of the
+        session then, and what one that was killed had sent to the store has been committed or not.
+
+        Args:
+            connection: a connection to the database that the transactions are prepared in.
+            session: the session, open, under the same URL of its store as before.
+
+        Raises:
+            InvalidArgumentError: the session is in memory.
+            StoreUnavailableError: the store does not answer. What is left is settled by the next recovery.
+            Exception: what the driver raises; as above.
+        """
+        records = _records_of("PreparedTransaction.recover", session)
+        scope, done = _scope_of(session, records), {True: 0, False: 0}
+        for xid in connection.tpc_recover():
+            record = f"{scope}:{xid.bqual}"
+            with _GUARD:
+                is_ours = (xid.format_id, xid.gtrid) == (_FORMAT, scope) and record not in _OPEN
+            if not is_ours:
+                continue
+            committed = records.is_committed(record)
+            if committed:
+                connection.tpc_commit(xid)
+                records.delete_commit_record(record)
+            else:
+                connection.tpc_rollback(xid)
+            done[committed] += 1
+        return Recovered(done[True], done[False])
+
+
+class CommitsLast:
+    """The transaction of a connection that cannot prepare: it is committed as soon as the call is.
+
+    If the process dies between the two commits, or the second one fails, which is logged, the call is recorded as done,
+    and what it wrote through this connection is lost. Where that must not be, write to an outbox in the store's own
+    database instead.
+
+    Args:
+        connection: a connection of the DB-API that is not in autocommit mode.
+        release: called when the transaction is settled; `connection.close` by default.
+    """
+
+    store: UnitStore | None = None
+
+    def __init__(self, connection: PlainConnection, *, release: Callable[[], object] | None = None) -> None:
+        self._connection = connection
+        self._release: Callable[[], object] = connection.close if release is None else release
+
+    def prepare(self) -> None:
+        """Do nothing: it cannot prepare."""
+
+    def write(self) -> Sequence[RecordCommit]:
+        """Nothing: there is nothing to recover."""
+        return ()
+
+    def after_commit(self) -> None:
+        """Commit the transaction."""
+        try:
+            self._connection.commit()
+        finally:
+            self._release()
+
+    def in_doubt(self) -> None:
+        """Roll the transaction back: whether the call was committed is not known, and cannot be waited for."""
+        self.after_rollback()
+
+    def after_rollback(self) -> None:
+        """Roll the transaction back; if that fails, it ends with the connection."""
+        try:
+            self._connection.rollback()
+        except Exception:  # noqa: BLE001 - logged, because its database undoes what is not committed
+            _log.exception("a transaction of another database could not be rolled back; it ends with its connection")
+        finally:
+            self._release()
+
+
+def _records_of(function: str, session: SessionView) -> CommitRecordStore:
+    store = session.store
+    if not isinstance(store, CommitRecordStore):
+        expected = 'a session in a store: Session.open(handrail.store.open("sqlite:///desk.db"), "desk")'
+        raise InvalidArgumentError(function=function, argument="session", given=session, expected=expected)
+    return store
+
+
+def _scope_of(session: SessionView, records: CommitRecordStore) -> str:
+    """What names a session of a store among the transactions of a database; ids of these are short."""
+    return sha256(f"{records.url}\n{session.session_id}".encode()).hexdigest()[:40]

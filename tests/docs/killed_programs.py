@@ -1,0 +1,105 @@
+"""Runs programs of the docs in processes that are really killed just before a line; it imports what they need once.
+
+It reads a request a line from its standard input, and answers a line each on its standard output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from tests.architecture.sources import ROOT
+from tests.crash.forge import forked
+
+MODULES = ("psycopg", "handrail.adapters.tool_executor", "handrail.store.postgres", "handrail.store.sqlite")
+
+
+class Killer:
+    """The other end of such a process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def dies(self, source: str, folder: Path, line: int, nth: int = 1) -> bool:
+        """Run a program in a folder, to be killed the nth time that a line is reached; returns whether it was."""
+        return self._order(source, folder, line, nth) is None
+
+    def run(self, source: str, folder: Path) -> tuple[str, dict[int, int]]:
+        """Run a program to its end; returns what it printed, and how often it reached each of its lines."""
+        output, lines = self._order(source, folder, 0, 0)
+        return output, {int(line): times for line, times in lines.items()}
+
+    def _order(self, source: str, folder: Path, line: int, nth: int) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([source, str(folder), line, nth]) + "\n")
+        self._process.stdin.flush()
+        found = json.loads(self._process.stdout.readline())
+        assert "fault" not in found, found["fault"]
+        return found["came"]
+
+
+@contextmanager
+def running() -> Generator[Killer]:
+    """Such a process, while the block runs."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.docs.killed_programs"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as process:
+        yield Killer(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _serve() -> None:
+    for name in MODULES:
+        importlib.import_module(name)
+    for request in sys.stdin:
+        sys.stdout.write(json.dumps(forked(partial(_run, *json.loads(request)))) + "\n")
+        sys.stdout.flush()
+
+
+def _run(source: str, folder: str, line: int, nth: int) -> tuple[str, Counter[int]]:
+    os.chdir(folder)
+    file = str(Path(folder) / "program.py")
+    reached: Counter[int] = Counter()
+
+    def inside(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            reached[frame.f_lineno] += 1
+            if frame.f_lineno == line and reached[line] == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return inside
+
+    def outside(frame: FrameType, _event: str, _: object) -> Any:
+        return inside if frame.f_code.co_filename == file else None
+
+    output = io.StringIO()
+    code = compile(source, file, "exec")
+    with redirect_stdout(output):
+        sys.settrace(outside)
+        try:
+            exec(code, vars(ModuleType("__main__")))  # noqa: S102 - the program
+        finally:
+            sys.settrace(None)
+    return output.getvalue(), reached
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,164 @@
+"""A participant of the program is committed with the call, or rolled back with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+
+from handrail.errors import (
+    CommitInDoubtError,
+    InvalidArgumentError,
+    ReadOnlyViolation,
+    SecondStoreError,
+    SessionUseError,
+    TransactionClosedError,
+)
+from handrail.store import MemoryStore
+from handrail.transaction import RecordCommit, UnitStore, enlist
+from tests.session.faulty_stores import FaultyStore
+from tests.transaction.notebooks import Receipt, call
+from tests.wording import Wording
+
+
+class Shop:
+    """A participant of a program, which remembers how it is settled."""
+
+    def __init__(self, settled: list[str], name: str = "", *, store: UnitStore | None = None, fails: str = "") -> None:
+        self.store = store
+        self._settled = settled
+        self._name = name
+        self._fails = fails
+
+    def _do(self, what: str) -> None:
+        self._settled.append(f"{self._name}{what}")
+        if what == self._fails:
+            raise ValueError(f"{what} has failed")
+
+    def prepare(self) -> None:
+        self._do("prepare")
+
+    def write(self) -> Sequence[object]:
+        self._do("write")
+        return () if self.store is None else (RecordCommit(f"shop:{self._name}"),)
+
+    def after_commit(self) -> None:
+        self._do("after_commit")
+
+    def in_doubt(self) -> None:
+        self._do("in_doubt")
+
+    def after_rollback(self) -> None:
+        self._do("after_rollback")
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    """A store that fails when it is told to."""
+    return FaultyStore(MemoryStore())
+
+
+def test_all_prepare_before_the_unit_and_commit_after_it(store: FaultyStore) -> None:
+    """Each step of all participants comes before the next one of any."""
+    settled: list[str] = []
+    with call() as transaction:
+        enlist(Shop(settled, "a ", store=store))
+        enlist(Shop(settled, "b "))
+        store.at("commit", lambda: settled.append("the unit"))
+        transaction.commit()
+    steps = ["a prepare", "b prepare", "a write", "b write", "the unit", "a after_commit", "b after_commit"]
+    assert settled == steps
+    assert store.is_committed("shop:a ")
+
+
+def test_without_a_store_it_prepares_all_the_same() -> None:
+    """A session in memory has no unit."""
+    settled: list[str] = []
+    with call() as transaction:
+        enlist(Shop(settled))
+        transaction.commit()
+    assert settled == ["prepare", "write", "after_commit"]
+
+
+@pytest.mark.parametrize("fails", ["prepare", "write"])
+def test_one_that_refuses_rolls_the_call_and_all_others_back(store: FaultyStore, fails: str) -> None:
+    """Nothing is written, and the exception fails the call."""
+    settled: list[str] = []
+    with call() as transaction:
+        enlist(Shop(settled, "a ", store=store))
+        enlist(Shop(settled, "b ", fails=fails))
+        with pytest.raises(ValueError, match="has failed"):
+            transaction.commit()
+    assert settled[-2:] == ["b after_rollback", "a after_rollback"]
+    assert "a after_commit" not in settled
+    assert not store.is_committed("shop:a ")
+
+
+def test_a_failure_after_the_commit_is_logged(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """The call is committed, and the other participants are."""
+    settled: list[str] = []
+    with call() as transaction:
+        enlist(Shop(settled, "a ", store=store, fails="after_commit"))
+        enlist(Shop(settled, "b "))
+        transaction.commit()
+    assert transaction.committed
+    assert settled[-2:] == ["a after_commit", "b after_commit"]
+    assert caplog.messages == wording
+
+
+def test_a_commit_in_doubt_is_left_to_recovery(store: FaultyStore) -> None:
+    """Neither committed nor rolled back."""
+    settled: list[str] = []
+    store.lose("committed")
+    store.at("begin", lambda: None)
+    store.go_down("begin")
+    with call() as transaction:
+        enlist(Shop(settled, store=store))
+        with pytest.raises(CommitInDoubtError):
+            transaction.commit()
+    assert settled == ["prepare", "write", "in_doubt"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_nested_call_commits_with_its_parent(fails: bool) -> None:
+    """If it fails, its own participants alone are rolled back."""
+    settled: list[str] = []
+    with call() as outer:
+        with suppress(ValueError), call(parent=outer) as inner:
+            enlist(Shop(settled))
+            if fails:
+                raise ValueError
+            inner.commit()
+        assert settled == ["after_rollback"] * fails
+        outer.commit()
+    assert settled == (["after_rollback"] if fails else ["prepare", "write", "after_commit"])
+
+
+def test_what_cannot_be_enlisted_is_refused(store: FaultyStore, wording: Wording) -> None:
+    """Outside of calls, in one that reads or has ended, over a second store; and what is not a participant."""
+    settled: list[str] = []
+    with pytest.raises(SessionUseError) as outside:
+        enlist(Shop(settled))
+    with call(writes=False), pytest.raises(ReadOnlyViolation) as reading:
+        enlist(Shop(settled))
+    with call(), pytest.raises(InvalidArgumentError) as wrong:
+        enlist(Receipt)  # type: ignore[arg-type]  # the class of one
+    assert (wrong.value.function, wrong.value.argument) == ("transaction.enlist", "participant")
+    with call() as transaction:
+        transaction.enlist(_stored(store))
+        with pytest.raises(SecondStoreError):
+            enlist(Shop(settled, store=FaultyStore(MemoryStore())))
+        transaction.commit()
+        with pytest.raises(TransactionClosedError):
+            enlist(Shop(settled))
+    assert settled == []
+    assert [str(outside.value), str(reading.value), str(wrong.value)] == wording
+
+
+def _stored(store: FaultyStore) -> Receipt:
+    receipt = Receipt()
+    receipt.store = store
+    return receipt
