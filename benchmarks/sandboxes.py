@@ -50,7 +50,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
             EXEC: _bare(bare[0].line(_TRUE, ".", has_input=False), bare[0]),
             PODMAN: _calling(opened, podman, there[0]),
             PODMAN_START: _starting(podman, there[0]),
-            BWRAP: _bare(_without_limits(bare[1].line(_TRUE, ".", has_input=False)), bare[1]),
+            BWRAP: _bare(bare[1].line(_TRUE, ".", has_input=False), bare[1]),
             BUBBLEWRAP: _calling(opened, bubblewrap, there[1]),
             BUBBLEWRAP_START: _starting(bubblewrap, there[1]),
         }
@@ -68,12 +68,6 @@ def _started(opened: ExitStack, engine: SandboxEngine, files: HostFilesystem) ->
     running = engine.start(SandboxWorkspace(files.root, SandboxLimits(), {}))
     opened.callback(running.close)
     return running
-
-
-def _without_limits(line: Sequence[str]) -> list[str]:
-    """The command of `bwrap` alone, without the programs that put it into a control group and set its limits."""
-    begin = next(at for at, word in enumerate(line) if word.endswith("/bwrap"))
-    return [*line[begin : line.index("--", begin) + 1], *_TRUE]
 
 
 def _bare(line: Sequence[str], running: RunningSandbox) -> Callable[[], object]:

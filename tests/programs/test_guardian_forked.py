@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import socket
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,9 @@ import pytest
 from chaos.programs import Fifo
 from handrail.clock import SYSTEM_CLOCK
 from handrail.programs.guardian import KILL, LENGTH, REQUEST_FILES
-from handrail.programs.launch import Launch, ProgramEnd
+from handrail.programs.launch import Launch, ProgramEnd, ProgramLimits
 from handrail.programs.supervised import SupervisedProgram
-from tests.programs.starts import LEAVES_EVERYTHING, ForkedGuardian, ended, output_of, supervised, wait_for_end
+from tests.programs.starts import LEAVES_EVERYTHING, ForkedGuardian, ended, launch, output_of, supervised, wait_for_end
 
 
 @pytest.fixture
@@ -63,13 +65,43 @@ def test_strays_of_a_supervisor_that_was_killed_are_ended(tmp_path: Path, fifo: 
     assert ended(other) == ProgramEnd(0)
 
 
+def test_program_has_the_limits_of_its_launch(tmp_path: Path, forked: ForkedGuardian) -> None:
+    """It joins the control groups; a limit is set with what may raise it, and one that is lower already stays."""
+    groups = tmp_path / "one", tmp_path / "another"
+    for group in groups:
+        group.touch()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    script = "import resource as r; print(*r.getrlimit(r.RLIMIT_FSIZE), *r.getrlimit(r.RLIMIT_NOFILE))"
+    most = ((resource.RLIMIT_FSIZE, 1 << 20), (resource.RLIMIT_NOFILE, hard + 1))
+    limits = ProgramLimits(groups=groups, most=most)
+    running = SupervisedProgram(replace(launch(script, tmp_path), limits=limits), SYSTEM_CLOCK, forked)
+    assert running.start()
+    running.release()
+    assert output_of(running).split() == [b"%d" % number for number in (1 << 20, 1 << 20, hard, hard)]
+    assert ended(running) == ProgramEnd(0)
+    assert [group.read_text() for group in groups] == ["0", "0"]
+
+
+def test_program_that_cannot_join_a_group_does_not_run(tmp_path: Path, forked: ForkedGuardian) -> None:
+    """As when the group was removed."""
+    limits = ProgramLimits(groups=(tmp_path / "none" / "tasks",))
+    started = replace(launch("open('ran', 'w')", tmp_path), limits=limits)
+    running = SupervisedProgram(started, SYSTEM_CLOCK, forked)
+    assert running.start()
+    running.release()
+    wait_for_end(running)
+    with pytest.raises(FileNotFoundError):
+        ended(running)
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize("line, folder, reason", [("/nowhere/x", ".", errno.ENOENT), ("/", ".", errno.EACCES)])
 def test_program_that_cannot_be_executed(
     tmp_path: Path, forked: ForkedGuardian, line: str, folder: str, reason: int
 ) -> None:
     """The reason is told at its end."""
-    launch = Launch(call="c", line=(line,), folder=tmp_path / folder, environment={}, has_input=True)
-    running = SupervisedProgram(launch, SYSTEM_CLOCK, forked)
+    wanted = Launch(call="c", line=(line,), folder=tmp_path / folder, environment={}, has_input=True)
+    running = SupervisedProgram(wanted, SYSTEM_CLOCK, forked)
     assert running.start()
     running.release()
     wait_for_end(running)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -38,7 +39,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import CDLL
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from handrail.programs.process_tree import Process, children, descendants, kill_all, running
 
@@ -57,6 +58,7 @@ LENGTH = struct.Struct("<I")
 REQUEST_FILES = 4
 """How many descriptors come with a request: the socket of the call, the program's input, its output, its errors."""
 
+_SYSTEM = CDLL(None)  # opened once, because each supervisor would open it anew
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _NOT_STARTED = 127
@@ -121,6 +123,7 @@ class _Supervisor:
         self._children = _Children(self._has_ended)
         self._program = 0
         self._is_over = False
+        self._unsent = b""
 
     def run(self) -> None:
         """Start the program, wait until it has ended or is to end, and kill what is left."""
@@ -138,6 +141,10 @@ class _Supervisor:
             self._report(PLACED, self._program, os.getpid())
             self._wait(release)
         self._kill_group()
+        # Mostly nothing is left: then the end is sent with the last report, which wakes the agent once.
+        with suppress(OSError):
+            if self._children.reap():
+                self._send()
         left = self._children.kill()
         with suppress(OSError):
             self._report(GONE, left)
@@ -163,8 +170,7 @@ class _Supervisor:
             return
         self._kill_group()
         self._is_over = True
-        with suppress(OSError):
-            self._report(ENDED, code)
+        self._unsent = REPORT.pack(ENDED, code, 0)
 
     def _kill_group(self) -> None:
         # Most of what is left is in the group of the program, and is killed without a search.
@@ -173,7 +179,12 @@ class _Supervisor:
                 os.killpg(self._program, signal.SIGKILL)
 
     def _report(self, kind: bytes, number: int, other: int = 0) -> None:
-        self._control.sendall(REPORT.pack(kind, number, other))
+        self._unsent += REPORT.pack(kind, number, other)
+        self._send()
+
+    def _send(self) -> None:
+        reports, self._unsent = self._unsent, b""
+        self._control.sendall(reports)
 
 
 class _Guardian:
@@ -257,18 +268,46 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
 
 def _adopt() -> None:
     """Become the parent of descendants whose parents end."""
-    if CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+    if _SYSTEM.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise SystemExit("this system does not let a process adopt the children of others")
 
 
-def _request(control: socket.socket) -> list[bytes]:
-    """The folder of a program, the number of its arguments, these, and its environment.
+class _Request(NamedTuple):
+    """What is to be started.
+
+    Attributes:
+        folder: where.
+        groups: the files of control groups that it joins.
+        most: its resource limits, as `number=most`.
+        line: the path of the program, and its arguments.
+        environment: its environment, as `name=value`.
+    """
+
+    folder: bytes
+    groups: list[bytes]
+    most: list[bytes]
+    line: list[bytes]
+    environment: list[bytes]
+
+
+def _request(control: socket.socket) -> _Request:
+    """What the agent asks for.
 
     Raises:
         OSError: the agent has closed the socket.
     """
     (length,) = LENGTH.unpack(_exactly(control, LENGTH.size))
-    return _exactly(control, length).split(b"\0")
+    folder, *rest = _exactly(control, length).split(b"\0")
+    groups, rest = _counted(rest)
+    most, rest = _counted(rest)
+    line, environment = _counted(rest)
+    return _Request(folder, groups, most, line, environment)
+
+
+def _counted(parts: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """As many parts as the first one says, and the rest."""
+    end = 1 + int(parts[0])
+    return parts[1:end], parts[end:]
 
 
 def _exactly(control: socket.socket, size: int) -> bytes:
@@ -281,7 +320,7 @@ def _exactly(control: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _become(request: list[bytes], files: Sequence[int], gate: int, control: socket.socket) -> NoReturn:
+def _become(request: _Request, files: Sequence[int], gate: int, control: socket.socket) -> NoReturn:
     """Become the program, once it is released."""
     try:
         signal.set_wakeup_fd(-1)
@@ -291,15 +330,27 @@ def _become(request: list[bytes], files: Sequence[int], gate: int, control: sock
         for target, source in enumerate(files):
             os.dup2(source, target)
         if os.read(gate, 1) == RELEASE:
-            folder, count, *rest = request
-            line, environment = rest[: int(count)], rest[int(count) :]
-            os.chdir(folder)
-            os.execve(line[0], line, dict(pair.split(b"=", 1) for pair in environment))  # noqa: S606 - rules decide
+            _limit(request)
+            os.chdir(request.folder)
+            environment = dict(pair.split(b"=", 1) for pair in request.environment)
+            os.execve(request.line[0], request.line, environment)  # noqa: S606 - rules decide
     except OSError as error:
         with suppress(OSError):
             control.sendall(REPORT.pack(FAILED, error.errno or errno.EINVAL, 0))
     finally:
         os._exit(_NOT_STARTED)
+
+
+def _limit(request: _Request) -> None:
+    """Join the control groups, and set the resource limits, of this process."""
+    for path in request.groups:
+        descriptor = os.open(path, os.O_WRONLY)
+        os.write(descriptor, b"0")
+        os.close(descriptor)
+    for number, most in (map(int, pair.split(b"=")) for pair in request.most):
+        _, hard = resource.getrlimit(number)
+        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(number, (least, least))
 
 
 def _run_to_end(body: Callable[[], object]) -> NoReturn:

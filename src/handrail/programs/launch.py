@@ -14,6 +14,23 @@ from handrail.programs.process_tree import Process, inside, kill_all, look, of_c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramLimits:
+    """What the kernel lets a program use, with all that it starts.
+
+    Attributes:
+        groups: the files by which it joins control groups: it writes "0" to each.
+        most: resource limits, each as its number in the module `resource` and the most of it. One that is lower stays.
+    """
+
+    groups: tuple[Path, ...] = ()
+    most: tuple[tuple[int, int], ...] = ()
+
+
+NO_LIMITS = ProgramLimits()
+"""As those of the process that starts it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A program to start.
 
@@ -26,6 +43,7 @@ class Launch:
         errors_apart: whether its error output has a pipe of its own; else it joins the output in the order written.
         namespace: the first process of a PID namespace that the program enters, as a command in a container does; what
             the program leaves there is found by that, and not by its parents. `None` if it enters none.
+        limits: what it may use; on Linux alone.
     """
 
     call: str
@@ -35,6 +53,7 @@ class Launch:
     has_input: bool
     errors_apart: bool = False
     namespace: ProcessName | None = None
+    limits: ProgramLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

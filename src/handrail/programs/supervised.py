@@ -266,11 +266,11 @@ class SupervisedProgram:
 
 
 def _request(launch: Launch) -> bytes:
-    environment = {**launch.environment, CALL_VARIABLE: launch.call}
+    environment, limits = {**launch.environment, CALL_VARIABLE: launch.call}, launch.limits
+    groups, most = [*map(str, limits.groups)], [f"{number}={most}" for number, most in limits.most]
     parts = [
         os.fspath(launch.folder),
-        str(len(launch.line)),
-        *launch.line,
+        *(part for each in (groups, most, launch.line) for part in (str(len(each)), *each)),
         *(f"{name}={value}" for name, value in environment.items()),
     ]
     data = b"\0".join(map(os.fsencode, parts))

@@ -61,7 +61,7 @@ ATTEMPTS: Mapping[str, str] = {
     "raise a priority": "nice -n -10 true && [ $(nice -n -10 nice) -lt 0 ]",
     "raise a limit of files": "ulimit -n 1000000",
     "raise the size of files": "ulimit -f unlimited",
-    "raise the number of processes": "ulimit -u unlimited",
+    "raise the number of processes": "ulimit -u unlimited; for i in $(seq 40); do sleep 9 & done; kill $!",
     "find a descriptor that was inherited": "ls -l /proc/self/fd /proc/1/fd | grep -q -e socket: -e $OUTSIDE",
     # files
     "read beside the workspace": "cat $OUTSIDE/private || cat /workspace/../private",

@@ -60,6 +60,7 @@ def test_group_of_version_2_is_one_folder_with_all_limits(machine: Machine) -> N
     assert group is not None
     (folder,) = group.folders
     assert folder.parent == machine.mounts
+    assert group.joins == (folder / "cgroup.procs",)
     limits = {path.name: path.read_text() for path in folder.iterdir()}
     assert limits == {"memory.max": str(1 << 25), "pids.max": "14", "cpu.max": "50000 100000"}
 
@@ -79,9 +80,7 @@ def test_group_of_version_1_is_a_folder_in_each_hierarchy(machine: Machine) -> N
         "cpu.cfs_period_us": "100000",
         "cpu.cfs_quota_us": "50000",
     }
-    line = group.line(("/bin/true", "x"))
-    assert line[0] == "/bin/sh"
-    assert line[-6:] == ("3", *map(str, group.folders), "/bin/true", "x")
+    assert group.joins == tuple(folder / "tasks" for folder in group.folders)
 
 
 def test_there_is_no_group_where_none_can_be_made(machine: Machine) -> None:

@@ -17,6 +17,7 @@ from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
 from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.process_identity import ProcessName
+from handrail.programs.launch import NO_LIMITS, ProgramLimits
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
 from tests.contrib.tools.sandbox.grounds import without_groups
@@ -125,6 +126,7 @@ class Refusing:
     reaches_network: bool = False
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     namespace: ProcessName | None = None
+    limits: ProgramLimits = NO_LIMITS
     command: tuple[str, ...] = ("/bin/sh", "-c", "echo no namespaces here >&2; exit 1")
     runs: bool = True
     closed: list[bool] = field(default_factory=list[bool])

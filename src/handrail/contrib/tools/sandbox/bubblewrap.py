@@ -9,8 +9,8 @@ programs and libraries         `/usr` and what `folders` names, read-only; nothi
 `/workspace`                   the files; their `.git` is read-only
 `/tmp`, `/dev/shm`             file systems in memory, of limited size, new for each command
 `/proc`                        that of the namespace, read-only, because files of the kernel belong to the superuser
-limits                         a control group, if this process may make one; else resource limits: memory for each
-                               process apart, and no limit of processors
+limits                         a control group, if this process may make one; else resource limits of the program
+                               `prlimit`: memory for each process apart, and no limit of processors
 =============================  =======================================================================================
 
 System calls are not filtered: a fault of the kernel is within reach.
@@ -19,6 +19,7 @@ System calls are not filtered: a fault of the kernel is within reach.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,16 +31,17 @@ from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORK
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName
+from handrail.programs.launch import ProgramLimits
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _OF_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 _PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _MOST_FILES = 1024
 LIMITER = "/usr/bin/prlimit"
-"""The program that sets resource limits inside."""
+"""The program that sets resource limits inside, where there is no control group."""
 
 _INSTALL = "Install it: apt-get install bubblewrap"
-_NO_LIMITS = "as the superuser it cannot limit the number of processes, because no control group can be made here"
+_NOT_COUNTED = "as the superuser it cannot limit the number of processes, because no control group can be made here"
 _OTHER_USER = "Run as another user, or use Podman."
 
 
@@ -84,9 +86,12 @@ class Bubblewrap:
         if error is not None:
             raise error
         group = control_group(limits)
-        # The kernel does not count the processes of the superuser, so a resource limit would not hold.
-        if group is None and os.getuid() == 0:
-            raise SandboxError(self.name, _NO_LIMITS, cure=_OTHER_USER)
+        if group is None:
+            # The kernel does not count the processes of the superuser, so a resource limit would not hold.
+            if os.getuid() == 0:
+                raise SandboxError(self.name, _NOT_COUNTED, cure=_OTHER_USER)
+            if not Path(LIMITER).exists():
+                raise SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
         return group
 
     def _error(self) -> SandboxError | None:
@@ -94,8 +99,6 @@ class Bubblewrap:
             return SandboxError(self.name, "it exists for Linux alone", cure="Use Podman on Linux, or no sandbox.")
         if shutil.which(self.program) is None:
             return SandboxError(self.name, f"the program {self.program!r} is not installed", cure=_INSTALL)
-        if not Path(LIMITER).exists():
-            return SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
         missing = next((folder for folder in self.folders if not folder.is_absolute() or not folder.exists()), None)
         if missing is not None:
             cure = "Give the absolute path of a folder that exists."
@@ -132,6 +135,7 @@ class RunningBubblewrap:
     Attributes:
         environment: the environment of the command of the host, and of the command inside.
         namespace: none: it ends with its command.
+        limits: those of the control group, and of files.
     """
 
     namespace: ProcessName | None = None
@@ -139,18 +143,14 @@ class RunningBubblewrap:
     def __init__(self, line: tuple[str, ...], workspace: SandboxWorkspace, group: ControlGroup | None) -> None:
         """Prepare commands that begin with `line`, and run in a control group."""
         self.environment: Mapping[str, str] = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
+        self.limits: ProgramLimits = _limits(workspace.limits, group)
         self._line = line
-        self._limits = workspace.limits
         self._group = group
+        self._limiting = () if group is not None else _limiting(workspace.limits)
 
     def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:  # noqa: ARG002
         """The command of the host that runs a command inside; see `RunningSandbox`."""
-        limits = self._limits
-        # Inside, because the kernel counts the processes of a user namespace apart.
-        limiting = (LIMITER, f"--nproc={limits.processes}", f"--fsize={limits.file_bytes}", "--core=0")
-        limiting += (f"--nofile={_MOST_FILES}", *(() if self._group else (f"--as={limits.memory_bytes}",)))
-        line = (*self._line, "--chdir", path_inside(folder), "--", *limiting, "--", *command)
-        return line if self._group is None else self._group.line(line)
+        return (*self._line, "--chdir", path_inside(folder), "--", *self._limiting, *command)
 
     def is_running(self) -> bool:
         """Always: each command is started anew."""
@@ -160,6 +160,19 @@ class RunningBubblewrap:
         """Remove the control group."""
         if self._group is not None:
             self._group.close()
+
+
+def _limits(limits: SandboxLimits, group: ControlGroup | None) -> ProgramLimits:
+    files = ((resource.RLIMIT_FSIZE, limits.file_bytes), (resource.RLIMIT_NOFILE, _MOST_FILES))
+    return ProgramLimits(
+        groups=() if group is None else group.joins,
+        most=(*files, (resource.RLIMIT_CORE, 0)),
+    )
+
+
+def _limiting(limits: SandboxLimits) -> tuple[str, ...]:
+    # Inside, because the kernel counts the processes of a user namespace apart.
+    return (LIMITER, f"--nproc={limits.processes}", f"--as={limits.memory_bytes}", "--")
 
 
 def _proc() -> Iterator[str]:

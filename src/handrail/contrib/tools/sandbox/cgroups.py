@@ -28,13 +28,6 @@ _PERIOD_MICROSECONDS = 100_000
 _OWN_PROCESSES = 4
 """Those of bubblewrap and of the programs that become the command."""
 
-_JOIN = """\
-n=$1; shift
-while [ "$n" -gt 0 ]; do echo 0 > "$1/cgroup.procs" || exit 126; shift; n=$((n - 1)); done
-exec "$@"
-"""
-"""Puts the shell into groups, and becomes a command. Its arguments are how many they are, they, and the command."""
-
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
@@ -42,13 +35,20 @@ class ControlGroup:
 
     Attributes:
         folders: its folder in each hierarchy.
+        is_unified: whether it is of version 2.
     """
 
     folders: tuple[Path, ...]
+    is_unified: bool
 
-    def line(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """A command that puts itself into the group and becomes `command`."""
-        return ("/bin/sh", "-c", _JOIN, "sh", str(len(self.folders)), *map(os.fspath, self.folders), *command)
+    @property
+    def joins(self) -> tuple[Path, ...]:
+        """The files by which a process with one thread joins it: it writes "0" to each.
+
+        In version 1 it is that of threads: for a process the kernel waits until no process forks on any processor,
+        which takes longer than the start of a command.
+        """
+        return tuple(folder / ("cgroup.procs" if self.is_unified else "tasks") for folder in self.folders)
 
     def close(self) -> None:
         """Remove the group; if a process is left in it, a later sandbox removes it."""
@@ -72,12 +72,13 @@ def control_group(
         return None
     own = own_name(os.getpid())
     name = f"handrail-{own.pid}-{own.started}-{uuid4().hex[:8]}"
-    group = ControlGroup(tuple(dict.fromkeys(parent / name for parent in parents.values())))
+    folders = tuple(dict.fromkeys(parent / name for parent in parents.values()))
+    group = ControlGroup(folders, is_unified=len(folders) == 1)
     try:
         for folder in group.folders:
             _remove_left_over(folder.parent)
             folder.mkdir()
-        for file, value in _settings(limits, is_unified=len(group.folders) == 1).items():
+        for file, value in _settings(limits, is_unified=group.is_unified).items():
             place = parents[file.partition(".")[0]] / name / file
             # Without swap the kernel has no such file, and there is nothing to limit.
             if ("swap" not in file and "memsw" not in file) or place.exists():

@@ -13,15 +13,18 @@ it leaves inside is found by the PID namespace, if the sandbox lives longer than
 from __future__ import annotations
 
 import posixpath
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+from uuid import uuid4
 
+from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.shell.process import Program, ProgramRun
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName
+from handrail.programs.launch import ProgramLimits
 
 WORKSPACE = "/workspace"
 """Where the files of the filesystem are inside."""
@@ -82,6 +85,11 @@ class RunningSandbox(Protocol):
         """The first process of its PID namespace; `None` if each command has a namespace of its own."""
         ...
 
+    @property
+    def limits(self) -> ProgramLimits:
+        """What the kernel is to let the command of the host use, beside the limits that the sandbox itself sets."""
+        ...
+
     def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
         """The command of the host that runs a command inside.
 
@@ -135,21 +143,28 @@ def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
         SandboxError: it cannot be started, as with limits that this machine cannot set, or runs no command.
     """
     running = engine.start(workspace)
+    program = _nothing_in(running, workspace)
     try:
-        ended = subprocess.run(  # noqa: S603 - the engine's own command
-            running.line(_NOTHING, ".", has_input=False),
-            env=dict(running.environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=workspace.limits.timeout.total_seconds(),
-            check=False,
-        )
-        fault = "" if ended.returncode == 0 else " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
-    except (OSError, subprocess.SubprocessError) as error:
-        fault = str(error)
+        ended = ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program)
+        how = f"exit code {ended.code}" if ended.how == "exited" else ended.how
+        fault = "" if how == "exit code 0" else " ".join(ended.errors.split()) or how
+    except OSError as error:
+        fault = f"{program.line[0]}: {error.strerror or error}"
     finally:
         running.close()
     if fault:
         raise SandboxError(engine.name, f"no command can be run: {fault[-_LONGEST_REPORT:]}", cure=_CURE)
+
+
+def _nothing_in(running: RunningSandbox, workspace: SandboxWorkspace) -> Program:
+    return Program(
+        line=running.line(_NOTHING, ".", has_input=False),
+        folder=workspace.root,
+        environment=running.environment,
+        input=b"",
+        seconds=workspace.limits.timeout.total_seconds(),
+        max_output_bytes=_LONGEST_REPORT,
+        errors_apart=True,
+        namespace=running.namespace,
+        limits=running.limits,
+    )

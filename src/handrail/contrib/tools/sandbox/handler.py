@@ -87,14 +87,14 @@ class SandboxHandler:
             max_output_bytes=max(self.limits.max_output_bytes, self.limits.max_kept_bytes),
             errors_apart=True,
             namespace=running.namespace,
+            limits=running.limits,
         )
         tenants = partial(processes_of, place.call, running.namespace)
         watch = WorkspaceWatch(root, self.limits.max_workspace_bytes, run.stop, tenants, now=time.time_ns())
-        with watch:
-            try:
-                ended = run.carry_out(program, filesystem.programs)
-            except OSError as error:
-                raise ToolValidationError(f"The command cannot be run: {error.strerror}.") from error
+        try:
+            ended = run.carry_out(program, filesystem.programs, watch)
+        except OSError as error:
+            raise ToolValidationError(f"The command cannot be run: {error.strerror}.") from error
         is_lost = ended.how == "exited" and not running.is_running()
         return self._result_of(params, folder, ended, _Faults(watch.fault, unrestored, is_lost), reach)
 

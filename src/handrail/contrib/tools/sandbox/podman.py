@@ -42,6 +42,7 @@ from handrail.contrib.tools.sandbox.containers import (
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName, is_running, own_name, process_name
+from handrail.programs.launch import NO_LIMITS, ProgramLimits
 from handrail.programs.process_tree import Process, send
 from handrail.redaction import redacted_logger
 
@@ -136,7 +137,10 @@ class RunningPodman:
         name: the name of the container.
         environment: the environment of Podman.
         namespace: the first process of the container.
+        limits: none; the container has its own.
     """
+
+    limits: ProgramLimits = NO_LIMITS
 
     def __init__(self, engine: Podman, workspace: SandboxWorkspace) -> None:
         """Start a container, and wait until commands can enter.

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,7 +26,7 @@ from handrail.clock import Clock
 from handrail.contrib.tools.shell.live_output import LiveOutput
 from handrail.process_identity import ProcessName
 from handrail.programs.group import GroupProgram
-from handrail.programs.launch import Launch, ProgramEnd, ProgramRecords, RunningProgram
+from handrail.programs.launch import NO_LIMITS, Launch, ProgramEnd, ProgramLimits, ProgramRecords, RunningProgram
 from handrail.programs.supervised import SupervisedProgram
 
 How = Literal["exited", "timeout", "stopped", "lost"]
@@ -45,6 +46,7 @@ _SECONDS_AFTER_END = 1.0
 _INSIDE_A_CHARACTER = range(0x80, 0xC0)
 """The UTF-8 continuation bytes."""
 
+_NOTHING_BESIDE = nullcontext()
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 """Seconds between two polls of a program that writes nothing."""
 
@@ -62,6 +64,7 @@ class Program:
         max_output_bytes: how much of its output is returned, and of its error output if that is apart.
         errors_apart: whether its error output is returned apart; else it joins the output in the order written.
         namespace: the first process of a PID namespace that it enters; see `Launch`.
+        limits: what the kernel lets it use.
     """
 
     line: tuple[str, ...]
@@ -72,6 +75,7 @@ class Program:
     max_output_bytes: int
     errors_apart: bool = False
     namespace: ProcessName | None = None
+    limits: ProgramLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +197,18 @@ class ProgramRun:
             if self._program is not None:
                 self._program.kill()
 
-    def carry_out(self, program: Program, records: ProgramRecords | None = None) -> ProgramExit:
+    def carry_out(
+        self,
+        program: Program,
+        records: ProgramRecords | None = None,
+        beside: AbstractContextManager[object] = _NOTHING_BESIDE,
+    ) -> ProgramExit:
         """Run a program to its end; if it was stopped before, it is not started.
 
         Args:
             program: what to run.
             records: where it is recorded before it runs, so that another process can end it after this one has died.
+            beside: entered when it runs, and left when it, and what it has started, has ended.
 
         Raises:
             OSError: it cannot be started or recorded; or it is not known how it has ended.
@@ -212,6 +222,7 @@ class ProgramRun:
             has_input=bool(program.input),
             errors_apart=program.errors_apart,
             namespace=program.namespace,
+            limits=program.limits,
         )
         running = self._start(launch, self._clock)
         # From here on `stop` finds it. The start itself is not under the lock: a guardian may take seconds to answer.
@@ -221,17 +232,19 @@ class ProgramRun:
         if is_stopped or not running.start():
             return ProgramExit("stopped", -signal.SIGKILL, "", 0)
         timed_out = False
-        try:
-            if records is not None:
-                records.record(running.identity)
-            running.release()
-            timed_out = not self._followed(running, program, streams)
-        finally:
-            # Also on an exception of the reading: nothing must continue to run.
-            end = self._end(running, streams)
-            # What cannot be killed is found by the record at the next opening.
-            if records is not None and not end.left:
-                records.discard(running.identity)
+        with ExitStack() as entered:
+            try:
+                if records is not None:
+                    records.record(running.identity)
+                running.release()
+                entered.enter_context(beside)
+                timed_out = not self._followed(running, program, streams)
+            finally:
+                # Also on an exception of the reading: nothing must continue to run.
+                end = self._end(running, streams)
+                # What cannot be killed is found by the record at the next opening.
+                if records is not None and not end.left:
+                    records.discard(running.identity)
         # The timeout takes precedence, because `stop` may have been called while what is left was being killed.
         how: How = "timeout" if timed_out else "stopped" if self._stopped else "exited"
         if end.code is None:
