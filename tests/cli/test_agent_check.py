@@ -414,11 +414,20 @@ def test_what_modules_and_factories_print_is_not_in_the_findings(check: Check, f
     assert ran.err == wording
 
 
+_BOX = """
+from handrail.agents import SandboxOptions, sandbox_toolset
+from handrail.contrib.tools import Podman
+
+ENGINE = Podman(image="x", command=("podman-of-no-machine",))
+TOOLSETS = {"box": sandbox_toolset(options=SandboxOptions(engine=ENGINE))}
+"""
+
+
 def test_interpreter_that_is_not_installed_is_named(
     check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     """With the command that installs it; if it is installed, the tool is shown."""
-    write(folder, desk__agent="---\nname: desk\ntoolsets: [python]\n---\nHello.\n")
+    write(folder, desk__agent="---\nname: desk\ntoolsets: [python]\n---\nHello.\n", tools__py=_BOX)
     ran = check("--format", "json")
     assert (ran.code, [tool["name"] for tool in json.loads(ran.out)["tools"]]) == (0, ["evaluate_python"])
 
@@ -426,6 +435,11 @@ def test_interpreter_that_is_not_installed_is_named(
         """As for a module that is not installed."""
 
     monkeypatch.setattr(engines, "find_spec", missing)
+    ran = check()
+    assert ran.code == 1
+    assert ran.err == wording
+    # With another toolset that cannot be made: each is named.
+    write(folder, desk__agent="---\nname: desk\ntoolsets: [box, python]\n---\nHello.\n", tools__py=_BOX)
     ran = check()
     assert ran.code == 1
     assert ran.err == wording

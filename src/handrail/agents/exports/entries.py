@@ -50,6 +50,11 @@ class ToolsetFactory:
         """The name of the function, for messages."""
         return getattr(self.function, "__qualname__", type(self.function).__qualname__)
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the function is one of Handrail, whose name tells people nothing."""
+        return getattr(self.function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]
+
 
 def toolset_factory(function: FactoryFunction, *, per_run_step: bool = False) -> ToolsetFactory:
     """Export a factory together with its settings.

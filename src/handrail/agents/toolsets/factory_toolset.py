@@ -219,7 +219,8 @@ class FactoryToolset(AbstractToolset[Any]):
         return FactoryError(message, toolset=self.name, returned=kind)
 
     def _note(self, error: Exception) -> None:
-        error.add_note(f"{self.label} was being made by the factory {self.factory.qualname}.")
+        by = "" if self.factory.is_built_in else f" by the factory {self.factory.qualname}"
+        error.add_note(f"{self.label} was being made{by}.")
 
 
 def _can_be_used(made: object) -> TypeGuard[FactoryProduct]:

@@ -6,7 +6,7 @@ PydanticAI's `CombinedToolset` does the combining. What is added:
 - members are asked one after the other, in the order of the agent file: when a run begins, at each step, and for their
   tools. An agent has a toolset for each of its tools, and a task for each of these at every step costs more than the
   asking; entering, where connections are opened, is one after the other in PydanticAI too;
-- factories that made no toolset are reported together;
+- toolsets that cannot be made are reported together;
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
 
 Some conflicts of names are certain before an agent runs. Certain are the names of tools that nothing can hide or
@@ -31,7 +31,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
 from handrail.agents.toolsets.disclosed_toolset import DisclosedToolset
 from handrail.agents.toolsets.shared_toolset import SharedToolset
-from handrail.errors import AgentError, FactoryError, ToolConflictError
+from handrail.errors import AgentError, HandrailError, ToolConflictError
 from handrail.prompt import Section, Tool
 
 Reserved = Callable[[], Mapping[str, str]]
@@ -98,22 +98,21 @@ class LabelledToolset(CombinedToolset[Any]):
 
         Raises:
             FactoryError: a factory made no toolset.
-            AgentError: several did, reported together.
-            Exception: what a factory or a toolset raises.
+            AgentError: several members have a fault, reported together.
+            Exception: what a factory or a toolset raises, if it is the only one.
         """
         toolsets: list[AbstractToolset[Any]] = []
-        faults: list[FactoryError] = []
+        faults: list[tuple[str, Exception]] = []
         for source in self.sources:
             try:
-                # A factory's fault is kept, so that the others are reported in the same message; other exceptions end
-                # the run.
                 toolsets.append(await source.toolset.for_run(ctx))
-            except FactoryError as fault:
-                faults.append(fault)
+            except Exception as fault:  # noqa: BLE001 - raised below, when the others have been asked
+                faults.append((source.label, fault))
         if len(faults) == 1:
-            raise faults[0]
+            raise faults[0][1]
         if faults:
-            raise AgentError("\n".join(map(str, faults)), problems=faults)
+            problems = [_problem(label, fault) for label, fault in faults]
+            raise AgentError("\n".join(map(str, problems)), problems=problems) from faults[0][1]
         return self._with(toolsets)
 
     @override
@@ -205,6 +204,16 @@ def hidden_tools(sources: Iterable[LabelledSource]) -> Mapping[str, str]:
 def _hidden(toolset: AbstractToolset[Any]) -> Mapping[str, ToolsetTool[Any]]:
     """The tools of a toolset that is closed at this step: they must not have the names of others either."""
     return toolset.hidden if isinstance(toolset, DisclosedToolset) else {}
+
+
+def _problem(label: str, fault: Exception) -> AgentError:
+    """Why a member cannot be made, among those of others."""
+    if isinstance(fault, AgentError):
+        return fault
+    kind = "" if isinstance(fault, HandrailError) else f"{type(fault).__name__}: "
+    problem = AgentError(f"{label} cannot be made: {kind}{fault}")
+    problem.__cause__ = fault
+    return problem
 
 
 async def _leave(toolset: AbstractToolset[Any], *args: Any) -> None:  # noqa: ANN401 - PydanticAI's

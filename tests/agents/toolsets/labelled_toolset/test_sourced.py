@@ -13,8 +13,9 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from handrail.agents.exports.entries import FactoryProduct
+from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
-from handrail.errors import AgentError, FactoryError, ToolConflictError
+from handrail.errors import AgentError, FactoryError, PromptValidationError, ToolConflictError
 from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, named, run
 from tests.wording import Wording
 
@@ -198,17 +199,29 @@ async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> N
 
 
 @pytest.mark.anyio
-async def test_several_factories_that_made_no_toolset_are_told_together(wording: Wording) -> None:
+async def test_several_toolsets_that_cannot_be_made_are_told_together(wording: Wording) -> None:
     """One alone is raised as it is; nothing is entered in either case."""
     ping = Traced("ping")
     wrong = made(lambda _: "tools", name="a")  # type: ignore[arg-type,return-value] # wrong on purpose
     worse = made(lambda _: 7, name="b")  # type: ignore[arg-type,return-value] # wrong on purpose
     with pytest.raises(FactoryError, match="toolset a"):
         await run(of(ping, wrong))
+
+    def raising(error: Exception) -> FactoryToolset:
+        def fails(_ctx: RunContext[Any]) -> None:
+            raise error
+
+        return made(fails)
+
+    other, absent = KeyError("no such shelf"), PromptValidationError("no such program", section_path=("x",))
+    with pytest.raises(KeyError):
+        await run(of(ping, raising(other)))
     with pytest.raises(AgentError) as caught:
-        await run(of(wrong, ping, worse))
+        await run(of(wrong, raising(other), ping, worse, raising(absent)))
     assert str(caught.value) == wording
-    assert [type(problem) for problem in caught.value.problems] == [FactoryError, FactoryError]
+    kinds = [type(problem) for problem in caught.value.problems]
+    assert kinds == [FactoryError, AgentError, FactoryError, AgentError]
+    assert [problem.__cause__ for problem in caught.value.problems] == [None, other, None, absent]
     assert ping.entries == 0
 
 
