@@ -11,6 +11,7 @@ import pytest
 from handrail.contrib.tools.sandbox.containers import OWNER_LABEL, is_dead, podman_environment, remove_left_over
 from handrail.process_identity import ProcessName, own_name
 from tests.contrib.tools.sandbox.fake_podman import FakePodman
+from tests.contrib.tools.sandbox.grounds import Ground, short_limits
 
 
 def own() -> ProcessName:
@@ -55,6 +56,18 @@ def test_what_cannot_be_listed_or_removed_is_logged(tmp_path: Path, caplog: pyte
     assert remove_left_over((str(tmp_path / "no-podman"),)) == ()
     said = [record.getMessage() for record in caplog.records]
     assert ["busy" in said[0], "could not be looked for" in said[1], "no-podman" in said[2]] == [True] * 3
+
+
+def test_podman_leaves_no_file_where_the_agent_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monitor of a container writes a file where it was started when memory runs out."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with Ground("podman", tmp_path, short_limits(20.0)) as ground:
+        before = ground.picture()
+        assert "Killed" in ground.told("(head -c 300000000 /dev/zero | tail -c 200000000); true")
+        assert ground.picture() == before
+    assert list(here.iterdir()) == []
 
 
 def test_podman_is_given_what_it_needs_of_the_environment() -> None:
