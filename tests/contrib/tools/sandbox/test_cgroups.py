@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
+from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group, missing_limits
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.process_identity import own_name
 
@@ -41,6 +42,16 @@ class Machine:
         (self.folder / "own").write_text(own_groups)
         for path in ("pids/p", "memory/m/below", "cpu"):
             (self.mounts / path).mkdir(parents=True)
+
+    def process(self, own_groups: str, limits: Mapping[str, str]) -> tuple[str, ...]:
+        """What is not limited for a process of these groups, whose files have these limits."""
+        groups = self.folder / "1" / "cgroup"
+        groups.parent.mkdir()
+        groups.write_text(own_groups)
+        for name, text in limits.items():
+            (self.mounts / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.mounts / name).write_text(text)
+        return missing_limits(1, LIMITS, mounts=self.mounts, processes=self.folder)
 
     def group(self) -> ControlGroup | None:
         """A group that is made there."""
@@ -108,3 +119,39 @@ def test_groups_of_dead_processes_are_removed(machine: Machine) -> None:
     assert group is not None
     there = {path.name for path in machine.mounts.iterdir() if path.is_dir()}
     assert there == {*stay, used.name, group.folders[0].name}
+
+
+LIMITED_2 = {"cgroup.controllers": "cpu memory pids\n", "a/b/memory.max": f"{1 << 25}\n", "a/b/pids.max": "11\n"}
+LIMITED_1 = {
+    "memory/m/below/memory.limit_in_bytes": f"{1 << 25}\n",
+    "pids/p/pids.max": "11\n",
+    "cpu/cpu.cfs_quota_us": "50000\n",
+    "cpu/cpu.cfs_period_us": "100000\n",
+}
+
+
+@pytest.mark.parametrize(
+    "own_groups, limits, missing",
+    [
+        ("0::/a/b\n", LIMITED_2 | {"a/b/cpu.max": "50000 100000\n"}, ()),
+        # A limit of a group above holds, too.
+        ("0::/a/b/container\n", LIMITED_2 | {"a/b/container/pids.max": "max\n", "a/cpu.max": "1000 100000\n"}, ()),
+        ("0::/a/b\n", LIMITED_2 | {"a/b/cpu.max": "max 100000\n"}, ("processors",)),
+        ("0::/a/b\n", LIMITED_2 | {"a/b/memory.max": f"{1 << 26}\n"}, ("memory", "processors")),
+        (OWN_GROUPS, LIMITED_1, ()),
+        (OWN_GROUPS, LIMITED_1 | {"cpu/cpu.cfs_quota_us": "-1\n"}, ("processors",)),
+        ("0::/\n", LIMITED_1, ("memory", "the number of processes", "processors")),
+        ("9:pids:/else\n", LIMITED_1, ("memory", "the number of processes", "processors")),
+    ],
+    ids=["2", "2 above", "2 without cpu", "2 wider", "1", "1 without cpu", "beside 1", "another group"],
+)
+def test_what_no_group_limits_is_known(
+    machine: Machine, own_groups: str, limits: Mapping[str, str], missing: tuple[str, ...]
+) -> None:
+    """By the files of the kernel, whatever the program that should have set them says."""
+    assert machine.process(own_groups, limits) == missing
+
+
+def test_process_that_has_ended_has_no_limits(machine: Machine) -> None:
+    """As far as is known."""
+    assert len(missing_limits(1, LIMITS, mounts=machine.mounts, processes=machine.folder)) == 3

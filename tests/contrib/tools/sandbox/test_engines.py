@@ -24,6 +24,11 @@ shift; while [ "$1" != --pidfile ]; do shift; done; echo $$ > "$2"; echo ready; 
 """What `podman run` does, as far as this program sees it."""
 
 
+def limits_nothing_less(_pid: int, _limits: SandboxLimits) -> tuple[str, ...]:
+    """As where Podman sets all limits."""
+    return ()
+
+
 def workspace(root: Path) -> SandboxWorkspace:
     """A workspace with limits that are easily found."""
     return SandboxWorkspace(root, SandboxLimits(memory_bytes=1 << 25), {"GIVEN": "yes"})
@@ -82,6 +87,7 @@ def test_user_without_groups_has_limits_of_each_process(tmp_path: Path, monkeypa
 def test_user_keeps_the_own_id_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without root Podman maps it; and a container that ends is removed once."""
     monkeypatch.setattr(os, "getuid", lambda: 1234)
+    monkeypatch.setattr("handrail.contrib.tools.sandbox.podman.missing_limits", limits_nothing_less)
     podman = FakePodman(tmp_path, run=STARTS)
     running = Podman(image="a", command=podman.command).start(workspace(tmp_path))
     assert running.is_running()
@@ -92,8 +98,20 @@ def test_user_keeps_the_own_id_in_a_container(tmp_path: Path, monkeypatch: pytes
     assert len(podman.asked("rm")) == 1
 
 
-def test_container_that_cannot_be_removed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_container_without_limits_is_refused(tmp_path: Path, wording: Wording) -> None:
+    """Podman without root may warn of limits, and start without them; then the container is ended again."""
+    podman = FakePodman(tmp_path, run=STARTS)
+    with pytest.raises(SandboxError) as caught:
+        Podman(image="a", command=podman.command).start(workspace(tmp_path))
+    assert str(caught.value) == wording
+    assert len(podman.asked("rm")) == 1
+
+
+def test_container_that_cannot_be_removed_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its processes have ended all the same."""
+    monkeypatch.setattr("handrail.contrib.tools.sandbox.podman.missing_limits", limits_nothing_less)
     podman = FakePodman(tmp_path, run=f"rm {tmp_path}/podman; {STARTS}")
     running = Podman(image="a", command=podman.command).start(workspace(tmp_path))
     running.close()

@@ -1,4 +1,4 @@
-"""A control group for the commands of one sandbox, made by this process, where it may make one.
+"""Control groups: one for the commands of a sandbox, made where this process may; and what those of others limit.
 
 =====================================  ===============================================================================
 what the machine has                   where the group is made
@@ -13,6 +13,7 @@ removes those of dead processes.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,7 +25,15 @@ from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.process_identity import is_running, own_name, process_name
 
 _CONTROLLERS = ("memory", "pids", "cpu")
+_IN_WORDS = {"memory": "memory", "pids": "the number of processes", "cpu": "processors"}
 _PERIOD_MICROSECONDS = 100_000
+_ROUNDED_UP = 1.01
+_MOUNTS = Path("/sys/fs/cgroup")
+_LIMITS = {
+    "memory": ("memory.max", "memory.limit_in_bytes"),
+    "pids": ("pids.max",),
+    "cpu": ("cpu.max", "cpu.cfs_quota_us"),
+}
 _OWN_PROCESSES = 4
 """Those of bubblewrap and of the programs that become the command."""
 
@@ -58,7 +67,7 @@ class ControlGroup:
 
 
 def control_group(
-    limits: SandboxLimits, *, mounts: Path = Path("/sys/fs/cgroup"), own_groups: Path = Path("/proc/self/cgroup")
+    limits: SandboxLimits, *, mounts: Path = _MOUNTS, own_groups: Path = Path("/proc/self/cgroup")
 ) -> ControlGroup | None:
     """Make a group with these limits; `None` where this process may not.
 
@@ -87,6 +96,62 @@ def control_group(
         group.close()
         return None
     return group
+
+
+def missing_limits(
+    pid: int, limits: SandboxLimits, *, mounts: Path = _MOUNTS, processes: Path = Path("/proc")
+) -> tuple[str, ...]:
+    """What no control group of a process limits as narrowly as that, in words.
+
+    Args:
+        pid: the process.
+        limits: what it may use at most, with one process more.
+        mounts: where the system has its control groups.
+        processes: where the system describes processes.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    most = {"memory": limits.memory_bytes + page, "pids": limits.processes + 1, "cpu": limits.cpus * _ROUNDED_UP}
+    folders = _folders(mounts, processes / str(pid) / "cgroup")
+    return tuple(
+        _IN_WORDS[controller]
+        for controller in _CONTROLLERS
+        if controller not in folders or _narrowest(controller, folders[controller], mounts) > most[controller]
+    )
+
+
+def _folders(mounts: Path, groups: Path) -> Mapping[str, Path]:
+    """The folder of each controller for the group of a process."""
+    found: dict[str, Path] = {}
+    with suppress(OSError):
+        for line in groups.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            # In version 2 one group has all controllers; beside version 1 it has none.
+            names = controllers.split(",") if controllers else _CONTROLLERS if _is_unified(mounts) else ()
+            hierarchies = {name: mounts / name if controllers else mounts for name in names}
+            found |= {name: top / path.lstrip("/") for name, top in hierarchies.items()}
+    return found
+
+
+def _narrowest(controller: str, folder: Path, mounts: Path) -> float:
+    """The narrowest limit of a group and of those above it."""
+    above = (each for each in (folder, *folder.parents) if each.is_relative_to(mounts))
+    return min((_limit(controller, each) for each in above), default=math.inf)
+
+
+def _limit(controller: str, folder: Path) -> float:
+    """The limit of one group; infinite without one."""
+    for name in _LIMITS[controller]:
+        with suppress(OSError):
+            said = (folder / name).read_text().split()
+            if controller != "cpu":
+                return math.inf if said == ["max"] else int(said[0])
+            period = said[1] if len(said) > 1 else (folder / "cpu.cfs_period_us").read_text()
+            return math.inf if said[0] in {"max", "-1"} else int(said[0]) / int(period)
+    return math.inf
+
+
+def _is_unified(mounts: Path) -> bool:
+    return (mounts / "cgroup.controllers").exists()
 
 
 def _settings(limits: SandboxLimits, *, is_unified: bool) -> Mapping[str, str]:

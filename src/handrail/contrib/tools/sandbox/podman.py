@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from handrail.contrib.tools.sandbox.cgroups import missing_limits
 from handrail.contrib.tools.sandbox.containers import (
     OWNER_LABEL,
     SECONDS_TO_ANSWER,
@@ -60,6 +61,10 @@ _IDS = 65_536
 _MOST_FILES = 1024
 _LONGEST_REPORT = 2000
 _INSTALL = "Install it: apt-get install podman"
+_DELEGATE = (
+    "Without root it needs control groups of version 2, of which memory, pids and cpu are delegated to the user: with "
+    "systemd, Delegate=memory pids cpu for user@.service. Or run it as the superuser, or use bubblewrap."
+)
 
 _LOGGER = redacted_logger("handrail")
 
@@ -168,6 +173,7 @@ class RunningPodman:
         self.namespace: ProcessName | None = None
         try:
             self.namespace = self._ready(engine)
+            _check_limits(self.namespace, workspace)
         except BaseException:
             self.close()
             raise
@@ -243,6 +249,13 @@ class RunningPodman:
         shown = " ".join(engine.command)
         cure = f"Try: {shown} run --rm {engine.image} true; and see the options that were given: {shown} info"
         raise SandboxError("podman", f"the container cannot be started: {report or 'no answer'}", cure=cure)
+
+
+def _check_limits(first: ProcessName, workspace: SandboxWorkspace) -> None:
+    """Podman without root warns of limits that it cannot set, and starts the container without them."""
+    missing = missing_limits(first.pid, workspace.limits)
+    if missing:
+        raise SandboxError("podman", f"it does not limit {', '.join(missing)} here", cure=_DELEGATE)
 
 
 def _user_options(user: int, group: int) -> Iterator[str]:
