@@ -52,7 +52,7 @@ class ToolsetFactory:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether the function is one of Handrail, whose name tells people nothing."""
+        """Whether the function is one of Handrail, whose name is not for people."""
         return getattr(self.function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]
 
 
