@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 
@@ -115,3 +115,20 @@ def test_value_and_output_are_returned() -> None:
     request = Request("print(sqrt(4))\nfloor(2.5)", 30, 100, files=True)
     found = asteval_engine.evaluated(request, NO_CHANNEL)
     assert found == {"value": "2", "form": "json", "printed": "2.0\n", "left_out": 0}
+
+
+def test_what_asteval_does_not_catch_fails_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when there is no memory to say where there was none."""
+
+    class Failing:
+        """An interpreter that cannot even note an error."""
+
+        symtable: ClassVar[dict[str, object]] = {}
+        error: ClassVar[list[object]] = []
+
+        def eval(self, _code: str, *, show_errors: bool) -> object:
+            raise MemoryError
+
+    monkeypatch.setattr(asteval_engine, "_new_interpreter", lambda **_: Failing())
+    error = asteval_engine.evaluated(Request("1", 30, 100, files=False), NO_CHANNEL)["error"]
+    assert (error["type"], error["line"]) == ("MemoryError", None)

@@ -12,6 +12,7 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools import AstevalSection, PythonEvaluated
+from handrail.contrib.tools.python import engines
 from handrail.contrib.tools.python import handler as handler_module
 from handrail.contrib.tools.python.handler import Evaluation, PythonSettings
 from handrail.contrib.tools.python.section import python_tool
@@ -95,7 +96,7 @@ def test_code_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch, wordi
     assert SuiteRun(AstevalSection()).refused("evaluate_python", code="#" * 1001) == wording
 
 
-def test_every_fault_of_a_declaration_is_reported_at_once(wording: Wording) -> None:
+def test_every_fault_of_a_declaration_is_reported_at_once(wording: Wording, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the cure of each."""
     wrong: Any = {"engine": "cpython", "timeout": 5, "memory_bytes": 1000, "max_output_characters": True}
     with pytest.raises(PromptValidationError) as raised:
@@ -105,6 +106,9 @@ def test_every_fault_of_a_declaration_is_reported_at_once(wording: Wording) -> N
     files = InMemoryFilesystem()
     with pytest.raises(DuplicateBindingError):
         AstevalSection(files, resources={Filesystem: files})
+    monkeypatch.setattr(engines, "find_spec", {"asteval": 1}.get)
+    with pytest.raises(PromptValidationError, match=r"pip install 'handrail\[python\]'"):
+        AstevalSection()
 
 
 class Noted(InMemoryFilesystem):

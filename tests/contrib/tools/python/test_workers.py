@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handrail.clock import SYSTEM_CLOCK
+from handrail.contrib.tools.python import workers as workers_module
 from handrail.contrib.tools.python.workers import (
     MOST_IDLE,
     PythonWorker,
@@ -23,6 +26,9 @@ from handrail.contrib.tools.python.workers import (
     WorkerOvertimeError,
     WorkerStartError,
 )
+from handrail.contrib.tools.shell.process import ProgramStart
+from handrail.programs.group import GroupProgram
+from handrail.programs.launch import ProgramEnd
 from handrail.programs.process_tree import descendants, look, running
 from handrail.python_worker.program import Request
 from tests.contrib.tools.python import misbehaving
@@ -194,3 +200,27 @@ def test_worker_elsewhere_is_a_process_group(monkeypatch: pytest.MonkeyPatch) ->
     assert worker.evaluate(REQUEST, refuse)["value"] == "2"
     worker.close()
     assert look(worker.pid) is None
+
+
+def test_worker_that_cannot_be_started_or_killed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller learns of the first, and the log has the second."""
+
+    class Unstartable(GroupProgram):
+        def start(self) -> bool:
+            raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    class Stubborn(GroupProgram):
+        def end(self) -> ProgramEnd:
+            return replace(super().end(), left=2)
+
+    def start_of(kind: type[GroupProgram]) -> Callable[[str], ProgramStart]:
+        return lambda _platform: lambda launch, _: kind(launch)
+
+    monkeypatch.setattr(workers_module, "start_of", start_of(Unstartable))
+    with pytest.raises(WorkerStartError, match="no more processes"):
+        PythonWorker(MONTY, SYSTEM_CLOCK, "of-a-test")
+    monkeypatch.setattr(workers_module, "start_of", start_of(Stubborn))
+    PythonWorker(MONTY, SYSTEM_CLOCK, "of-a-test").close()
+    assert [record.getMessage() for record in caplog.records] == ["2 processes of a Python worker cannot be killed"]

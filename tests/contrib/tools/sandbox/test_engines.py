@@ -72,13 +72,19 @@ def test_user_without_groups_has_limits_of_each_process(tmp_path: Path, monkeypa
     """Memory is limited for each of them; and folders of the machine are read-only."""
     monkeypatch.setattr(bubblewrap, "control_group", without_groups)
     monkeypatch.setattr(os, "getuid", lambda: 1234)
+    # A system whose folders of libraries are not all links.
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    monkeypatch.setattr(bubblewrap, "_SYSTEM", (str(libraries), "/bin", "/no/such/lib"))
     engine = Bubblewrap(folders=(tmp_path,))
     assert engine.fault() is None
     running = engine.start(workspace(tmp_path))
     line = running.line(("true",), "notes", has_input=False)
     assert line[0].endswith("/bwrap")
     assert f"--as={1 << 25}" in line
-    assert " ".join(("--ro-bind", str(tmp_path), str(tmp_path))) in " ".join(line)
+    for folder in (tmp_path, libraries):
+        assert f"--ro-bind {folder} {folder} " in " ".join(line)
+    assert "/no/such/lib" not in line
     assert running.environment["GIVEN"] == "yes"
     running.close()
     assert running.is_running()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ import pytest
 from handrail.contrib.tools import Bubblewrap, Podman, PodmanSandboxSection, SandboxLimits, SandboxSection
 from handrail.contrib.tools.sandbox import bubblewrap
 from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
+from handrail.contrib.tools.shell import process
+from handrail.contrib.tools.shell.process import ProgramStart
 from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.process_identity import ProcessName
-from handrail.programs.launch import NO_LIMITS, ProgramLimits
+from handrail.programs.group import GroupProgram
+from handrail.programs.launch import NO_LIMITS, ProgramEnd, ProgramLimits
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
 from tests.contrib.tools.sandbox.grounds import without_groups
@@ -185,6 +188,30 @@ def test_command_whose_sandbox_is_lost_or_does_not_start_fails(files: HostFilesy
         with run.executor:
             told.append(run.refused("shell_execute", command="true"))
         assert not (files.root / "changed").exists()
+    assert "\n".join(told) == wording
+
+
+def test_command_whose_end_is_not_known_fails(
+    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """What started it was killed; or something that it has started cannot be killed, whatever its exit code."""
+    line = ("/bin/sh", "-c", "echo x > changed; kill -9 $PPID; sleep 50")
+    run = SuiteRun(SandboxSection(files, engine=Refusing(command=line)))
+    with run.executor:
+        told = [run.refused("shell_execute", command="true")]
+    assert not (files.root / "changed").exists()
+
+    class Stubborn(GroupProgram):
+        def end(self) -> ProgramEnd:
+            return replace(super().end(), left=1)
+
+    def start_of(platform: str) -> ProgramStart:
+        return lambda launch, _: Stubborn(launch)
+
+    monkeypatch.setattr(process, "start_of", start_of)
+    run = SuiteRun(SandboxSection(files, engine=Refusing(command=("/bin/true",))))
+    with run.executor:
+        told.append(run.refused("shell_execute", command="true"))
     assert "\n".join(told) == wording
 
 
