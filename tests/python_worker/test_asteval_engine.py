@@ -129,6 +129,9 @@ def test_what_asteval_does_not_catch_fails_the_evaluation(monkeypatch: pytest.Mo
         def eval(self, _code: str, *, show_errors: bool) -> object:
             raise MemoryError
 
-    monkeypatch.setattr(asteval_engine, "_new_interpreter", lambda **_: Failing())
+    def failing(**_options: object) -> Failing:
+        return Failing()
+
+    monkeypatch.setattr(asteval_engine, "_new_interpreter", failing)
     error = asteval_engine.evaluated(Request("1", 30, 100, files=False), NO_CHANNEL)["error"]
     assert (error["type"], error["line"]) == ("MemoryError", None)
