@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -189,6 +190,16 @@ def test_command_whose_sandbox_is_lost_or_does_not_start_fails(files: HostFilesy
             told.append(run.refused("shell_execute", command="true"))
         assert not (files.root / "changed").exists()
     assert "\n".join(told) == wording
+
+
+def test_command_makes_no_git(files: HostFilesystem, wording: Wording) -> None:
+    """A rollback would leave it, and it could name programs; one that is made outside is read-only for the next."""
+    run = SuiteRun(SandboxSection(files, engine=Bubblewrap()))
+    with run.executor:
+        assert run.refused("shell_execute", command="mkdir -p .git/hooks; echo x > .git/hooks/pre-commit") == wording
+        assert not (files.root / ".git").exists()
+        subprocess.run(("git", "init", "--quiet", files.root), check=True)
+        assert "Read-only" in run.refused("shell_execute", command="echo x > .git/hooks/pre-commit")
 
 
 def test_command_whose_end_is_not_known_fails(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +50,50 @@ def test_only_new_files_with_set_user_id_count(tmp_path: Path) -> None:
     changed = path.stat().st_ctime_ns
     assert measure(tmp_path, 1 << 30, changed).set_id == "program"
     assert measure(tmp_path, 1 << 30, changed + 1).set_id is None
+
+
+def test_sparse_file_counts_as_what_is_read_of_it(tmp_path: Path) -> None:
+    """Saving or copying it takes as long, and as much of the disk."""
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(1 << 24)
+    assert measure(tmp_path, 1 << 30).size == 1 << 24
+
+
+def test_what_cannot_be_read_fails_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder, and a file of the own user; no tree with it can be saved. A superuser reads everything."""
+    path = tmp_path / "file"
+    path.touch(mode=0o200)
+    assert os.geteuid() or measure(tmp_path, 1 << 30).unreadable is None
+    if not os.geteuid():
+        os.chown(path, 12345, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid)
+    assert measure(tmp_path, 1 << 30).unreadable == "file"
+    path.chmod(0o400)
+    assert measure(tmp_path, 1 << 30).unreadable is None
+
+    def refused(_path: Path) -> Iterator[os.DirEntry[str]]:
+        raise PermissionError(errno.EACCES, "refused")
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with WorkspaceWatch(tmp_path, 1 << 30, bool, list[int], now=0) as watch:
+        pass
+    assert watch.fault is not None
+    assert "cannot be read any more" in watch.fault
+
+
+def test_path_that_is_longer_than_the_system_takes_stops_the_command(tmp_path: Path) -> None:
+    """What is below it is not seen."""
+    name, at = "a" * 200, os.open(tmp_path, os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    stopped = threading.Event()
+    with WorkspaceWatch(tmp_path, 1 << 30, stopped.set, list[int], now=0) as watch:
+        assert stopped.wait(30)
+    assert watch.fault == f"the folder {'a' * 40}... is too deep"
 
 
 def test_removed_file_that_is_open_counts_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from handrail.contrib.tools.sandbox.execution import ShellExecute, ShellExecuted
+from handrail.contrib.tools.sandbox.git_guard import GitGuard
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.contrib.tools.sandbox.sandbox import Sandbox
 from handrail.contrib.tools.sandbox.workspace_watch import WorkspaceWatch
@@ -91,12 +92,15 @@ class SandboxHandler:
         )
         tenants = partial(processes_of, place.call, running.namespace)
         watch = WorkspaceWatch(root, self.limits.max_workspace_bytes, run.stop, tenants, now=time.time_ns())
+        guard = GitGuard(root)
         try:
             ended = run.carry_out(program, filesystem.programs, watch)
         except OSError as error:
             raise ToolValidationError(f"The command cannot be run: {error.strerror}.") from error
+        finally:
+            made = guard.fault()
         is_lost = ended.how == "exited" and not running.is_running()
-        return self._result_of(params, folder, ended, _Faults(watch.fault, unrestored, is_lost), reach)
+        return self._result_of(params, folder, ended, _Faults(watch.fault or made, unrestored, is_lost), reach)
 
     def _result_of(
         self, params: ShellExecute, folder: str, ended: ProgramExit, faults: _Faults, reach: ProgramReach

@@ -24,7 +24,8 @@ class SandboxLimits:
         memory_bytes: memory, with that of its temporary files; at least 16 MiB.
         processes: how many processes and threads there may be at a time; at least 4.
         cpus: how many processors it may use; 0.5 is the half of one.
-        file_bytes: how large one file may become.
+        file_bytes: how large one file may become. With a larger one no later command is started, unless git ignores it
+            or the filesystem has a higher `max_untracked_bytes`: the tree could not be saved.
         max_workspace_bytes: how large the workspace may become; each file, folder and link counts as 4 KiB at least.
         tmp_bytes: the size of each of `/tmp` and `/dev/shm`.
         timeout: how long a command may take; then it is killed, and the call fails.
@@ -35,7 +36,7 @@ class SandboxLimits:
     memory_bytes: int = 1024 * _MIB
     processes: int = 128
     cpus: float = 1.0
-    file_bytes: int = 256 * _MIB
+    file_bytes: int = 100 * _MIB
     max_workspace_bytes: int = 1024 * _MIB
     tmp_bytes: int = 64 * _MIB
     timeout: timedelta = timedelta(seconds=60)

@@ -4,12 +4,14 @@ The kernel bounds the size of a file, and not their number: so the workspace is 
 more when the command has ended. A file that was removed and is still open has no path: it is found by the processes
 that have it open or mapped. What is not found either way is bounded by the free space of the disk.
 
-A command may also make a file with set-user-ID, which would run as the agent's user outside. The last measuring finds
-it, and the call fails.
+A command may also make a file with set-user-ID, which would run as the agent's user outside; and what the agent cannot
+read, so that no later command could be started, because the tree cannot be saved. The last measuring finds both, and
+the call fails. Folders whose path is longer than the system takes would hide files: the command is stopped.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -30,6 +32,7 @@ LEAST_FREE_BYTES = 256 * 1024 * 1024
 """A command is stopped when it leaves less than this of the disk free, unless there was less before."""
 
 _BLOCK = 512  # of `st_blocks`, by POSIX
+_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,14 @@ class WorkspaceUse:
     Attributes:
         size: how many bytes of the disk it takes, as far as it was measured.
         set_id: the path of a file with set-user-ID or set-group-ID that has been changed since; `None` without any.
+        unreadable: the path of a file or folder that this process cannot read; `None` without any.
+        too_deep: the path of a folder that is longer than the system takes; `None` without any.
     """
 
     size: int
     set_id: str | None = None
+    unreadable: str | None = None
+    too_deep: str | None = None
 
 
 def measure(root: Path, most_bytes: int, since: int = 0) -> WorkspaceUse:
@@ -53,15 +60,22 @@ def measure(root: Path, most_bytes: int, since: int = 0) -> WorkspaceUse:
         most_bytes: where to stop.
         since: nanoseconds since 1970: a file with set-user-ID that has not been changed since does not count.
     """
-    size, set_id = 0, None
+    size, set_id, unreadable, too_deep, user = 0, None, None, None, os.geteuid()
     for path, status in _entries(root):
-        size += max(status.st_blocks * _BLOCK, LEAST_ENTRY_BYTES)
+        if not isinstance(status, os.stat_result):
+            too_deep = path if status == errno.ENAMETOOLONG else too_deep
+            unreadable = path
+            continue
+        # Also what a sparse file has no blocks for: whoever copies or saves it reads all of it.
+        size += max(status.st_blocks * _BLOCK, status.st_size, LEAST_ENTRY_BYTES)
         # The time of change cannot be set back by the owner.
         if status.st_ctime_ns >= since and _is_set_id(status.st_mode):
             set_id = path
+        if status.st_uid == user != 0 and stat.S_ISREG(status.st_mode) and not status.st_mode & stat.S_IRUSR:
+            unreadable = path
         if size > most_bytes:
             break
-    return WorkspaceUse(size, set_id)
+    return WorkspaceUse(size, set_id, unreadable, too_deep)
 
 
 def removed_size(processes: Iterable[int], device: int) -> int:
@@ -132,27 +146,32 @@ class WorkspaceWatch:
         self._thread.join()
         if self.fault is None and error is None:
             used = measure(self._root, self._most, self._since)
-            self.fault = self._fault(used.size)
+            self.fault = self._fault(used)
             if self.fault is None and used.set_id is not None:
                 self.fault = f"{used.set_id} has been given set-user-ID or set-group-ID, which is not allowed"
+            elif self.fault is None and used.unreadable is not None:
+                self.fault = f"{used.unreadable} cannot be read any more; its owner must be able to read it"
 
     def _watch(self) -> None:
         while not self._is_over.wait(SECONDS_BETWEEN):
             removed = removed_size(self._processes(), self._device)
-            self.fault = self._fault(measure(self._root, self._most).size + removed)
+            self.fault = self._fault(measure(self._root, self._most), removed)
             if self.fault is not None:
                 self._stop()
                 return
 
-    def _fault(self, size: int) -> str | None:
-        if size > self._most:
+    def _fault(self, used: WorkspaceUse, removed: int = 0) -> str | None:
+        if used.too_deep is not None:
+            return f"the folder {used.too_deep[:_SHOWN]}... is too deep"
+        if used.size + removed > self._most:
             return f"the workspace has grown over {self._most:,} bytes"
         if _free(self._root) < self._least_free:
             return "the disk is almost full"
         return None
 
 
-def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _entries(root: Path) -> Iterator[tuple[str, os.stat_result | int]]:
+    """The path and the status of everything below a folder, or the number of the error in place of that."""
     ahead = [""]
     while ahead:
         folder = ahead.pop()
@@ -164,11 +183,16 @@ def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
                         status = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
+                    except OSError as error:
+                        yield path, error.errno or errno.EIO
+                        continue
                     if stat.S_ISDIR(status.st_mode):
                         ahead.append(path)
                     yield path, status
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        except (FileNotFoundError, NotADirectoryError):
             continue
+        except OSError as error:
+            yield folder, error.errno or errno.EIO
 
 
 def _is_set_id(mode: int) -> bool:
