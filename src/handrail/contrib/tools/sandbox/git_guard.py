@@ -1,8 +1,19 @@
 """The `.git` of a workspace that had none: a command must not make one.
 
-A rollback leaves the `.git` of the root alone, and it can name programs, which git outside would run. One that is there
-is read-only inside. Where there is none, or a link, nothing can be mounted in its place without making it; so what a
-command has put there is removed when it has ended, and the call fails.
+A rollback leaves the `.git` of the root alone, and it can name programs, which git outside would run.
+
+====================================  =================================================================================
+what the root has before a command    what keeps a command from changing it
+====================================  =================================================================================
+a folder or a file `.git`             it is mounted read-only (`SandboxWorkspace.git`)
+a link                                if a command has replaced it, it is made again, and the call fails
+nothing, because a mount would        what a command has made is removed, and the call fails
+make it
+one that was made outside since the   the sandbox is started anew before the command (`Sandbox.running`)
+sandbox was started
+====================================  =================================================================================
+
+If this process is killed while a command runs, what that has made stays.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def measure(root: Path, most_bytes: int, since: int = 0) -> WorkspaceUse:
             too_deep = path if status == errno.ENAMETOOLONG else too_deep
             unreadable = path
             continue
-        # Also what a sparse file has no blocks for: whoever copies or saves it reads all of it.
+        # Also what a sparse file has no blocks for: copying or saving it reads all of it.
         size += max(status.st_blocks * _BLOCK, status.st_size, LEAST_ENTRY_BYTES)
         # The time of change cannot be set back by the owner.
         if status.st_ctime_ns >= since and _is_set_id(status.st_mode):
