@@ -24,7 +24,7 @@ from handrail.redaction import MASK, Redaction, use_redaction
 from tests.runtime.bench import Decides, Note, Run, both_ways, call, events, executor, tool
 
 PLACE = "postgresql://ada@db.internal:5432/desk"
-ENVIRONMENT = {"STRIPE_API_KEY": "stripe-key-of-the-shop", "HOME": "/home/ada"}
+ENVIRONMENT = {"STRIPE_API_KEY": "stripe-key-of-the-shop", "LANG": "en_GB.UTF-8"}
 KEY = ENVIRONMENT["STRIPE_API_KEY"]
 
 STORAGE = [
