@@ -140,7 +140,7 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
         ends.__cause__ = error
         return Failure(ToolResult.error(redacted(str(ends))), ends)
     if isinstance(error, CallTransactionEndedError):
-        return Failure(ToolResult.error(f"{tool_name} was ended by {_MISTAKE}."), error)
+        return Failure(ToolResult.error(f"{tool_name} was ended by {DeveloperMistake.text_for_model}."), error)
     if isinstance(error, RunAbortedError | CallPostponed) or not isinstance(error, Exception) or mistakes_in(error):
         return Failure(ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error)
     _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
