@@ -42,6 +42,7 @@ _STEPS = _rows(
         ("S-05", "approval is asked for only where a policy said ask, and no transaction is open yet"),
         ("S-05a", "a refused approval is a failed message"),
         ("S-05b", "without an approver, ask means deny"),
+        ("S-05c", "a question that an approver leaves open postpones its call alone"),
         ("S-06", "a passed deadline is a PromptEvaluationError of phase tool, and the handler does not start"),
         ("S-07", "an external tool, and one with idempotency, claims its effect key before the handler starts"),
         ("S-07a", "a hit skips the handler and goes on with the stored result"),
@@ -59,6 +60,7 @@ _STEPS = _rows(
         ("S-11a", "whatever is not a success is rolled back, its claim failed or given up, its turn given up"),
         ("S-12", "every call appends exactly one ToolInvoked, whatever the outcome"),
         ("S-12a", "a postponed call is undone and not recorded; it is recorded when it is carried out"),
+        ("S-12b", "an interrupt of an approver leaves the question open, and records no call of the reply as failed"),
         ("S-13", "every call that does not end the run is answered with one message"),
     ),
 )

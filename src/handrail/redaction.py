@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, NamedTuple, Self
@@ -134,9 +134,9 @@ class Redaction:
         TypeError: `values` or `names` is one text instead of several.
     """
 
-    values: frozenset[str] = field(default=frozenset(), repr=False)
+    values: Collection[str] = field(default=frozenset(), repr=False)
     forms: tuple[SecretForm, ...] = field(default=KNOWN_FORMS, repr=False)
-    names: frozenset[str] = frozenset()
+    names: Collection[str] = frozenset()
     results: bool = False
     _spelled: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _plain_names: frozenset[str] = field(init=False, repr=False, compare=False)

@@ -14,6 +14,7 @@ import pytest
 
 from handrail.cli.process_exit import Terminated, exit_code_of, interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
+from tests.wording import Wording
 
 pytestmark = pytest.mark.usefixtures("ctrl_c")
 
@@ -66,13 +67,54 @@ def test_a_call_that_cannot_be_stopped_is_waited_for(folder: Path) -> None:
     with _begun(folder, *words) as process:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "is being waited for" not in (line := process.stderr.readline()):
+        while "waiting for note" not in (line := process.stderr.readline()):
             assert line
         (folder / "line").write_text("milk")
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "waited for" not in err
+    assert "waiting for" not in err
     assert "Traceback" not in err
+
+
+PLAIN = """
+import os
+
+from pydantic_ai import Tool
+
+
+def note(text: str) -> str:
+    "Waits for a line, whatever happens."
+    os.write(2, b"begun\\n")
+    with open("line") as line:
+        text = line.read()
+    os.write(2, b"ended\\n")
+    return text
+
+
+TOOLS = [Tool(note)]
+"""
+
+
+def test_a_plain_function_that_still_runs_is_reported_with_what_the_next_ones_do(
+    folder: Path, wording: Wording
+) -> None:
+    """At once; and how the run is resumed. The second one changes nothing: the function runs to its end."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=PLAIN)
+    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
+    with _begun(folder, *words, "--store", "sqlite:///desk.db") as process:
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith("  handrail run"):
+            lines.append(process.stderr.readline().rstrip("\n"))
+            assert lines[-1]
+        session_id = lines[-1].rpartition(" ")[2]
+        shown = [line.replace(session_id, "SESSION") for line in lines if not line.startswith("desk: ")]
+        assert shown == wording
+        process.send_signal(signal.SIGINT)
+        (folder / "line").write_text("milk")
+        assert process.communicate(timeout=60)[1] == "ended\n"
+    assert process.returncode == 130
 
 
 def test_who_does_not_want_to_wait_ends_the_process(folder: Path) -> None:
@@ -82,7 +124,7 @@ def test_who_does_not_want_to_wait_ends_the_process(folder: Path) -> None:
     with _begun(folder, *words) as process:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "is being waited for" not in (line := process.stderr.readline()):
+        while "waiting for note" not in (line := process.stderr.readline()):
             assert line
         while process.poll() is None:  # signals that come at the same moment are one
             process.send_signal(signal.SIGINT)

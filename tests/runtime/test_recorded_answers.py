@@ -192,14 +192,10 @@ def test_question_that_a_handler_leaves_is_not_recorded(session: Session) -> Non
 
 def test_question_that_is_recorded_elsewhere_is_not_recorded_again(session: Session) -> None:
     """That of an agent, by the gate of its run."""
-
-    def elsewhere(_request: object) -> bool:
-        postponed = CallPostponed("the gate asks")
-        postponed.is_recorded = True
-        raise postponed
-
+    gated = executor(tool("pay"), policies=[ASKS], session=session, approver=later)
+    gated.environment = replace(gated.environment, records_questions=True)
     with pytest.raises(CallPostponed):
-        executor(tool("pay"), policies=[ASKS], session=session, approver=elsewhere).execute(call("pay"), reply="r1")
+        gated.execute(call("pay"), reply="r1")
     (item,) = session[PostponedCall]
     assert item.question is None
 

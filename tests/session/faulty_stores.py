@@ -16,6 +16,7 @@ from handrail.errors import StoreUnavailableError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
+    AnswerRow,
     Checkpoint,
     DatabaseConnection,
     SessionAppend,
@@ -254,6 +255,9 @@ class FaultyStore(Store):
 
     def copy(self, source: str, row: SessionRow) -> bool:
         return self._store.copy(source, row)
+
+    def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
+        return self._store.answers(session_id)
 
     def held_sessions(self) -> frozenset[str]:
         return self._store.held_sessions()

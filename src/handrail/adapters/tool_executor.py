@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from types import NoneType, TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
-from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
+from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolResult
 from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
@@ -168,6 +169,12 @@ class ToolExecutor:
                 check_one_store(tool.name, session, self.environment.effect_ledger)
         check_injected(self.environment.rendered_prompt.tools, self.environment.resources)
 
+    def with_approver(self, approver: Approver) -> ToolExecutor:
+        """The same run with another approver; it shares everything else."""
+        other = copy(self)
+        other.environment = replace(self.environment, approver=approver)
+        return other
+
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
         """The tools to offer with the next request, with those that no section brings; see `Environment.added_tools`.
@@ -213,6 +220,7 @@ class ToolExecutor:
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
                 has been rolled back and recorded as failed.
+            CallPostponed: the question about the call was left open. It is not recorded; make it again.
             InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
             CallIdReusedError: reply and id belong to another call, or an id without a reply is used again. Nothing was
                 run or recorded.
@@ -278,7 +286,7 @@ class ToolExecutor:
         """
         asked, reply = self._reply_of("ToolExecutor.answer", calls, reply)
         before = self._offered()
-        outcomes = self._run_each(asked, reply, postpones=True)
+        outcomes = self._run_each(asked, reply)
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
     async def answer_async(
@@ -292,7 +300,7 @@ class ToolExecutor:
         """
         asked, reply = self._reply_of("ToolExecutor.answer_async", calls, reply)
         before = self._offered()
-        outcomes = await self._run_together(asked, reply, postpones=True)
+        outcomes = await self._run_together(asked, reply)
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
@@ -301,7 +309,8 @@ class ToolExecutor:
         `reply` identifies the reply, as for `execute`. With it, calls that have one id are different calls: the second
         is recorded as `ID_2`, and so on, and an empty id as `call`. Each message has the id that the model gave the
         call. So `calls` are all calls of the reply, in its order. A call that opens sections is answered, as by
-        `answer`.
+        `answer`. The message of a call whose question is left open is `pending`; with the same `reply`, these calls
+        are made again, and only what waits is asked about and run.
 
         Raises:
             DeveloperMistake: as for `execute`, after the remaining calls have run. If there are several, the first is
@@ -310,7 +319,8 @@ class ToolExecutor:
             RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
         """
         _check_calls("ToolExecutor.execute_all", calls)
-        return tuple(cast("list[ToolMessage]", self._run_each(calls, reply, postpones=False)))
+        asked = tuple(calls)
+        return tuple(map(_message, asked, self._run_each(asked, reply)))
 
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
@@ -326,7 +336,7 @@ class ToolExecutor:
         _check_calls("ToolExecutor.execute_all_async", calls)
         # Before the first task: an iterable that raises must not leave a call without an owner.
         asked = tuple(calls)
-        return tuple(cast("list[ToolMessage]", await self._run_together(asked, reply, postpones=False)))
+        return tuple(map(_message, asked, await self._run_together(asked, reply)))
 
     def settle_open(self) -> tuple[SettledCall, ...]:
         """Apply the results of open calls whose effects have happened; call it when a session is resumed.
@@ -402,10 +412,8 @@ class ToolExecutor:
         is_fixed = reply is not None or not environment.rendering.may_change
         return environment if is_fixed else environment.with_rendered(environment.rendered_prompt)
 
-    def _run_each(
-        self, calls: Iterable[ToolCall], reply: str | None, *, postpones: bool
-    ) -> list[ToolMessage | CallPostponed]:
-        """Run calls sequentially; with `postpones`, a postponed one does not end the reply."""
+    def _run_each(self, calls: Iterable[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
+        """Run calls sequentially; a postponed one does not end the reply."""
         outcomes: list[ToolMessage | CallPostponed] = []
         environment = self._of_reply(reply)
         mistakes: list[BaseException] = []
@@ -415,10 +423,9 @@ class ToolExecutor:
                 outcomes.append(_as_asked(self._execute(_identified(call, reply, taken), reply, environment), call))
             except VisibilityExpansionRequired as error:
                 outcomes.append(expansion_message(call, error, environment.rendering))
+            except CallPostponed as postponed:
+                outcomes.append(postponed)
             except BaseException as error:
-                if postpones and isinstance(error, CallPostponed):
-                    outcomes.append(error)
-                    continue
                 # A mistake of the developer ends one call, so that the others still run; any other exception ends the
                 # run. Mistakes that were deferred so far are attached to it as notes, or they would be lost.
                 if not mistakes_in(error):
@@ -429,13 +436,11 @@ class ToolExecutor:
             raise first_mistake(mistakes)
         return outcomes
 
-    async def _run_together(
-        self, calls: Sequence[ToolCall], reply: str | None, *, postpones: bool
-    ) -> list[ToolMessage | CallPostponed]:
-        """Run calls concurrently; with `postpones`, a postponed one does not end the reply."""
+    async def _run_together(self, calls: Sequence[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
+        """Run calls concurrently; a postponed one does not end the reply."""
         # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
         # queue in the order asked.
-        run = partial(self._outcome_of, reply=reply, environment=self._of_reply(reply), postpones=postpones)
+        run = partial(self._outcome_of, reply=reply, environment=self._of_reply(reply))
         taken = set[str]()
         tasks = [asyncio.ensure_future(run(_identified(call, reply, taken))) for call in calls]
         try:
@@ -455,16 +460,24 @@ class ToolExecutor:
         return [_as_asked(task.result(), call) for task, call in zip(tasks, calls, strict=True)]
 
     async def _outcome_of(
-        self, call: ToolCall, *, reply: str | None, environment: Environment, postpones: bool
+        self, call: ToolCall, *, reply: str | None, environment: Environment
     ) -> ToolMessage | CallPostponed:
         try:
             return await self._execute_async(call, reply, environment)
         except VisibilityExpansionRequired as error:
             return expansion_message(call, error, environment.rendering)
         except CallPostponed as postponed:
-            if not postpones:
-                raise
             return postponed
+
+
+def _message(call: ToolCall, outcome: ToolMessage | CallPostponed) -> ToolMessage:
+    """The message of a call; that of a postponed one says that it waits."""
+    if isinstance(outcome, ToolMessage):
+        return outcome
+    result = ToolResult[None].error(
+        f"{call.name} waits, and has not run yet: {outcome}. Its result follows when it has."
+    )
+    return ToolMessage(call.id, result.render(), result.success, result, pending=True)
 
 
 def _answered(

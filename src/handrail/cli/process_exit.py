@@ -1,5 +1,9 @@
 """The end of a command: exit codes, and signals. The first Ctrl-C stops the command in order, another ends the process.
 
+The second one during a run is ignored, so that an impatient key press does not interrupt the orderly stop, and the
+third one ends the process: also when the run has ended, and Python waits for the thread of a function that it has
+called, which cannot be stopped.
+
 SIGTERM and SIGHUP stop a run as Ctrl-C does, but no person is there to decide how long that may take: after some
 seconds the process ends. Other commands are ended by them at once.
 
@@ -39,7 +43,6 @@ READER_GONE = 141
 INTERRUPTED = 130
 """The exit code: 128 and the number of the signal, as in shells."""
 
-_PATIENCE_SECONDS = 0.5
 _ENOUGH = 3
 _GRACE = timedelta(seconds=5)
 """How long a run may take to stop after SIGTERM. Service managers wait 10 seconds and more before they kill."""
@@ -105,8 +108,10 @@ def interrupted_once() -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        # The exception may also come from elsewhere; from here on nothing may delay the end.
-        signal.signal(signal.SIGINT, _leave)
+        # The exception may also come from elsewhere; from here on nothing may delay the end. A run that was interrupted
+        # counts further ones itself.
+        if signal.getsignal(signal.SIGINT) in {obey, _leave}:
+            signal.signal(signal.SIGINT, _leave)
         raise
     # Not in a `finally`: after an interruption the handler stays, so that one more Ctrl-C ends the process at once.
     signal.signal(signal.SIGINT, before)
@@ -114,34 +119,41 @@ def interrupted_once() -> Generator[None]:
 
 @contextmanager
 def interruptible(
-    stop: Callable[[], object], late: Callable[[], object], *, grace: timedelta = _GRACE
+    stop: Callable[[], object],
+    stopping: Callable[[], object],
+    *,
+    grace: timedelta = _GRACE,
 ) -> Generator[Interruption]:
     """A block that the first Ctrl-C, SIGTERM or SIGHUP stops by calling `stop`, and the third by ending the process.
 
+    If the block is left by `KeyboardInterrupt`, the second Ctrl-C is ignored after it too, and the third ends the
+    process.
+
     Args:
         stop: stops what the block does, in order.
-        late: called once, in a thread of its own, if the block is still running half a second after Ctrl-C.
+        stopping: called once after Ctrl-C, in a thread of its own: it reports what is waited for.
         grace: how long after another signal the process ends, if the block is still running.
     """
     count = 0
     interruption = Interruption()
     timers: list[threading.Timer] = []
+    reporting: list[threading.Thread] = []
 
     def obey(number: int, frame: FrameType | None) -> None:
         nonlocal count
         count += 1
         if count == 1:
             interruption.number = number
-            timers.append(
-                _started_timer(grace.total_seconds(), lambda: _leave(number, None))
-                if interruption.is_termination
-                else _started_timer(_PATIENCE_SECONDS, late)
-            )
+            if interruption.is_termination:
+                timers.append(_started_timer(grace.total_seconds(), lambda: _leave(number, None)))
             try:
                 stop()
             except KeyboardInterrupt as error:
                 raise interruption.error() from error
-        # The second one is ignored, so that an impatient key press does not interrupt the orderly stop.
+            if not interruption.is_termination:
+                # A thread, because the signal may have come while this one writes to the same stream.
+                reporting.append(threading.Thread(target=stopping, daemon=True))
+                reporting[0].start()
         elif count >= _ENOUGH:
             _leave(number, frame)
 
@@ -151,6 +163,8 @@ def interruptible(
         finally:
             for timer in timers:
                 timer.cancel()
+            for thread in reporting:
+                thread.join()
 
 
 @contextmanager
@@ -166,11 +180,16 @@ def _handled(obey: Callable[[int, FrameType | None], object]) -> Generator[None]
         before |= {each: signal.SIG_DFL for each in _TERMINATING if signal.getsignal(each) is signal.SIG_DFL}
     for number in before:
         signal.signal(number, obey)
+    kept: set[int] = set()
     try:
         yield
+    except KeyboardInterrupt:
+        kept = {signal.SIGINT}
+        raise
     finally:
         for number, handler in before.items():
-            signal.signal(number, cast("signal.Handlers", handler))
+            if number not in kept:
+                signal.signal(number, cast("signal.Handlers", handler))
 
 
 def _started_timer(seconds: float, called: Callable[[], object]) -> threading.Timer:

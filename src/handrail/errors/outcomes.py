@@ -63,16 +63,14 @@ class TransactionClosedError(ModelVisibleError):
 class CallPostponed(HandrailError):
     """A call that cannot be carried out yet, because it waits for an approval, say. It will be made again.
 
-    What it has done is undone, and it is not recorded: the call that is carried out in the end is. Raised by approvers
-    and by the handlers of adapters; it leaves the pipeline.
+    What it has done is undone, and it is not recorded: the call that is carried out in the end is. Raised for an
+    approver that leaves its question open, by approvers, and by the handlers of adapters; it leaves the pipeline.
 
     Attributes:
         question: the `ApprovalRequest` that the approver has left open; `None` if none has.
-        is_recorded: whether the one that raised it has recorded the question, as the gate of an agent's run does.
     """
 
     question: object = None
-    is_recorded: bool = False
 
 
 class TurnConflictError(ModelVisibleError):

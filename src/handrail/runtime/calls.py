@@ -29,7 +29,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
-from handrail.errors import CallIdReusedError, DumpError, ParseError, SchemaError, SessionError
+from handrail.errors import CallIdReusedError, DumpError, ParseError, SchemaError, SessionError, ToolValidationError
 from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.arguments import Arguments
@@ -69,6 +69,10 @@ class ToolMessage(NamedTuple):
             file instead: `[image/png, 12 kB]`.
         feedback: the feedback that the message ends with, in `content` and, if it has parts, as the last part; empty
             for nearly all messages. The result has none.
+        refusal: what the handler raised to fail the call; its `__cause__` is the exception of PydanticAI that it stands
+            for, if there is one. `None` for other failures, and in an answer from a record.
+        pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
+            false, and `content` says that it waits. Its result is in the message of the call that is made again.
     """
 
     call_id: str
@@ -79,6 +83,8 @@ class ToolMessage(NamedTuple):
     is_cut: bool = False
     parts: tuple[ContentPart, ...] = ()
     feedback: str = ""
+    refusal: ToolValidationError | None = None
+    pending: bool = False
 
 
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -56,6 +60,42 @@ def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> N
         raise SecondStoreError(store=store, second=ledger.units, tool=tool_name)
 
 
+class OpenQuestions:
+    """Whether the approver of a run is asked at this moment, or was interrupted. Threads and tasks may share it.
+
+    An interrupt of an approver ends its reply: the calls behind the one that was asked about are cancelled, and none of
+    them has begun.
+    """
+
+    __slots__ = ("_asked", "_interrupted_at", "_lock")
+
+    def __init__(self) -> None:
+        """Begin with no question."""
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._interrupted_at = -math.inf
+
+    @contextmanager
+    def asking(self, clock: Clock) -> Generator[None]:
+        """A block in which the approver is asked."""
+        with self._lock:
+            self._asked += 1
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self._interrupted_at = clock.monotonic()
+            raise
+        finally:
+            with self._lock:
+                self._asked -= 1
+
+    def held_back(self, arrived: float) -> bool:
+        """Whether a call that arrived at this time, and has not begun, waits behind a question."""
+        return self._asked > 0 or arrived <= self._interrupted_at
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Environment:
     """What all calls of one run share; created once by the entry point.
@@ -71,6 +111,9 @@ class Environment:
         run_context: the correlation ids of the run, for `ToolInvoked`.
         budget_tracker: `context.budget_tracker` of handlers.
         approver: asked where a policy requires approval; without one, such calls are refused.
+        questions: whether the approver is asked.
+        records_questions: whether the approver itself records the questions that it leaves open, as the gate of an
+            agent's run does.
         clock: the source of the time.
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
         reader_name: the name of the tool that reads long results; empty for `read_result`, or that name with a number
@@ -90,6 +133,8 @@ class Environment:
     run_context: RunContext | None = None
     budget_tracker: BudgetTracker | None = None
     approver: Approver | None = None
+    questions: OpenQuestions = field(default_factory=OpenQuestions, repr=False)
+    records_questions: bool = False
     clock: Clock = SYSTEM_CLOCK
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
     reader_name: str = ""

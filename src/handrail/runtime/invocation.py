@@ -22,7 +22,7 @@ from handrail.errors import (
 )
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import HeldInterrupts
-from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt import ApprovalRequest, MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.content_parts import TextPart
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction, redacted_logger
@@ -84,6 +84,8 @@ class Invocation:
         is_final: whether a repeat of the call is answered from the record, unless the claim is unsettled; see
             `ToolInvoked.final`.
         opening: what the call has decided about the sections of the prompt, written in one unit with its record.
+        refusal: what the handler raised to fail the call.
+        open_question: what an approver was asked and has not answered.
         once_recorded: called once the refusal of the call has a final record; `None` for nothing.
     """
 
@@ -100,6 +102,8 @@ class Invocation:
     claim: Claim = NO_CLAIM
     is_final: bool = True
     opening: OpenSections | None = None
+    refusal: ToolValidationError | None = None
+    open_question: ApprovalRequest | None = None
     once_recorded: Callable[[], object] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
@@ -368,6 +372,8 @@ class Invocation:
         return_to(self.turn.caller)
         self.refused_at = self.step
         answer: ToolMessage | None = None
+        if self.step is Step.HANDLER and isinstance(error, ToolValidationError):
+            self.refusal = error
         error = self._opening_of(error)
         result, self.raises = failure_of(error, self.call.name)
         is_unknown = isinstance(self.raises, CallTransactionEndedError)
@@ -452,7 +458,8 @@ class Invocation:
         """
         if self.raises is not None:
             raise self.raises
-        return self._rendered(result, replayed=self.replayed)
+        message = self._rendered(result, replayed=self.replayed)
+        return message if self.refusal is None else message._replace(refusal=self.refusal)
 
     def _rendered(self, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
         text = result.render()

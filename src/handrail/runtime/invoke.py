@@ -10,14 +10,14 @@ call runs in thirteen steps:
 | 2 | parse the arguments, strictly | failed message: every fault with its path, and the tool's first example |
 | 3 | take its turn, queued for on arrival; failed calls wait too | cancelled, past the deadline: it leaves the queue |
 | 4 | policies, each must allow; one that raises denies | failed message naming the policy |
-| 5 | approval, only where a policy said ask; no transaction is open yet | failed message; no approver means deny |
+| 5 | approval, only where a policy said ask; no transaction is open yet | `handrail.runtime.approval` |
 | 6 | deadline; a stored session is open | `PromptEvaluationError(phase="tool")`; failed message |
 | 7 | store the reply; claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
 | 8 | begin the transaction; resources join with their first write | a participant without snapshot: failed message |
 | 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures`; 10 and 11 are skipped |
 | 10 | on success: the tool's `apply`, policies' `on_result`, reducers, subscribers | rolled back, failed message |
 | 11 | close resources of the call; commit, or roll back (default); settle the claim | rolled back, failed message |
-| 12 | append one `ToolInvoked`, unless the commit did; release the turn | postponed, or reused identity: not recorded |
+| 12 | append one `ToolInvoked`, unless the commit did; release the turn | open, or reused identity: not recorded |
 | 13 | render the message, with feedback that is due | a call that ends the run raises here |
 
 `handrail.runtime.failures` decides the outcome of an exception that a step lets through; policies and approvers that
@@ -36,6 +36,7 @@ from typing import Any
 
 from handrail.errors import AppliedMeanwhileError
 from handrail.prompt import ToolResult
+from handrail.runtime.approval import request_approval
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
@@ -48,7 +49,6 @@ from handrail.runtime.steps import (
     message_with_feedback,
     parse_arguments,
     record_call,
-    request_approval,
     run_handler,
     unknown_tool,
 )

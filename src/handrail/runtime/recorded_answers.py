@@ -3,14 +3,19 @@
 A recorded answer holds for one call of one session: the same identity, the same tool and the same arguments, and no
 question that was not shown with it. It is used by the next attempt of that call. Once an attempt has been recorded, a
 further one is asked about anew, as it is by an approver.
+
+An answer that was given while this process held the session is a row of the store
+(`handrail.session.given_answers`), and is appended to the session here.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 
-from handrail.errors import CallPostponed, DumpError, SchemaError, StoreError
+from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.failures import CallRefusedError, describe_error
@@ -18,7 +23,15 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.serde import digest
 from handrail.session.call_ref import ToolCall
-from handrail.session.postponed_calls import CallQuestion, PostponedCall, postponed_call, recorded_as
+from handrail.session.given_answers import find_answer
+from handrail.session.postponed_calls import (
+    CallAnswer,
+    CallQuestion,
+    PostponedCall,
+    call_answer,
+    postponed_call,
+    recorded_as,
+)
 
 
 async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval | None:
@@ -40,16 +53,13 @@ async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval
         ) from error
 
 
-def question_of(run: Invocation, postponed: CallPostponed) -> CallQuestion | None:
-    """What the approver was asked about a call that it has postponed, for the session to store.
+def question_of(run: Invocation, reason: str) -> CallQuestion | None:
+    """What the approver was asked about a call that stays open, for the session to store.
 
-    `None` if the call waits for something else, or if the question is recorded elsewhere.
+    `None` if the call waits for something else, or if the approver records its questions itself.
     """
-    request = postponed.question
-    if postponed.is_recorded or not isinstance(request, ApprovalRequest):
-        return None
-    # What a nested call was asked leaves the handlers of the calls that it is nested in.
-    if run.tool is None or (request.session_id, request.call) != (run.environment.session.session_id, run.ref):
+    request = run.open_question
+    if request is None or run.tool is None or run.environment.records_questions:
         return None
     return CallQuestion(
         arguments=recorded_arguments(run.call, run.params, run.tool.masking).decode(),
@@ -57,21 +67,41 @@ def question_of(run: Invocation, postponed: CallPostponed) -> CallQuestion | Non
         asks=_asks(request),
         effect=run.tool.effect,
         description=run.tool.description,
-        reason=str(postponed),
+        reason=reason,
     )
 
 
 def _recorded(run: Invocation, request: ApprovalRequest) -> Approval | None:
     item = postponed_call(run.environment.session, run.ref.stored)
-    if item is None or item.question is None or item.answer is None or item.tool != request.tool.name:
+    if item is None or item.question is None or item.tool != request.tool.name:
         return None
     # A policy that asks something else asks again, and so does a call with other arguments.
     if item.question.digest != _digest(run) or not set(_asks(request)) <= set(item.question.asks):
         return None
     record = run.environment.session.recorded_call(recorded_as(run.ref))
     last_attempt = record.at if isinstance(record, ToolInvoked) else None
+    answer = item.answer or _taken_in(run, item, item.question, last_attempt)
     # Compared for equality: the process that has answered may have had another clock.
-    return Approval(item.answer.approved, item.answer.reason) if last_attempt == item.answer.last_attempt else None
+    if answer is None or last_attempt != answer.last_attempt:
+        return None
+    return Approval(answer.approved, answer.reason)
+
+
+def _taken_in(
+    run: Invocation, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
+) -> CallAnswer | None:
+    """The answer that a person has given to an open question while the session was held; the session then has it."""
+    session = run.environment.session
+    if session.store is None:
+        return None
+    found = find_answer(session.store, session.session_id, run.ref)
+    if found is None or not found.is_about(question.digest, question.asks, last_attempt):
+        return None
+    answer = call_answer(found.given, last_attempt)
+    # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
+    if run.turn.outer is None:
+        session[PostponedCall].append(replace(item, answer=answer))
+    return answer
 
 
 def _asks(request: ApprovalRequest) -> tuple[str, ...]:

@@ -21,12 +21,12 @@ from typing import Any, cast
 from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
+from handrail.redaction import MASK
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
-from handrail.serde.json_schema import MASK
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.store.protocol import EffectRow

@@ -2,14 +2,13 @@
 
 Steps 1 and 2 lead from a name and a text to a tool and its parameters.
 
-In steps 4 and 5 policies allow, deny or ask; where they ask, a person or a rule of the program decides. A decision
-against the call is a `Denial`. If there is no decision, because a policy or the approver raised or no approver exists,
-the call is refused as well, but a repeat of it is judged anew. An invalid answer is a mistake of the program, and is
-raised to the developer.
+In step 4 policies allow, deny or ask; where they ask, step 5 (`handrail.runtime.approval`) decides. A decision against
+the call is a `Denial`. If there is no decision, because a policy raised, the call is refused as well, but a repeat of
+it is judged anew. An invalid answer is a mistake of the program, and is raised to the developer.
 
 In step 9 the handler runs, with a time limit. Step 10 applies a success: the tool's `apply` writes what belongs to the
 effect (`handrail.runtime.apply_step`), policies record it, reducers apply it, subscribers are notified. Step 12 records
-one `ToolInvoked` for each call, whatever the outcome; none for a postponed call.
+one `ToolInvoked` for each call, whatever the outcome; none for a call that is still open (`handrail.runtime.approval`).
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ from uuid import UUID
 
 from handrail.crash_points import reached
 from handrail.errors import (
-    CallIdReusedError,
-    CallPostponed,
     DeadlineExceededError,
-    InvalidReturnError,
     ModelVisibleError,
     ParseError,
     RunAbortedError,
@@ -37,11 +33,8 @@ from handrail.errors import (
     ToolValidationError,
 )
 from handrail.errors.developer import mistakes_in
-from handrail.limits import seconds_left, time_limit
+from handrail.limits import time_limit
 from handrail.prompt import (
-    Approval,
-    ApprovalRequest,
-    Approver,
     PolicyDecision,
     PolicyQuestion,
     Tool,
@@ -49,9 +42,9 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
 from handrail.runtime.apply_step import apply_effect
+from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
@@ -67,10 +60,8 @@ from handrail.runtime.failures import (
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, is_result
-from handrail.runtime.recorded_answers import question_of, recorded_answer
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import stored_as
-from handrail.session.postponed_calls import note_postponed
 from handrail.transaction import Transaction, current
 
 _LONGEST_NAME = 80
@@ -166,7 +157,7 @@ def _example_of(tool: Tool[Any, Any]) -> str:
     return f"\nA call that is right: {tool.codec.dump_json(tool.examples[0].input).decode()}" if tool.examples else ""
 
 
-# ----------------------------------------------------------------------------------- steps 4 and 5: policies and people
+# --------------------------------------------------------------------------------------------------- step 4: policies
 
 
 async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
@@ -193,33 +184,6 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     return await _ask_each(run, tool, context)
 
 
-async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
-    """Ask the approver, if there is a question that no recorded answer covers; no transaction is open meanwhile.
-
-    Raises:
-        Denial: the answer is no.
-        CallRefusedError: there is no answer, or no approver.
-        DeveloperMistake: the approver answered neither yes nor no, or requested an unbound resource.
-    """
-    if not questions:
-        return
-    asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
-    session_id = run.environment.session.session_id
-    request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
-    answer = await recorded_answer(run, request)
-    if answer is None:
-        approver = run.environment.approver
-        if approver is None:
-            raise CallRefusedError(
-                f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
-            )
-        answer = await _answer(run, approver, request)
-    if not answer.approved:
-        reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
-        refused = f"approval of {tool.name} was refused{reason}. Do not request it again; do without it."
-        raise Denial(refused) if answer.final else CallRefusedError(refused)
-
-
 async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
     questions: list[PolicyQuestion] = []
     for policy in run.policies:
@@ -239,43 +203,13 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
                 f"policy {policy.name} could not decide on {tool.name}, so it was not run ({describe_error(error)})"
             ) from error
         if not isinstance(cast("object", decision), PolicyDecision):
-            raise _no_answer(f"policy {policy.name}", tool, decision, _DECISIONS)
+            raise invalid_answer(f"policy {policy.name}", tool, decision, _DECISIONS)
         if decision.verdict == "deny":
             kind = Denial if decision.final else CallRefusedError
             raise kind(f"policy {policy.name} denies {tool.name}: {decision.reason}")
         if decision.verdict == "ask":
             questions.append(PolicyQuestion(policy.name, decision.reason))
     return tuple(questions)
-
-
-async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest) -> Approval:
-    tool = request.tool
-    seconds = seconds_left(run.environment.deadline)
-    try:
-        with run.turn.judged():
-            answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
-    except ExecutionTimeoutError:
-        raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
-    except CallPostponed as postponed:
-        postponed.question = request
-        raise
-    except RunAbortedError:
-        raise
-    except Exception as error:
-        if mistakes_in(error):
-            raise
-        _log.exception("the approver failed on %s", tool.name)
-        raise CallRefusedError(f"{tool.name} was not approved: asking failed with {describe_error(error)}") from error
-    if isinstance(answer, Approval):
-        return answer
-    if isinstance(answer, bool):
-        return Approval(answer)
-    raise _no_answer("the approver", tool, answer, "True, False or an Approval")
-
-
-def _no_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
-    drop_unawaited(returned)
-    return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)
 
 
 # -------------------------------------------------------------------------------------------------- step 9: the handler
@@ -428,7 +362,7 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
             on_result: Callable[..., object] = policy.on_result
             noted = await run.by_policy(policy, partial(on_result, run.tool, run.params, result, context=context))
             if noted is not None and inspect.isawaitable(noted):
-                raise _no_answer(f"on_result of policy {policy.name}", run.tool, noted, _NOTHING)
+                raise invalid_answer(f"on_result of policy {policy.name}", run.tool, noted, _NOTHING)
     value: object = result.value
     if hasattr(type(value), "__dataclass_fields__"):
         session.dispatch(value)
@@ -442,9 +376,8 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
 
     The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
     """
-    if run.raises is not None and isinstance(run.raises, CallPostponed | CallIdReusedError):
-        if isinstance(run.raises, CallPostponed):
-            await _note_postponed(run, run.raises)
+    if run.raises is not None and is_unrecorded(run, run.raises):
+        await note_open_call(run, run.raises)
         return
     session, event = run.environment.session, run.committed_event
     try:
@@ -486,22 +419,6 @@ async def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], ob
         await run.mode.write_to(run.environment.effect_ledger.units, note)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("the outcome found by a repeat of %s could not be recorded", run.call.name)
-
-
-async def _note_postponed(run: Invocation, postponed: CallPostponed) -> None:
-    """List the call among the open calls of a stored session; it is not recorded, because it will be repeated.
-
-    A nested call is repeated with its parent, and listed only if it is the one that was asked about.
-    """
-    session = run.environment.session
-    question = question_of(run, postponed)
-    if session.store is None or (run.turn.outer is not None and question is None):
-        return
-    try:
-        at = run.environment.clock.now()
-        await run.mode.write_to(session.store, partial(note_postponed, session, run.ref, run.call.name, at, question))
-    except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call was postponed
-        _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 
 
 def _announce(run: Invocation, event: ToolInvoked) -> None:

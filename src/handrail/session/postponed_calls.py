@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
+from handrail.session.given_answers import GivenAnswer
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.slices import Slice, SlicePolicy
 
@@ -173,6 +174,22 @@ def answer_in_words(approved: bool, reason: str) -> str:  # noqa: FBT001 - a yes
     """The answer of a person as it is recorded, and as the model reads a no."""
     said = f"a person said {'yes' if approved else 'no'}"
     return f"{said}: {reason.strip()}" if reason.strip() else said
+
+
+def call_answer(given: GivenAnswer, last_attempt: datetime | None) -> CallAnswer:
+    """What a session gets of an answer to a question of a program's own loop.
+
+    Args:
+        given: the answer, its reason as it was typed.
+        last_attempt: as of `CallAnswer`.
+
+    Raises:
+        ValueError: the time of the answer is not known.
+    """
+    if given.at is None:
+        raise ValueError("an answer is recorded with its time")
+    reason = answer_in_words(given.approved, given.reason)
+    return CallAnswer(approved=given.approved, reason=reason, by=given.by, at=given.at, last_attempt=last_attempt)
 
 
 def own_items(items: Sequence[Any], session_id: str) -> list[Any]:

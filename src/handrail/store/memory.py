@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 from types import TracebackType
@@ -22,6 +20,8 @@ from handrail.errors import SessionLostError, SessionUseError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
+    AnswerChange,
+    AnswerRow,
     Checkpoint,
     DatabaseConnection,
     SessionAppend,
@@ -33,6 +33,7 @@ from handrail.session.persistence.protocol import (
     SessionSize,
 )
 from handrail.store import session_locks
+from handrail.store.memory_session import MemorySession
 from handrail.store.protocol import (
     EFFECT_WRITES,
     EffectChange,
@@ -53,16 +54,6 @@ from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import Completion
 
 _Identity = tuple[str, str]
-
-
-@dataclass(slots=True)
-class _Kept:
-    """What is kept of one session; entry `n` stands at index `n - 1`."""
-
-    row: SessionRow
-    entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
-    checkpoints: list[Checkpoint] = field(default_factory=list[Checkpoint])
-    token: str = ""
 
 
 class MemoryStore:
@@ -106,7 +97,7 @@ class MemoryStore:
         self._testimony: dict[str, dict[int, Testimony]] = {}
         self._watchers = Watchers()
         self._hash_key = os.urandom(32)
-        self._sessions: dict[str, _Kept] = {}
+        self._sessions: dict[str, MemorySession] = {}
         self._decided: set[str] = set()
         self._held = SessionLockTable(NoLockBackend(), clock=clock, store=self.url)
 
@@ -249,7 +240,7 @@ class MemoryStore:
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
         with self._lock:
-            return self._add(_Kept(row._replace(head=0)))
+            return self._add(MemorySession(row._replace(head=0)))
 
     def find(self, session_id: str) -> SessionRow | None:
         """The present row of a session; `None` if there is none."""
@@ -275,7 +266,7 @@ class MemoryStore:
             if row.head > kept.row.head:
                 raise session_locks.too_few_entries(source, kept.row.head, row.head)
             checkpoints = [checkpoint for checkpoint in kept.checkpoints if checkpoint.number <= row.head]
-            return self._add(_Kept(row, kept.entries[: row.head], checkpoints))
+            return self._add(MemorySession(row, kept.entries[: row.head], checkpoints))
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that are held at this moment."""
@@ -361,13 +352,17 @@ class MemoryStore:
             entries = self.entries(row.session_id, after=covered, until=row.head)
             return SessionContents(checkpoint, [entry.position for entry in entries])
 
+    def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
+        """The answers that people have given to calls of a session, the oldest first."""
+        with self._lock:
+            kept = self._sessions.get(session_id)
+            return () if kept is None else tuple(sorted(kept.answers.values(), key=lambda row: row.given_at))
+
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
         with self._lock:
             kept = self._sessions.get(session_id)
-            found = [] if kept is None else kept.checkpoints
-            place = len(found) if until is None else bisect_right(found, until, key=lambda one: one.number)
-            return found[place - 1] if place else None
+            return None if kept is None else kept.checkpoint(until)
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
@@ -384,18 +379,13 @@ class MemoryStore:
         """The newest entries with `after < number <= until` that change a slice, at most `limit`, in order."""
         with self._lock:
             kept = self._sessions.get(session_id)
-            entries = [] if kept is None else kept.entries
-            places = range(min(until, len(entries)) - 1, after - 1, -1)
-            found = (entries[place] for place in places)
-            newest = islice((one for one in found if one.type_name == type_name and one.role != "event"), limit)
-            return list(newest)[::-1]
+            return [] if kept is None else kept.newest_changes(type_name, after=after, until=until, limit=limit)
 
     def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
         """The entries of these numbers, in order; those that are missing are left out."""
         with self._lock:
             kept = self._sessions.get(session_id)
-            found = [] if kept is None else kept.entries
-        return (found[number - 1] for number in sorted(numbers) if 0 < number <= len(found))
+            return iter(()) if kept is None else iter(kept.entries_at(numbers))
 
     def recorded_calls(
         self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
@@ -493,6 +483,9 @@ class MemoryStore:
                 return None if standing is seen or write.fits(standing) else RefusedWrite(write, standing)
             case Testimony():
                 return RefusedWrite(write) if write.fence in self._testimony.get(write.effect_id, {}) else None
+            case AnswerChange(seen, row):
+                kept = self._sessions.get(row.session_id)
+                return RefusedWrite(write) if kept is None or kept.answers.get(row.call) != seen else None
             case SessionAppend(lock, head, entries):
                 session_locks.newest_number(lock.session_id, head, entries)
                 self._valid(lock, head)
@@ -515,8 +508,10 @@ class MemoryStore:
                 self._change(seen, row)
             case Testimony():
                 self._testimony.setdefault(write.effect_id, {})[write.fence] = write
-            case SessionAppend():
-                self._append(write)
+            case SessionAppend(lock):
+                self._sessions[lock.session_id].append(write)
+            case AnswerChange(_, row):
+                self._kept(row.session_id).answers[row.call] = row
             case RecordCommit(journal_id):
                 self._decided.add(journal_id)
             case MarkApplied(seen, row):
@@ -532,14 +527,6 @@ class MemoryStore:
         if row is None or row.effect_id != seen.effect_id:
             self._testimony.pop(seen.effect_id, None)
 
-    def _append(self, append: SessionAppend) -> None:
-        lock, head, entries, checkpoint = append
-        kept = self._sessions[lock.session_id]
-        kept.entries[head:] = entries  # the same if it is done twice
-        if checkpoint is not None and (not kept.checkpoints or kept.checkpoints[-1].number < checkpoint.number):
-            kept.checkpoints.append(checkpoint)
-        kept.row = kept.row._replace(head=head + len(entries))
-
     def _is_written(self, write: object) -> bool:
         """Whether what a part of a unit writes stands there already, because the unit was written before."""
         match write:
@@ -552,10 +539,11 @@ class MemoryStore:
             case SessionAppend(lock, head, entries):
                 kept = self._sessions.get(lock.session_id)
                 return kept is not None and (kept.token, kept.row.head) == (lock.token, head + len(entries))
-            case RecordCommit(journal_id):
-                return journal_id in self._decided
+            case AnswerChange(_, row):
+                kept = self._sessions.get(row.session_id)
+                return kept is not None and kept.answers.get(row.call) == row
             case _:
-                return False
+                return isinstance(write, RecordCommit) and write.journal_id in self._decided
 
     def _notify(self, identity: _Identity, row: EffectRow | None) -> None:
         if self._watchers.concerns(identity[0]) or _is_left(row):
@@ -563,24 +551,22 @@ class MemoryStore:
 
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
         kept = self._sessions.get(session_id)
-        for entry in reversed([] if kept is None else kept.entries):
-            if entry.role == "log" and entry.call_id:
-                yield CallRef(entry.reply or None, entry.call_id), entry.number
+        return iter(()) if kept is None else kept.records()
 
-    def _add(self, kept: _Kept) -> bool:
+    def _add(self, kept: MemorySession) -> bool:
         session_id = kept.row.session_id
         if session_id in self._sessions:
             return False
         self._sessions[session_id] = kept
         return True
 
-    def _kept(self, session_id: str) -> _Kept:
+    def _kept(self, session_id: str) -> MemorySession:
         kept = self._sessions.get(session_id)
         if kept is None:
             raise session_locks.session_not_found(session_id, self.url)
         return kept
 
-    def _valid(self, lock: SessionLock, head: int) -> _Kept:
+    def _valid(self, lock: SessionLock, head: int) -> MemorySession:
         kept = self._sessions.get(lock.session_id)
         if kept is None or kept.token != lock.token or kept.row.head != head:
             found = None if kept is None else (kept.token, kept.row.head)

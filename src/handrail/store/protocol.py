@@ -30,11 +30,11 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
-from handrail.errors import AppliedMeanwhileError, LeaseLostError
+from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.process_identity import process_in_words
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import SessionAppend, SessionHeld, SessionStore
+from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld, SessionStore
 from handrail.transaction import UnitOfWork, UnitStore
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]
@@ -252,18 +252,25 @@ class RefusedWrite(NamedTuple):
 
     Attributes:
         write: what was refused.
-        standing: the present row of the key; `None` if there is none, and for testimony.
+        standing: the present row of the key; `None` if there is none, and for testimony and answers.
     """
 
-    write: EffectInsert | EffectChange | Testimony | MarkApplied
+    write: EffectInsert | EffectChange | Testimony | MarkApplied | AnswerChange
     standing: EffectRow | None = None
 
-    def error(self) -> LeaseLostError | AppliedMeanwhileError:
-        """The call has lost its claim, because another owner or a person has changed the row; or its turn to apply."""
+    def error(self) -> LeaseLostError | AppliedMeanwhileError | SessionError:
+        """The call has lost its claim, because another owner or a person has changed the row; or its turn to apply.
+
+        For an answer: there is another one.
+        """
         if isinstance(self.write, MarkApplied):
             return AppliedMeanwhileError(self.write.seen.key)
         if isinstance(self.write, Testimony):
             return LeaseLostError(self.write.effect_id, self.write.fence)
+        if isinstance(self.write, AnswerChange):
+            return SessionError(
+                f"another answer to call {self.write.row.call} was given meanwhile; nothing was written"
+            )
         return LeaseLostError(self.write.seen.key, self.write.seen.fence)
 
 

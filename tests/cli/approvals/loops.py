@@ -91,10 +91,14 @@ class Loop:
     def answer(self, **tags: str) -> tuple[ToolMessage, ...] | Waiting:
         """Run it: answer the open reply, and leave the session."""
         with stores.open(self.url) as store, Session.open(store, self.session_id, tags=tags) as session:
-            if not session.conversation:
-                message = {"role": "assistant", "content": "I pay what is due."}
-                session.conversation.append(message, calls=self.calls, reply=self.reply)
-            return ToolExecutor(prompt=self._prompt(), session=session, approver=self._approver()).answer()
+            return self.answer_in(session)
+
+    def answer_in(self, session: Session) -> tuple[ToolMessage, ...] | Waiting:
+        """Answer the open reply in a session that is open."""
+        if not session.conversation:
+            message = {"role": "assistant", "content": "I pay what is due."}
+            session.conversation.append(message, calls=self.calls, reply=self.reply)
+        return ToolExecutor(prompt=self._prompt(), session=session, approver=self._approver()).answer()
 
     def ask(self, session: Session, *, reply: str | None = "") -> None:
         """Have its first call postponed in a session that is open, under another reply or under none."""

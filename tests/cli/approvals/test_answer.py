@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -13,6 +15,7 @@ import pytest
 from handrail import store as stores
 from handrail.agents import Answer
 from handrail.agents.approval.records import ApprovalRecord, GrantRecord
+from handrail.agents.run.events import CallEnded, RunEvent
 from handrail.cli.approvals.answer import AnswerOptions, GivenVerdict, answer_question
 from handrail.cli.options import StoreOptions
 from handrail.errors import SessionError
@@ -178,9 +181,9 @@ def test_question_that_has_changed_since_it_was_shown_is_left(
     assert len(desk.values(ApprovalRecord, "t")) == 2
 
 
-@pytest.mark.parametrize("point, recorded", [("unit-session-written", False), ("unit-after-commit", True)])
-def test_answer_is_recorded_as_a_whole(point: str, recorded: bool, url: str, desk: Desk) -> None:
-    """With what it holds for; a process that ends before its commit has recorded nothing."""
+@pytest.mark.parametrize("point, given", [("unit-begun", 0), ("unit-session-written", 1)])
+def test_answer_is_recorded_as_a_whole(point: str, given: int, url: str, desk: Desk) -> None:
+    """With what it holds for. A process that ends before the session has it leaves it for the next holder."""
     left_open(desk)
 
     class Ends(BaseException):
@@ -192,17 +195,45 @@ def test_answer_is_recorded_as_a_whole(point: str, recorded: bool, url: str, des
     how = AnswerOptions(remember="arguments")
     with pytest.raises(Ends), at_point(point, end):
         answer_question("s", "d2", "yes", how=how, options=StoreOptions(store=url))
-    assert len(desk.values(GrantRecord)) == int(recorded)
-    assert [record.verdict for record in desk.values(ApprovalRecord)] == ["later", *(["allow"] if recorded else [])]
+    assert (desk.values(GrantRecord), len(desk.values(ApprovalRecord))) == ([], 1)
+    with stores.open(url) as store:
+        assert len(store.answers("s")) == given
+    assert desk.run(Reader(ONE), asker=NOBODY if given else Clerk({"pay": Answer("no")})).output == "Done."
+    assert (desk.world, len(desk.values(GrantRecord))) == (["tea"] * given, given)
 
 
-def test_session_that_a_process_has_open_is_not_answered(handrail: Command, desk: Desk, wording: Wording) -> None:
-    """A run may be asking there."""
+def test_session_that_a_process_has_open_is_answered(handrail: Command, desk: Desk, wording: Wording) -> None:
+    """Once, by a row of the store; the run that is resumed takes it in, with who has given it."""
     left_open(desk)
     with stores.open(desk.url) as store, Session.open(store, "s", wait=timedelta(0)):
-        ran = handrail("approvals", "answer", "s", "d2", "yes")
-    assert (ran.code, ran.out, ran.err) == (1, "", wording)
-    assert handrail("approvals", "answer", "s", "d2", "yes").code == 0
+        ran = handrail("approvals", "answer", "s", "d2", "yes", "--by", "ada")
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.out.splitlines()[:2] == wording
+        assert handrail("approvals", "list", "--format", "json").out == ""
+        shown = json.loads(handrail("approvals", "show", "s", "d2", "--format", "json").out)
+        assert (shown["answer"]["by"], shown["answer"]["reason"]) == ("ada", "a person said yes")
+        assert handrail("approvals", "answer", "s", "d2", "no").code == 1
+    assert desk.run(Reader(ONE), asker=NOBODY).output == "Done."
+    assert desk.world == ["tea"]
+    last = desk.values(ApprovalRecord)[-1]
+    assert (last.by, last.answered_by, last.reason) == ("person", "ada", "a person said yes")
+    assert last.at is not None
+
+
+def test_run_takes_in_an_answer_that_another_process_gives_meanwhile(desk: Desk) -> None:
+    """The question is left open, another call of the reply runs while a person answers, and the run continues."""
+    replies: Replies = {"desk": [[PAY, Asked("d1", "note", {"text": "a"})], "Done."]}
+
+    def answer(event: RunEvent) -> None:
+        if isinstance(event, CallEnded) and event.tool == "note":
+            command = [sys.executable, "-m", "handrail", "approvals", "answer", "s", "d2", "yes", "--store", desk.url]
+            assert subprocess.run(command, check=False).returncode == 0
+
+    asker = Clerk({"pay": Answer("later")})
+    result = desk.run(Reader(replies), "Do it.", asker=asker, listener=answer)
+    assert asker.ids == ["d2"]
+    assert (result.status, result.output) == ("done", "Done.")
+    assert (desk.world, desk.calls()) == (["tea"], [("d1", True), ("d2", True)])
 
 
 def test_unknown_session_and_call_are_reported(handrail: Command, desk: Desk, wording: Wording) -> None:
@@ -230,14 +261,14 @@ def test_killed_run_finds_the_answer_again(point: str, handrail: Command, desk: 
 def test_several_are_answered_after_they_were_shown(
     terminal: Terminal, desk: Desk, loop: Loop, wording: Wording
 ) -> None:
-    """Anything but a yes records nothing; a session that is held is reported, and the others are answered."""
+    """Anything but a yes records nothing; of a session that is held it is said when it takes the answer in."""
     left_open(desk)
     left_open(desk, session_id="t")
     loop.waits()
     assert terminal.run("approvals", "answer", "--all", "yes", typed="\n", width=80) == 1
     assert terminal.lines[-1] == wording
     with stores.open(desk.url) as store, held_session(store, "t", wait=timedelta(0)):
-        assert terminal.run("approvals", "answer", "--all", "yes", typed="y\n", width=80) == 1
+        assert terminal.run("approvals", "answer", "--all", "yes", typed="y\n", width=80) == 0
     assert max(map(len, terminal.lines[:4])) <= 80
     assert terminal.lines[4:] == wording
     assert loop.texts() == ["A-1 is paid"]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from handrail import store as stores
-from handrail.cli.approvals.stored_question import GivenAnswer, answered_loop
+from handrail.adapters.tool_executor import Waiting
+from handrail.cli.approvals.stored_question import check_answerable, loop_questions
 from handrail.errors import SessionError
 from handrail.runtime import ToolCall
 from handrail.session import Session
+from handrail.session.given_answers import GivenAnswer
 from handrail.session.postponed_calls import PostponedCall
 from tests.cli.approvals.loops import AsksAboutPayments, Loop, pay_call
 from tests.cli.desk import Command
@@ -117,6 +121,33 @@ def test_call_whose_question_was_not_recorded_is_listed_and_left_to_its_program(
     assert handrail("approvals", "answer", "--all", "yes", "--yes").code == 0
 
 
+def test_program_that_holds_its_session_takes_in_the_answer_of_another_process(loop: Loop) -> None:
+    """At its next step, without opening the session again; with who has given it, and not asking its approver."""
+    loop.calls = [pay_call("A-1", "c1"), pay_call("A-2", "c2")]
+    with stores.open(loop.url) as store, Session.open(store, "loop") as session:
+        assert isinstance(loop.answer_in(session), Waiting)
+        command = [sys.executable, "-m", "handrail", "approvals", "answer", "loop", "c2", "yes", "--by", "ada"]
+        subprocess.run([*command, "--store", loop.url], check=True)
+        waiting = loop.answer_in(session)
+        assert isinstance(waiting, Waiting)
+        assert [question.call.id for question in waiting.questions] == ["c1"]
+        assert (loop.paid, [request.call_id for request in loop.asked]) == (["A-2"], ["c1", "c2", "c1"])
+        answers = [item.answer for item in session[PostponedCall] if item.answer is not None]
+        assert [(answer.by, answer.approved) for answer in answers] == [("ada", True)]
+
+
+def test_answer_to_an_earlier_attempt_is_replaced(handrail: Command, loop: Loop) -> None:
+    """It was for one attempt; the call that is asked about again while its session is held has another answer."""
+    loop.fails = RuntimeError("down")
+    with stores.open(loop.url) as store, Session.open(store, "loop") as session:
+        for attempt in range(2):
+            assert isinstance(loop.answer_in(session), Waiting)
+            assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
+            assert not isinstance(loop.answer_in(session), Waiting)
+            assert len(loop.paid) == attempt
+        assert len(store.answers("loop")) == 1
+
+
 def test_answer_of_a_loop_is_for_no_later_calls(handrail: Command, loop: Loop, wording: Wording) -> None:
     """It would not be asked about them at all."""
     loop.waits()
@@ -124,8 +155,9 @@ def test_answer_of_a_loop_is_for_no_later_calls(handrail: Command, loop: Loop, w
     assert (ran.code, ran.out, ran.err) == (1, "", wording)
     with stores.open(loop.url) as store:
         item = PostponedCall("loop", "resp_1", "c1", "pay", store.now())
+        (question,) = loop_questions([item], "loop")
         with pytest.raises(SessionError):
-            answered_loop(item, GivenAnswer(approved=True, remember="rule"), store.now(), None)
+            check_answerable(question, GivenAnswer(approved=True, remember="rule"))
 
 
 def test_fork_has_no_question_of_its_origin(handrail: Command, loop: Loop) -> None:

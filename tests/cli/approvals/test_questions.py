@@ -13,11 +13,12 @@ from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.records import ApprovalRecord, record_of
 from handrail.cli.approvals import questions
 from handrail.cli.approvals.questions import QuestionFilter, found_question, is_named_by, short_name, stored_questions
-from handrail.cli.approvals.stored_question import GivenAnswer, StoredQuestion, answered_loop
+from handrail.cli.approvals.stored_question import StoredQuestion, answered_loop
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import Session
 from handrail.session.call_ref import CallRef
+from handrail.session.given_answers import GivenAnswer, RecordedAnswer
 from handrail.session.persistence.protocol import SessionRow
 from handrail.session.persistence.stored_logs import append_to_logs, held_session
 from handrail.session.postponed_calls import PostponedCall
@@ -105,7 +106,11 @@ def test_nested_call_is_asked_about_and_not_the_one_that_it_is_nested_in(store: 
 def answer(store: MemoryStore, question: StoredQuestion) -> None:
     """Answer a question with yes."""
     with held_session(store, question.session_id, wait=timedelta(0)) as lock:
-        append_to_logs(store, lock, answered_loop(question.record, GivenAnswer(approved=True), store.now(), None))
+        append_to_logs(
+            store,
+            lock,
+            answered_loop(question.record, RecordedAnswer(given=GivenAnswer(approved=True, at=store.now()), digest="")),
+        )
 
 
 def test_call_that_waits_for_an_agent_is_not_a_question(store: MemoryStore) -> None:

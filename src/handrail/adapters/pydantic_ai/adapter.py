@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import NoneType
 from typing import Any, TypeVar, cast
 
-from pydantic_ai import Agent, ModelMessage, ModelResponse, UsageLimits
+from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, UsageLimits
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
@@ -37,13 +37,14 @@ from handrail.adapters.pydantic_ai.stored_evaluation import (
     stored_conversation,
 )
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, ParseError, PromptEvaluationError
+from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import loop_is_running
+from handrail.serde.formatting import count_noun
 from handrail.session import Session
 
 Out = TypeVar("Out")
@@ -160,6 +161,8 @@ class PydanticAIAdapter:
             DeveloperMistake: the program is at fault, in a call; the other calls of the reply have ended.
             VisibilityExpansionRequired: a handler asks for sections that the prompt does not have.
             PromptRenderError: the prompt lacks parameters that its sections need.
+            CallPostponed: calls wait for an approval, and the others of their reply have ended. In a stored session the
+                next evaluation makes them again.
             CancelledError: it was cancelled; the calls that ran have been rolled back.
         """
         expected = "a Session: Session(), or Session.open(store, 'desk')"
@@ -241,6 +244,8 @@ class PydanticAIAdapter:
             if conversation is not None and conversation.history:
                 message_history, user_prompt = conversation.resumable, None
             result = await self._run(executor, user_prompt, message_history, conversation)
+        if isinstance(result.output, DeferredToolRequests):
+            raise _postponed(result.output, executor)
         return _response(result, executor)
 
     async def _run(
@@ -260,7 +265,11 @@ class PydanticAIAdapter:
                 agent = self._agent(model, executor, conversation)
                 with environment.prompt.resources:
                     return await agent.run(
-                        user_prompt, message_history=message_history, usage_limits=limits, infer_name=False
+                        user_prompt,
+                        message_history=message_history,
+                        deferred_tool_results=None if conversation is None else conversation.deferred_results,
+                        usage_limits=limits,
+                        infer_name=False,
                     )
         except BudgetExceededError as error:
             raise over_budget(error) from error
@@ -275,13 +284,22 @@ class PydanticAIAdapter:
         agent: Agent[None, Any] = Agent(
             model,
             name=rendered.name,
-            output_type=cast("type[Any]", output_type(kind)),  # `output_parser` converts it
+            # `output_parser` converts the answer. Calls that wait for an approval end the run.
+            output_type=cast("type[Any]", [output_type(kind), DeferredToolRequests]),
             capabilities=[tools, *self._capabilities],
             retries={"output": self._output_retries},
         )
         if kind is not None and kind is not str:
             agent.output_validator(output_parser(kind))
         return agent
+
+
+def _postponed(requests: DeferredToolRequests, executor: ToolExecutor) -> CallPostponed:
+    """The error for an evaluation some of whose calls wait; the other calls of the reply have ended."""
+    waiting = [*requests.approvals, *requests.calls]
+    reasons = [str(requests.metadata.get(call.tool_call_id, {}).get("reason") or call.tool_name) for call in waiting]
+    name = executor.environment.rendered_prompt.name
+    return CallPostponed(f"the evaluation of {name} waits for {count_noun(len(waiting), 'call')}: {'; '.join(reasons)}")
 
 
 def _response(result: AgentRunResult[Any], executor: ToolExecutor) -> PromptResponse[Any]:

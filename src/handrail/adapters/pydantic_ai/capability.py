@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from pydantic_ai import (
     DeferredToolRequests,
@@ -62,12 +62,14 @@ from handrail.adapters.pydantic_ai.added_tools import WithAddedTools
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
+from handrail.adapters.pydantic_ai.questions import OnAsk, check_permits_deferred, defer_question
 from handrail.adapters.pydantic_ai.replies import stamped
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset, reaches_pipeline
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     BudgetExceededError,
     DeadlineExceededError,
+    InvalidArgumentError,
     ParseError,
     PromptEvaluationError,
 )
@@ -93,12 +95,15 @@ class HandrailCapability(AbstractCapability[Any]):
     Attributes:
         executor: runs the calls.
         conversation: where the messages of a run are stored, so that another process can resume it; `None` stores none.
+        on_ask: what a policy's question becomes, if the executor has no approver: `"deny"` refuses the call, `"defer"`
+            makes it a deferred request, which the run returns with the others as `DeferredToolRequests`.
         toolset: the tools, as a toolset.
         line: the calls of the run that have not reached the pipeline yet.
     """
 
     executor: ToolExecutor
     conversation: StoredHistory | None = field(default=None, kw_only=True)
+    on_ask: OnAsk = field(default="deny", kw_only=True)
     toolset: HandrailToolset = field(init=False, repr=False)
     line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
     _mistakes: list[BaseException] = field(init=False, repr=False, default_factory=list[BaseException])
@@ -107,7 +112,20 @@ class HandrailCapability(AbstractCapability[Any]):
     def __post_init__(self) -> None:
         expected = "a ToolExecutor: ToolExecutor(prompt=..., session=...)"
         check_argument(type(self).__name__, "executor", self.executor, ToolExecutor, expected)
+        self._check_on_ask()
+        if self.on_ask == "defer":
+            self.executor = self.executor.with_approver(defer_question)
         self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
+
+    def _check_on_ask(self) -> None:
+        what = type(self).__name__
+        if self.on_ask not in get_args(OnAsk):
+            expected = "'deny' or 'defer'"
+            raise InvalidArgumentError(function=what, argument="on_ask", given=self.on_ask, expected=expected)
+        # A capability is copied for each run, with the executor that it has made.
+        if self.on_ask == "defer" and self.executor.environment.approver not in {None, defer_question}:
+            expected = "'deny', because the executor has an approver, which is asked; or an executor without one"
+            raise InvalidArgumentError(function=what, argument="on_ask", given="defer", expected=expected)
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
@@ -138,7 +156,10 @@ class HandrailCapability(AbstractCapability[Any]):
         Raises:
             AgentError: the conversation has another run, or an unfinished one that this run does not continue.
             SessionError: the messages cannot be stored.
+            InvalidArgumentError: `on_ask` is `"defer"`, and the output type of the agent has no `DeferredToolRequests`.
         """
+        if self.on_ask == "defer" and ctx.agent is not None:
+            check_permits_deferred(ctx.agent.output_type)
         if self.conversation is None:
             return await handler()
         with self.conversation.run(ctx.messages):

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 from pydantic_ai import (
+    DeferredToolResults,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -29,6 +30,7 @@ from pydantic_ai import (
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
 from pydantic_core import PydanticSerializationError, to_json
 
+from handrail.adapters.pydantic_ai.questions import MADE_AGAIN
 from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
 from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
@@ -158,6 +160,19 @@ class StoredHistory:
     def postpone(self) -> bool:
         """Whether some calls of the last reply were answered and others left open, as for an approval."""
         return bool(self.unanswered) and isinstance(self.history[-1], ModelRequest)
+
+    @property
+    def deferred_results(self) -> DeferredToolResults | None:
+        """What a run takes with the history, so that calls that were left open are made again; `None` if none was.
+
+        It approves none of them: the question about a call is asked again, unless a recorded answer is found.
+        """
+        if not self.postpone:
+            return None
+        ids = [call.tool_call_id for call in self.unanswered]
+        return DeferredToolResults(
+            approvals=dict.fromkeys(ids, True), metadata={each: dict(MADE_AGAIN) for each in ids}
+        )
 
     @property
     def answer(self) -> str:

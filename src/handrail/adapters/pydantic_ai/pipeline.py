@@ -40,6 +40,7 @@ from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.foreign.arguments import read_by_signature
 from handrail.adapters.pydantic_ai.foreign.calls import ForeignCall, ForeignTool, foreign_tool, plain_arguments
 from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata, read_tool_metadata
+from handrail.adapters.pydantic_ai.questions import asked_by
 from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError, VisibilityExpansionRequired
@@ -170,7 +171,7 @@ class PipelineCapability(HandrailCapability):
         made = found.tool_call(call.name, call.arguments)
         await leave_queue()
         try:
-            with call.under_way():
+            with asked_by(call.context, found.ref), call.under_way():
                 message = await invoke(made, found.ref.reply, environment, ASYNC)
         except VisibilityExpansionRequired as error:
             raise ToolFailed(expansion_message(made, error, environment.rendering).content) from error

@@ -1,7 +1,8 @@
 """A prompt's tools as a PydanticAI toolset.
 
 Arguments are not validated here: they reach the pipeline as the model wrote them, so that the pipeline reports their
-faults, as a failed tool return. A failed return spends none of PydanticAI's retries.
+faults, as a failed tool return. A failed return spends none of PydanticAI's retries. Exceptions of PydanticAI keep
+their meaning in a handler: the call is rolled back and recorded, or left open, and PydanticAI gets the exception.
 
 A bare toolset and one in a capability differ in two points:
 
@@ -24,6 +25,7 @@ from pydantic_ai import (
     ApprovalRequired,
     BinaryContent,
     CallDeferred,
+    ModelRetry,
     RunContext,
     ToolDefinition,
     ToolFailed,
@@ -37,6 +39,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
+from handrail.adapters.pydantic_ai.questions import asked_by
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
@@ -152,7 +155,7 @@ class HandrailToolset(AbstractToolset[Any]):
         rendered = self.executor.environment.rendered_prompt
         if self._offered[0] is not rendered:
             self._offered = self._offers(rendered)
-        tools = {name: self.tool(definition) for name, definition in self._offered[1].items()}
+        tools = {name: self.tool(definition, ctx.max_retries) for name, definition in self._offered[1].items()}
         if self._is_bare and (added := self.added_tools()) and ADDING_TOOLSETS.is_first(ctx.run_id, self):
             tools |= added
         return tools
@@ -165,9 +168,9 @@ class HandrailToolset(AbstractToolset[Any]):
             for each in definitions
         }
 
-    def tool(self, definition: ToolDefinition) -> ToolsetTool[Any]:
-        """A tool of this toolset, for PydanticAI. It has no retries, because nothing is retried."""
-        return ToolsetTool(toolset=self, tool_def=definition, max_retries=0, args_validator=self.validator)
+    def tool(self, definition: ToolDefinition, max_retries: int = 0) -> ToolsetTool[Any]:
+        """A tool of this toolset, for PydanticAI. Only a `ModelRetry` of its handler spends a retry."""
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=max_retries, args_validator=self.validator)
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
@@ -194,9 +197,9 @@ class HandrailToolset(AbstractToolset[Any]):
                 `HandrailCapability` defers it until the other calls of the reply have ended; without one it cancels
                 them.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run continues.
-            CallPostponed: the call is postponed.
-            ApprovalRequired: the same, as the tool raised it.
-            CallDeferred: the same, as the tool raised it.
+            ModelRetry: the call failed, because its handler raised this; PydanticAI counts a retry.
+            ApprovalRequired: the call waits: the question about it was left open, or its handler raised this.
+            CallDeferred: its handler raised this.
             RunAbortedError: the run is over; not for a call that has opened sections.
         """
         arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args
@@ -207,17 +210,21 @@ class HandrailToolset(AbstractToolset[Any]):
         await leave_queue()
         token = _RUN_CONTEXT.set(ctx)
         try:
-            message = await self.executor.execute_async(call, reply=found.ref.reply)
+            with asked_by(ctx, found.ref):
+                message = await self.executor.execute_async(call, reply=found.ref.reply)
         except VisibilityExpansionRequired as error:
             # PydanticAI asks for text and tools at each step, so the next request has those of the opened sections.
             message = expansion_message(call, error, self.executor.environment.rendering)
         except CallPostponed as error:
             if isinstance(error.__cause__, ApprovalRequired | CallDeferred):
                 raise error.__cause__ from None
-            raise
+            raise ApprovalRequired(metadata={"reason": str(error)}) from error
         finally:
             _RUN_CONTEXT.reset(token)
         if not message.success:
+            refusal = message.refusal
+            if refusal is not None and isinstance(refusal.__cause__, ModelRetry):
+                raise ModelRetry(message.content) from refusal
             raise ToolFailed(message.content)
         return ToolReturn(message_content(message), metadata={"replayed": message.replayed})
 

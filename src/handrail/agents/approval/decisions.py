@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from handrail.prompt.effect import Effect
@@ -122,12 +123,16 @@ class Decision:
         reason: why, in words; for a denial the model reads it.
         by: who decided: a rule or default, the mode, a person, an earlier answer, or `"nobody"` if no person can
             be asked.
+        answered_by: who has given an answer outside of a run; empty if that is not known, and for other decisions.
+        answered_at: when such an answer was given.
     """
 
     verdict: Literal["allow", "deny", "later"]
     digest: str
     reason: str = ""
     by: Literal["rule", "mode", "person", "remembered", "nobody"] = "rule"
+    answered_by: str = ""
+    answered_at: datetime | None = None
 
     @property
     def final(self) -> bool:
@@ -156,12 +161,21 @@ class Grant:
     reason: str = ""
 
 
-def decision_of(call: GatedCall, answer: Answer) -> tuple[Decision, Grant | None]:
-    """What a yes or a no to the question about a call decides, and what it holds for beside the call."""
+def decision_of(
+    call: GatedCall, answer: Answer, *, by: str = "", at: datetime | None = None
+) -> tuple[Decision, Grant | None]:
+    """What a yes or a no to the question about a call decides, and what it holds for beside the call.
+
+    Args:
+        call: the call.
+        answer: the answer.
+        by: who has given it outside of a run.
+        at: when.
+    """
     verdict: Literal["allow", "deny"] = "allow" if answer.verdict == "yes" else "deny"
     reason = answer_in_words(answer.verdict == "yes", answer.reason)
     grant = None
     if answer.remember != "nothing":
         digest = call.digest if answer.remember == "arguments" else None
         grant = Grant(call.tool, digest, origin=call.origin, verdict=verdict, reason=reason)
-    return Decision(verdict, call.digest, reason, "person"), grant
+    return Decision(verdict, call.digest, reason, "person", by, at), grant

@@ -9,7 +9,8 @@ answer holds for exactly the arguments that were asked about. In this order, the
 | 2 | what was decided about this very call, its arguments and what its policies ask |
 | 3 | a rule, default or mode that allows |
 | 4 | an earlier answer that holds for more than its own call; one for a whole tool answers no policy's question |
-| 5 | the person who is asked; without one, no |
+| 5 | an answer to the question that a person has given elsewhere, after it was left open |
+| 6 | the person who is asked; without one, no |
 
 A decision is enforced in the pipeline, where the handler runs: `GatePolicy` judges every call in its turn, and refuses
 those that may not run. Where a question is left, the pipeline asks `GatePolicy.answer`, which knows what has
@@ -22,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast, get_args
 
@@ -38,12 +40,13 @@ from handrail.agents.approval.decisions import (
     decision_of,
 )
 from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choice, judge_call
-from handrail.errors import AgentError, CallPostponed, RunAbortedError
+from handrail.errors import AgentError, RunAbortedError
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
 from handrail.runtime.execution import ASYNC
 from handrail.session.call_ref import CallRef
+from handrail.session.given_answers import GivenAnswer
 
 OnEvent = Callable[[GatedCall, Decision | None], None]
 """Called with a question that is about to be asked (no decision yet), and with every new decision.
@@ -59,6 +62,9 @@ _log = redacted_logger("handrail.agents")
 
 GATE_POLICY_NAME: Final = "approval"
 """The name of the policy."""
+
+FindGiven = Callable[[GatedCall], Awaitable[GivenAnswer | None]]
+"""The answer that a person has given elsewhere to a question that was left open; `None` if there is none."""
 
 DescribeCall = Callable[[Tool[Any, Any], Any, CallRef, ToolContext | None], GatedCall]
 """A call as the gate judges it: from the tool, the parsed parameters, the identity of the call, and its context.
@@ -91,7 +97,7 @@ class ApprovalGate:
     It is the one owner of what was decided. It asks on one event loop, that of its first question.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run chooses about its questions
         self,
         rules: ApprovalRules,
         mode: ApprovalMode,
@@ -99,6 +105,7 @@ class ApprovalGate:
         *,
         can_wait: bool = False,
         on_event: OnEvent | None = None,
+        find_given: FindGiven | None = None,
     ) -> None:
         """Make a gate before which nothing has been decided.
 
@@ -108,6 +115,7 @@ class ApprovalGate:
             asker: asks a person; `None` if no person can be asked.
             can_wait: whether a question may be left open, because the run is stored and can be resumed.
             on_event: called with questions and decisions.
+            find_given: looks for an answer that was given elsewhere, before a person is asked.
 
         Raises:
             AgentError: something is of the wrong kind.
@@ -122,6 +130,7 @@ class ApprovalGate:
         self._asker = asker
         self._can_wait = can_wait
         self._on_event = on_event
+        self._find_given = find_given
         self._held: dict[CallKey, _Held] = {}
         self._grants: list[Grant] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -193,6 +202,9 @@ class ApprovalGate:
     async def decide(self, call: GatedCall) -> Decision:
         """Decide about a call, and ask about it if need be; the decision about a call is made once.
 
+        A question that was left open is not asked again by this gate, but an answer that was given elsewhere since then
+        decides it.
+
         If the task is cancelled before the answer, nothing is decided, and the answer is dropped.
 
         Raises:
@@ -201,12 +213,18 @@ class ApprovalGate:
         """
         # The common case needs neither the lock nor the event loop of the gate.
         decision = self._known(call)
-        if decision is not None:
+        if decision is not None and decision.verdict != "later":
             return decision
         self._stay_on_loop()
         async with self._lock:
             # What was answered while this call waited may answer it, too.
             decision = self._known(call)
+            if decision is not None and decision.verdict != "later":
+                return decision
+            given = None if self._find_given is None else await self._find_given(call)
+            if given is not None:
+                answer = Answer("yes" if given.approved else "no", given.remember, given.reason)
+                return self._answered(call, answer, by=given.by, at=given.at)
             return await self._decided_by_asking(call) if decision is None else decision
 
     def _known(self, call: GatedCall) -> Decision | None:
@@ -239,7 +257,10 @@ class ApprovalGate:
             return self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
         if answer.verdict == "later":
             return self._left_open(call, ruled.reason)
-        decision, grant = decision_of(call, answer)
+        return self._answered(call, answer)
+
+    def _answered(self, call: GatedCall, answer: Answer, *, by: str = "", at: datetime | None = None) -> Decision:
+        decision, grant = decision_of(call, answer, by=by, at=at)
         # Stored before the decision, so that a caller that waits for the lock finds the grant.
         if grant is not None:
             self._grant(grant)
@@ -393,8 +414,5 @@ class GatePolicy:
         # Questions of other policies are part of what the person sees, and of what the answer covers.
         decision = await self.gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
         if decision.verdict == "later":
-            postponed = CallPostponed(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
-            # The session of the outermost run has it already, with the decisions of the gate.
-            postponed.is_recorded = True
-            raise postponed
+            return Approval.later(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
         return Approval(decision.verdict == "allow", decision.reason, decision.final)

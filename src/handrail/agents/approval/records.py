@@ -12,6 +12,7 @@ from handrail.agents.approval.decisions import CallKey, Decision, GatedCall, Gra
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
+from handrail.session.given_answers import GivenAnswer, find_answer
 
 
 @stored_as("handrail.approval")
@@ -132,20 +133,17 @@ def record_decision(session: Session, call: GatedCall, decision: Decision) -> No
     """Write down what was decided about a call."""
     # By the clock of the store, with which `handrail approvals` compares it. It does not read sessions in memory.
     store = session.store if decision.verdict == "later" else None
-    at = None if store is None else store.now()
+    at = decision.answered_at if store is None else store.now()
     session[ApprovalRecord].append(record_of(call, decision, at=at))
 
 
-def record_of(
-    call: GatedCall, decision: Decision, *, at: datetime | None = None, answered_by: str = ""
-) -> ApprovalRecord:
+def record_of(call: GatedCall, decision: Decision, *, at: datetime | None = None) -> ApprovalRecord:
     """The record of a decision.
 
     Args:
         call: the call.
         decision: what was decided about it.
         at: when it was asked or answered; see `ApprovalRecord`.
-        answered_by: who has answered outside of a run.
     """
     return ApprovalRecord(
         path=call.path,
@@ -168,7 +166,7 @@ def record_of(
         at=at,
         # Only where a person looks at it: most calls are decided by a rule.
         description=call.description if decision.verdict == "later" else "",
-        answered_by=answered_by,
+        answered_by=decision.answered_by,
     )
 
 
@@ -192,6 +190,22 @@ def open_questions(session: Session) -> tuple[GatedCall, ...]:
     """The questions that earlier runs have left open, in the order in which they were asked."""
     records = last_records(session[ApprovalRecord].all(), session.session_id)
     return tuple(record.call for record in records if record.verdict == "later")
+
+
+def given_answer(session: Session, call: GatedCall) -> GivenAnswer | None:
+    """The answer that a person has given to an open question while this process held the session of the run.
+
+    Args:
+        session: the session of the outermost run.
+        call: the call that is asked about; it may belong to a session below.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    store = session.store
+    is_open = store is not None and any(each.key == call.key for each in open_questions(session))
+    found = find_answer(store, call.session_id, call.ref) if store is not None and is_open else None
+    return found.given if found is not None and found.is_about(call.digest, call.asks) else None
 
 
 def load_decisions(session: Session) -> dict[CallKey, Decision]:

@@ -407,7 +407,7 @@ class RunExecutors:
             )
         prompt = _GatedPrompt(template, resources, self.policy, has_text=not without_text)
         self._stack.enter_context(prompt.resources)
-        return ToolExecutor(
+        executor = ToolExecutor(
             prompt=prompt,
             session=self._session,
             adapter=self,
@@ -416,6 +416,9 @@ class RunExecutors:
             run_context=RunContext(run_id="/".join(self._path), session_id=self._session.session_id),
             approver=self.policy.answer,
         )
+        # The session of the outermost run has the questions, with the decisions of the gate.
+        executor.environment = replace(executor.environment, records_questions=True)
+        return executor
 
 
 def _not_made(kind: type[Any], _resolver: object) -> Any:  # noqa: ANN401 - nothing is made

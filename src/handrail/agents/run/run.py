@@ -19,7 +19,6 @@ from pydantic_ai import (
     Agent,
     AgentStreamEvent,
     DeferredToolRequests,
-    DeferredToolResults,
     ModelMessage,
     ModelResponse,
     PartDeltaEvent,
@@ -366,7 +365,7 @@ class AgentRun:
                 result = await agent.run(
                     input,
                     message_history=conversation.history or None,
-                    deferred_tool_results=_go_on_with(conversation),
+                    deferred_tool_results=conversation.deferred_results,
                     deps=self.tree.options.deps,
                     usage=spent.usage,
                     usage_limits=spent.limits,
@@ -469,13 +468,6 @@ class AgentRun:
                 text = event.delta.content_delta
             if text:
                 self.tree.notify(TextDelta(self.path, text))
-
-
-def _go_on_with(conversation: StoredHistory) -> DeferredToolResults | None:
-    """Leave to carry out the calls that an earlier run left open; whether each may run is up to the gate."""
-    if not conversation.postpone:
-        return None
-    return DeferredToolResults(approvals={call.tool_call_id: True for call in conversation.unanswered})
 
 
 def _name_of(model: Model | str) -> str:

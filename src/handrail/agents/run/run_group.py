@@ -12,6 +12,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from pydantic_ai.models import Model
@@ -20,7 +21,13 @@ from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.records import load_decisions, load_grants, record_decision, record_grants
+from handrail.agents.approval.records import (
+    given_answer,
+    load_decisions,
+    load_grants,
+    record_decision,
+    record_grants,
+)
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.project import Project
 from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
@@ -32,7 +39,9 @@ from handrail.filesystem.journal.folder import default_journal_folder
 from handrail.redaction import redacted_logger
 from handrail.runtime import EffectLedger
 from handrail.runtime.environment import session_ledger
+from handrail.runtime.execution import ASYNC
 from handrail.session import Session
+from handrail.session.given_answers import GivenAnswer
 from handrail.waiting import outlast, run_in_thread
 
 _log = redacted_logger("handrail.agents")
@@ -72,6 +81,7 @@ class RunGroup:
             options.asker,
             can_wait=self.session.store is not None,
             on_event=self._on_question,
+            find_given=self._given,
         )
         # Before the first question: what earlier runs have answered is not asked again.
         self.gate.resume(load_decisions(self.session), load_grants(self.session))
@@ -197,6 +207,10 @@ class RunGroup:
         for message in shown:
             _log.warning("%s: %s", "/".join(path), message)
             self.notify(RunWarned(path, message))
+
+    async def _given(self, call: GatedCall) -> GivenAnswer | None:
+        """The answer that a person has given elsewhere to a question that was left open."""
+        return await ASYNC.write_to(self.session.store, partial(given_answer, self.session, call))
 
     def _on_question(self, call: GatedCall, decision: Decision | None) -> None:
         if decision is None:

@@ -43,7 +43,7 @@ class TerminalAsker:
         # On standard error: standard output is for the answer of the agent.
         self._screen.record(question_fields(call), aside=True)
         while True:
-            typed = await self._typed(_choices(call, can_wait=self._can_wait))
+            typed = await self._typed(_choices(can_wait=self._can_wait))
             # An end of the input is not an approval.
             if typed is None:
                 return Answer("no", reason="the input ended before the question was answered")
@@ -113,12 +113,10 @@ def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -
     return f"{cut(clean(text), most)} ({len(text):,} characters in all)"
 
 
-def _choices(call: GatedCall, *, can_wait: bool) -> str:
-    # Compared as shown, and not by length, because cleaning and cutting may both change an argument.
-    cut = question_fields(call) != question_fields(call, whole=True)
+def _choices(*, can_wait: bool) -> str:
     choices = ["y = yes", "n = no", "a = always with these arguments", "r = always this tool"]
     choices += ["l = later"] if can_wait else []
-    choices += ["w = show the whole arguments"] if cut else []
+    choices += ["w = show the whole arguments"]
     return f"May it run? [{', '.join(choices)}]"
 
 

@@ -24,7 +24,7 @@ from pydantic_ai.models import Model
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.approval.decisions import Answer, Asker, GatedCall
 from handrail.agents.approval.rules import ApprovalRules, read_rules
-from handrail.agents.run.events import RunEvent
+from handrail.agents.run.events import CallEnded, CallStarted, QuestionAsked, QuestionDecided, RunEvent
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
 from handrail.cli.agents.models import check_played, chosen_model, opened_model
@@ -35,16 +35,18 @@ from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.store import check_stored, chosen_store, opened_session
 from handrail.cli.call_format import format_call
 from handrail.cli.output_streams import OutputError
-from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible, wake_on_signals
+from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, Interruption, interruptible, wake_on_signals
 from handrail.cli.screen import Screen, show_traceback
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
 from handrail.redaction import redacted
-from handrail.serde.formatting import count_noun
+from handrail.serde.formatting import count_noun, enumerated
 from handrail.session import Session
+from handrail.session.conversation_parts import ConversationPart
 
 _ROOM = 160
-_WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. Ctrl-C twice more ends it at once."
+_MOST_NAMED = 200
+_NEXT_ONES = "A second Ctrl-C changes nothing; a third one ends the process at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +131,17 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
         screen.remark(f"Session {session.session_id} is stored in {redacted(run.store or '')}.")
     listener = _Listener(teller)
 
-    def late() -> None:
+    def stopping() -> None:
         # The timer's thread has no caller that could handle a closed pipe.
         with suppress(OutputError):
-            screen.remark(_WAITED_FOR)
+            if listener.waited_for:
+                screen.remark(f"Interrupted; waiting for {listener.waited_for}. {_NEXT_ONES}")
 
-    with interruptible(listener.interrupted, late) as interruption:
+    with interruptible(listener.interrupted, stopping) as interruption:
         try:
             result = asyncio.run(_listened(run, session, screen, listener))
         except asyncio.CancelledError as error:  # only a signal cancels the whole run
+            _print_resuming(run, session, screen, interruption)
             raise interruption.error() from error
         except Exception as error:
             # Raised by the listener, so the output cannot be written; `application.run` handles it.
@@ -161,6 +165,15 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
     # After the answer, because a script that was not played to its end does not make the answer wrong.
     check_played(run.model)
     return DONE
+
+
+def _print_resuming(run: PreparedRun, session: Session | None, screen: Screen, interruption: Interruption) -> None:
+    """Print how a run that was interrupted by a person is resumed, if its session holds a part of it."""
+    if interruption.is_termination or session is None or not len(session[ConversationPart]):
+        return
+    with suppress(OutputError):
+        screen.remark(f"Session {session.session_id} holds the run up to here. Resume it with:")
+        screen.command(run.resuming(session), aside=True)
 
 
 def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
@@ -227,24 +240,39 @@ class _Listener:
     Attributes:
         has_events: whether there was any event.
         failure: why reporting failed, if it did.
+        calls: the tools of the calls that run.
+        asks: whether a person is asked at this moment.
+        waited_for: what was running when the run was interrupted, in words; empty for a question, which ends at once.
         interrupt: what the first Ctrl-C does.
         stop: stops the run.
     """
 
-    __slots__ = ("_teller", "failure", "has_events", "interrupt", "stop")
+    __slots__ = ("_teller", "asks", "calls", "failure", "has_events", "interrupt", "stop", "waited_for")
 
     def __init__(self, teller: Callable[[RunEvent], None]) -> None:
         self._teller = teller
         self.has_events = False
         self.failure: OutputError | None = None
+        self.calls: dict[tuple[tuple[str, ...], str | None, str], str] = {}
+        self.asks = False
+        self.waited_for = ""
         self.stop: Callable[[], object] = lambda: None
         self.interrupt: Callable[[], object] = _interrupt_at_once
 
     def interrupted(self) -> None:
+        if not self.asks:
+            tools = tuple(dict.fromkeys(self.calls.values()))
+            self.waited_for = enumerated(tools, limit=_MOST_NAMED) or "the model"
         self.interrupt()
 
     def __call__(self, event: RunEvent) -> None:
         self.has_events = True
+        if isinstance(event, CallStarted):
+            self.calls[event.path, event.reply, event.call_id] = event.tool
+        elif isinstance(event, CallEnded):
+            self.calls.pop((event.path, event.reply, event.call_id), None)
+        elif isinstance(event, QuestionAsked | QuestionDecided):
+            self.asks = isinstance(event, QuestionAsked)
         # The run needs some time to stop, and continues to report until then.
         if self.failure is not None:
             return

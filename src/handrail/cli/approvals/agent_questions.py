@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from handrail.agents.approval.decisions import Answer, decision_of
 from handrail.agents.approval.records import ApprovalRecord, GrantRecord, grant_record, last_records, record_of
-from handrail.cli.approvals.stored_question import GivenAnswer, StoredQuestion
+from handrail.cli.approvals.stored_question import StoredQuestion
+from handrail.session.given_answers import GivenAnswer, RecordedAnswer
 
 RECORD = ApprovalRecord
 """The class of the records."""
@@ -52,10 +52,11 @@ def _answer_in(record: ApprovalRecord) -> GivenAnswer | None:
 
 
 def answered_agent(
-    record: ApprovalRecord, answer: GivenAnswer, at: datetime
+    record: ApprovalRecord, answer: RecordedAnswer
 ) -> tuple[ApprovalRecord] | tuple[GrantRecord, ApprovalRecord]:
     """What a session gets of an answer to a question of an agent, as the gate of a run records it."""
-    verdict = Answer("yes" if answer.approved else "no", answer.remember, answer.reason)
-    decision, grant = decision_of(record.call, verdict)
-    decided = record_of(record.call, decision, at=at, answered_by=answer.by)
+    given = answer.given
+    verdict = Answer("yes" if given.approved else "no", given.remember, given.reason)
+    decision, grant = decision_of(record.call, verdict, by=given.by, at=given.at)
+    decided = record_of(record.call, decision, at=given.at)
     return (decided,) if grant is None else (grant_record(grant), decided)

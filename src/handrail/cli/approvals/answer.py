@@ -1,7 +1,9 @@
 """`handrail approvals answer`: records what a person has decided about calls that wait.
 
-What was shown is looked at again once the session is held, because another person may have answered it, or a run may
-have resumed it, since. So of two answers to one question the first counts, and the other is refused.
+An answer is a row of the store, which is written while a run has the session open, too. What was shown is looked at
+again before, because another person may have answered it, or a run may have resumed it, since; and of two rows for one
+call the store takes the first. So of two answers to one question the first counts, and the other is refused. The holder
+of the session takes the answer in at its next step; if no process holds the session, this command does.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import getpass
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from importlib import import_module
 from typing import Annotated, Any, Literal, get_args
 
@@ -21,22 +24,24 @@ from handrail.cli.approvals.questions import (
     QuestionFilter,
     agents_of,
     found_question,
+    last_attempt,
     name_of,
     short_name,
     stored_questions,
 )
 from handrail.cli.approvals.show import print_questions, print_resuming, question_json, report_unreadable
-from handrail.cli.approvals.stored_question import GivenAnswer, StoredQuestion, answered_loop
+from handrail.cli.approvals.stored_question import StoredQuestion, answered_loop, check_answerable
 from handrail.cli.ledger.changes import Yes
 from handrail.cli.options import AS_SET, PAGE, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.errors import HandrailError, SessionError, SessionLockedError
-from handrail.runtime import ToolInvoked
 from handrail.serde.formatting import count_noun
-from handrail.session.persistence.loading import recorded_item
+from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_row
+from handrail.session.persistence.protocol import AnswerChange
 from handrail.session.persistence.stored_logs import append_to_logs, held_session
-from handrail.session.postponed_calls import PostponedCall, recorded_as
+from handrail.session.postponed_calls import PostponedCall
 from handrail.store import Store
+from handrail.transaction import UnitOfWork
 
 ANSWER_USAGE = """Usage: handrail approvals answer [OPTIONS] SESSION CALL yes|no
        handrail approvals answer [OPTIONS] --all yes|no"""
@@ -45,7 +50,6 @@ ANSWER_USAGE = """Usage: handrail approvals answer [OPTIONS] SESSION CALL yes|no
 GivenVerdict = Literal["yes", "no"]
 """What can be answered."""
 
-_WAIT = timedelta(seconds=1)  # another answer takes milliseconds, and a run holds its session for much longer
 _VERDICTS: tuple[GivenVerdict, ...] = get_args(GivenVerdict)
 _WORDS = 3
 
@@ -105,9 +109,9 @@ def answer_question(  # noqa: PLR0913 - they are its options
 ) -> int:
     """Answer the question about a call: `yes`, it runs when it is resumed; `no`, it is refused then.
 
-    The answer is stored in the session, for this call and exactly these arguments. A rule or a policy that denies the
-    call still holds. With --all the questions are shown first, and you are asked; the answer is recorded for those that
-    were shown, and for no others. A question of a session that a process has open cannot be answered.
+    The answer is stored for this call and exactly these arguments. A rule or a policy that denies the call still holds.
+    With --all the questions are shown first, and you are asked; the answer is recorded for those that were shown, and
+    for no others. A process that has the session open takes the answer in at its next step.
     """
     words = [word for word in (session, call, verdict) if word is not None]
     _check(words, how, wanted)
@@ -131,6 +135,7 @@ def answer_question(  # noqa: PLR0913 - they are its options
         screen.json(question_json(answered, agents) | {"open_questions": left})
         return 0
     screen.say(_said(answered, of_session))
+    _report_held(screen, [answered])
     if left:
         screen.say(
             f"{count_noun(left, 'more question')} of session {question.session_id} {'is' if left == 1 else 'are'} open."
@@ -167,25 +172,20 @@ def _record(
     """Record one answer to questions of a session, in one unit; returns them as they are stored.
 
     Raises:
-        SessionLockedError: a process has the session open.
         SessionError: one of them has been answered or decided since it was shown, or cannot be answered. Nothing was
             written.
         StoreError: the store cannot be used.
     """
-    try:
-        with held_session(store, session_id, wait=_WAIT) as lock:
-            before = stored_questions(store, session_id)
-            standing = [_standing(before, each) for each in questions]
-            now = store.now()
-            append_to_logs(store, lock, [item for each in standing for item in _items(store, each, given, now)])
-            after = stored_questions(store, session_id)
-            return [next(each for each in after if each.is_same(question)) for question in standing]
-    except SessionLockedError as error:
-        raise SessionLockedError(
-            f"session {session_id} is open in a process, which may ask about the call itself. Answer there, or wait "
-            "until it has ended. Nothing was recorded",
-            session_id=session_id,
-        ) from error
+    while True:
+        before = stored_questions(store, session_id)
+        standing = [_standing(before, each) for each in questions]
+        changes = [_change(store, each, given) for each in standing]
+        if store.apply(UnitOfWork(tuple(changes))) is None:
+            break
+        # Another person has answered meanwhile, so the questions are looked at again.
+    _take_in(store, session_id)
+    after = stored_questions(store, session_id)
+    return [next(each for each in after if each.is_same(question)) for question in standing]
 
 
 def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> StoredQuestion:
@@ -215,22 +215,31 @@ def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> Sto
     return found
 
 
-def _items(store: Store, question: StoredQuestion, given: GivenAnswer, now: datetime) -> tuple[object, ...]:
+def _change(store: Store, question: StoredQuestion, given: GivenAnswer) -> AnswerChange:
+    """What is written of an answer to a question that was looked at; an answer to an earlier question is replaced."""
+    check_answerable(question, given)
+    answer = RecordedAnswer(
+        given=given, digest=question.digest, asks=question.asks, last_attempt=last_attempt(store, question)
+    )
+    return AnswerChange(question.row, answer_row(question.call_session, question.call, answer, store.now()))
+
+
+def _take_in(store: Store, session_id: str) -> None:
+    """Append the answers to the session, as its holder does; not if a process holds it, which does so itself."""
+    with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)) as lock:
+        found = [each for each in stored_questions(store, session_id) if each.session_id == session_id]
+        append_to_logs(store, lock, [item for each in found if each.recorded for item in _items(each, each.recorded)])
+
+
+def _items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[object, ...]:
     record: Any = question.record
     if isinstance(record, PostponedCall):
-        return answered_loop(record, given, now, _last_attempt(store, question))
+        return answered_loop(record, answer)
     # The question was found with this module, so the extra that it needs is there.
     answered: tuple[object, ...] = import_module("handrail.cli.approvals.agent_questions").answered_agent(
-        record, given, now
+        record, answer
     )
     return answered
-
-
-def _last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
-    """When the newest attempt of a call was recorded; `None` if there is none."""
-    number = store.record_of_call(question.call_session, recorded_as(question.call).stored)
-    record = None if number is None else recorded_item(store, question.call_session, number)
-    return record.at if isinstance(record, ToolInvoked) else None
 
 
 # ------------------------------------------------------------------------------------------------------ several of them
@@ -286,8 +295,15 @@ def _report(
         return
     for each in answered:
         screen.say(f"{each.session_id}: {_said(each, answered)}")
+    _report_held(screen, answered)
     for why in failed.values():
         screen.fault(why)
+
+
+def _report_held(screen: Screen, answered: Iterable[StoredQuestion]) -> None:
+    """Print which sessions have not taken the answers in, because a process has them open."""
+    for session_id in dict.fromkeys(each.session_id for each in answered if each.recorded is not None):
+        screen.say(f"A process has session {session_id} open, and takes the answer in at its next step.")
 
 
 def _said(answered: StoredQuestion, among: Sequence[StoredQuestion]) -> str:

@@ -17,15 +17,16 @@ from typing import Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.approvals.stored_question import StoredQuestion, loop_questions
+from handrail.cli.approvals.stored_question import StoredQuestion, loop_questions, with_row
 from handrail.cli.ledger.show import agent_of_session
 from handrail.cli.sessions.filter import last_used
 from handrail.cli.sessions.show import found_session
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
+from handrail.runtime import ToolInvoked
 from handrail.serde.formatting import shorten
 from handrail.session.call_ref import CallRef, storable_id
 from handrail.session.persistence.loading import known_items, recorded_item
-from handrail.session.persistence.protocol import SessionRow
+from handrail.session.persistence.protocol import AnswerRow, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.postponed_calls import PostponedCall, recorded_as
 from handrail.store import Store
@@ -134,6 +135,7 @@ def stored_questions(
             if unreadable is None:
                 raise
             unreadable[row.session_id] = str(error)
+    found = list(_with_rows(store, found))
     asked = [each for each in found if each.is_recorded]
     waiting = [each for each in found if not (each.is_recorded or _waits_for_calls(store, each, asked))]
     return [each for each in (*asked, *waiting) if _is_meant(each, session_id) and not _is_settled(store, each)]
@@ -216,6 +218,25 @@ def _questions_of(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
     yield from loop_questions(items.get(PostponedCall, ()), row.session_id)
     if agents is not None:
         yield from agents.agent_questions(items.get(agents.RECORD, ()), row.session_id)
+
+
+def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
+    """When the newest attempt of the call of a program's own loop was recorded, as of `RecordedAnswer`."""
+    if not isinstance(question.record, PostponedCall):
+        return None
+    number = store.record_of_call(question.call_session, recorded_as(question.call).stored)
+    record = None if number is None else recorded_item(store, question.call_session, number)
+    return record.at if isinstance(record, ToolInvoked) else None
+
+
+def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[StoredQuestion]:
+    """The questions with the answers that are rows of the store."""
+    rows: dict[str, dict[CallRef, AnswerRow]] = {}
+    for each in questions:
+        if each.call_session not in rows:
+            rows[each.call_session] = {row.call: row for row in store.answers(each.call_session)}
+        row = rows[each.call_session].get(each.call.stored)
+        yield each if row is None else with_row(each, row, last_attempt(store, each), store=store.url)
 
 
 def _with_agents() -> ModuleType | None:

@@ -2,7 +2,7 @@
 
 The question of an agent is stored in the session of its outermost run, also if the call belongs to a session below it;
 that is the session in which the run is resumed. The question of a program's own loop is stored in the session of the
-call.
+call. An answer is a row of the store until the holder of the session takes it in.
 """
 
 from __future__ import annotations
@@ -10,45 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from handrail.errors import SessionError
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.session.call_ref import CallRef
+from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_in
+from handrail.session.persistence.protocol import AnswerRow
 from handrail.session.postponed_calls import (
-    CallAnswer,
     PostponedCall,
     answer_in_words,
+    call_answer,
     last_postponed,
     own_items,
 )
-
-RememberedFor = Literal["nothing", "arguments", "rule"]
-"""What an answer holds for; see `handrail.agents.approval.decisions.Remember`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenAnswer:
-    """The answer of a person.
-
-    Attributes:
-        approved: whether the call may run.
-        reason: why, as it is typed; in an answer that is stored, with the verdict, as the model reads a no.
-        by: who has answered; empty if that is not known.
-        at: when it was given; `None` if that is not known.
-        remember: what else it holds for.
-    """
-
-    approved: bool
-    reason: str = ""
-    by: str = ""
-    at: datetime | None = None
-    remember: RememberedFor = "nothing"
-
-    @property
-    def word(self) -> str:
-        """The verdict, as it is typed."""
-        return "yes" if self.approved else "no"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +48,8 @@ class StoredQuestion:
         digest: names exactly these arguments; empty if the question was not recorded, so that it cannot be answered.
         answer: what has been answered; `None` as long as it is open.
         record: the item of the session that holds it.
+        row: the answer to its call that is a row of the store, also one to an earlier question about the call.
+        recorded: that answer, if it is to this question and the session has not taken it in yet.
     """
 
     session_id: str
@@ -92,6 +69,8 @@ class StoredQuestion:
     digest: str = ""
     answer: GivenAnswer | None = None
     record: Any = field(default=None, repr=False)
+    row: AnswerRow | None = field(default=None, repr=False)
+    recorded: RecordedAnswer | None = field(default=None, repr=False)
 
     @property
     def is_recorded(self) -> bool:
@@ -146,26 +125,42 @@ def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[
         )
 
 
-def answered_loop(
-    item: PostponedCall, answer: GivenAnswer, at: datetime, last_attempt: datetime | None
-) -> tuple[PostponedCall]:
-    """What a session gets of an answer to a question of a program's own loop.
+def with_row(question: StoredQuestion, row: AnswerRow, last_attempt: datetime | None, *, store: str) -> StoredQuestion:
+    """A question with the row of an answer to its call.
 
     Args:
-        item: the question.
-        answer: the answer.
-        at: when it is given.
-        last_attempt: as of `CallAnswer`.
+        question: the question.
+        row: the row.
+        last_attempt: as of `RecordedAnswer`.
+        store: names the store.
 
     Raises:
-        SessionError: the answer is to hold for later calls.
+        StoreCorruptError: the answer cannot be read.
     """
-    if answer.remember != "nothing":
+    found = replace(question, row=row)
+    if question.answer is not None or not question.is_recorded:
+        return found
+    recorded = answer_in(row, store=store)
+    if not recorded.is_about(question.digest, question.asks, last_attempt):
+        return found
+    given = recorded.given
+    said = replace(given, reason=answer_in_words(given.approved, given.reason))
+    return replace(found, answer=said, recorded=recorded)
+
+
+def answered_loop(item: PostponedCall, answer: RecordedAnswer) -> tuple[PostponedCall]:
+    """What a session gets of an answer to a question of a program's own loop."""
+    return (replace(item, answer=call_answer(answer.given, answer.last_attempt)),)
+
+
+def check_answerable(question: StoredQuestion, answer: GivenAnswer) -> None:
+    """Refuse an answer that holds for later calls where no gate would look for it.
+
+    Raises:
+        SessionError: the question is that of a program's own loop.
+    """
+    if isinstance(question.record, PostponedCall) and answer.remember != "nothing":
         raise SessionError(
-            f"call {item.call} of session {item.session_id} belongs to a program's own loop, where an answer holds for "
-            "one call; leave out --remember"
+            f"call {question.call} of session {question.call_session} belongs to a program's own loop, where an answer "
+            "holds for one call; leave out --remember"
         )
-    reason = answer_in_words(answer.approved, answer.reason)
-    reason = answer_in_words(answer.approved, answer.reason)
-    given = CallAnswer(approved=answer.approved, reason=reason, by=answer.by, at=at, last_attempt=last_attempt)
-    return (replace(item, answer=given),)

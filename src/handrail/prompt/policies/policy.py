@@ -243,34 +243,51 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The answer to an approval request.
+    """The answer to an approval request: `Approval(True)`, `Approval(False, "too dear")`, or `Approval.later()`.
 
     Attributes:
         approved: whether the call may run.
-        reason: the reason of a refusal, for the model; may be empty.
+        reason: the reason of a refusal, for the model, or why the question is left open; may be empty.
         final: for a refusal, whether a repeat of the same call is refused without being judged again; `False` without
             a decision.
+        left_open: whether the question is left open: the call waits, and nothing of it is run or recorded.
 
     Raises:
-        InvalidArgumentError: `approved` or `final` is not a boolean, or `reason` is not text.
+        InvalidArgumentError: `approved`, `final` or `left_open` is not a boolean, `reason` is not text, or a question
+            that is left open is approved.
     """
 
     approved: bool
     reason: str = ""
     final: bool = True
+    left_open: bool = False
+
+    @staticmethod
+    def later(reason: str = "") -> Approval:
+        """Leave the question open: the call waits until its reply is answered again.
+
+        Args:
+            reason: what it waits for, for people: "the desk is asked".
+        """
+        return Approval(approved=False, reason=reason, final=False, left_open=True)
 
     def __post_init__(self) -> None:
         # Only a boolean: any text is true, so `Approval("no")` would approve.
         check_argument("Approval", "approved", self.approved, bool, "True or False")
         check_argument("Approval", "reason", self.reason, str, "text")
         check_argument("Approval", "final", self.final, bool, "True or False")
+        check_argument("Approval", "left_open", self.left_open, bool, "True or False")
+        if self.left_open and self.approved:
+            expected = "False for a question that is left open: Approval.later()"
+            raise InvalidArgumentError(function="Approval", argument="approved", given=True, expected=expected)
 
 
 Approver = Callable[[ApprovalRequest], Approval | bool | Awaitable[Approval | bool]]
 """Answers requests: a plain function, or an `async` one.
 
-An approver that raises refuses the call; a repeat is judged again. With `CallPostponed` it postpones the call, which is
-rolled back and repeated later.
+An approver that raises refuses the call; a repeat is judged again. `CallPostponed` means the same as
+`Approval.later()`. An exception that is not an `Exception`, such as `KeyboardInterrupt`, leaves the question open too,
+and is raised.
 """
 
 

@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.prompt import Tool
-from handrail.redaction import redacted_logger
+from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import written_arguments
 from handrail.serde import Masking, masked_json
-from handrail.serde.json_schema import MASK, is_object
+from handrail.serde.json_schema import is_object
 from handrail.session.call_ref import ToolCall
 
 MOST_BYTES: Final = 64 * 1024

@@ -189,6 +189,41 @@ class SessionAppend(NamedTuple):
     checkpoint: Checkpoint | None = None
 
 
+class AnswerRow(NamedTuple):
+    """The answer of a person to a call that waits. Any process may write it; the holder of the session reads it.
+
+    Attributes:
+        session_id: the session of the call.
+        reply: the reply whose call it is; `""` where none was stated.
+        call_id: the id of the call.
+        given_at: when it was given, aware and in UTC.
+        answer: the answer as JSON in UTF-8; see `handrail.session.given_answers`.
+    """
+
+    session_id: str
+    reply: str
+    call_id: str
+    given_at: datetime
+    answer: bytes
+
+    @property
+    def call(self) -> CallRef:
+        """The identity of the call within its session, as a store names it."""
+        return CallRef(self.reply or None, self.call_id)
+
+
+class AnswerChange(NamedTuple):
+    """An answer that a unit of work writes, if the row of its call is the one seen, and the session exists.
+
+    Attributes:
+        seen: the row of the call as it was seen; `None` for none.
+        row: what comes in its place.
+    """
+
+    seen: AnswerRow | None
+    row: AnswerRow
+
+
 class DatabaseCursor(Protocol):
     """The rows of a statement that a handler has executed; what `sqlite3` and psycopg return fits."""
 
@@ -339,6 +374,10 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
+    def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
+        """The answers that people have given to calls of a session, the oldest first; a fork has none of them."""
+        ...
+
     def copy(self, source: str, row: SessionRow) -> bool:
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
 
@@ -358,7 +397,7 @@ class SessionStore(UnitStore, Protocol):
         ...
 
     def delete_session(self, lock: SessionLock) -> None:
-        """Delete a session: its row, its entries and checkpoints, and the effects that belong to it alone.
+        """Delete a session: its row, its entries, checkpoints and answers, and the effects that belong to it alone.
 
         These are the effects whose partition it is, with their testimony: the slots of its calls, and the keys of the
         scope "session". Keys that sessions share stay. Whether a call of it is open is not looked at. The lock remains

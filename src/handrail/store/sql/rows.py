@@ -16,7 +16,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
-from handrail.session.persistence.protocol import Checkpoint, EntryPosition, Role, SessionEntry, SessionRow
+from handrail.session.persistence.protocol import (
+    AnswerRow,
+    Checkpoint,
+    EntryPosition,
+    Role,
+    SessionEntry,
+    SessionRow,
+)
 from handrail.store.protocol import TESTIMONY_STATUSES, ClaimOwner, EffectRow, Testimony
 
 Columns: TypeAlias = Sequence[Any]
@@ -40,6 +47,9 @@ SESSION_COLUMNS = ", ".join(SessionRow._fields)
 
 ENTRY_COLUMNS = ", ".join(SessionEntry._fields)
 """The columns of an entry, in the order of `SessionEntry`."""
+
+ANSWER_COLUMNS = ", ".join(AnswerRow._fields[1:])
+"""The columns of an answer but its session, in the order of `AnswerRow`."""
 
 POSITION_COLUMNS = f"{', '.join(EntryPosition._fields[:-1])}, length(items) AS size"
 """The columns of an entry that are read when its session is opened, in the order of `EntryPosition`."""
@@ -223,6 +233,29 @@ def checkpoint_of(columns: Columns, *, session_id: str, store: str) -> Checkpoin
     if faults:
         raise _corrupt(f"checkpoint {number!r} of session {session_id!r}", faults, store)
     return Checkpoint(number, data)
+
+
+def answer_columns(row: AnswerRow) -> tuple[object, ...]:
+    """An answer as columns."""
+    return (*row[:3], to_micros(row.given_at), row.answer)
+
+
+def answer_of(columns: Columns, *, session_id: str, store: str) -> AnswerRow:
+    """The answer that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    reply, call_id, given_at, answer = columns
+    faults = [
+        *_faults("reply", reply, str),
+        *_faults("call_id", call_id, str),
+        *_faults("given_at", given_at, int),
+        *_faults("answer", answer, bytes),
+    ]
+    if faults:
+        raise _corrupt(f"the answer to call {call_id!r} of session {session_id!r}", faults, store)
+    return AnswerRow(session_id, reply, call_id, from_micros(given_at), answer)
 
 
 def missing_entry(number: int, *, session_id: str, store: str) -> StoreCorruptError:

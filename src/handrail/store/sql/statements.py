@@ -10,6 +10,7 @@ from __future__ import annotations
 from handrail.session.persistence.protocol import EntryPosition
 from handrail.store.protocol import Testimony
 from handrail.store.sql.rows import (
+    ANSWER_COLUMNS,
     EFFECT_COLUMNS,
     EFFECT_FIELDS,
     ENTRY_COLUMNS,
@@ -242,6 +243,22 @@ COPY_CHECKPOINTS = (
 
 UNRELEASED_SESSIONS = f"SELECT session_id FROM handrail_sessions WHERE token <> '' AND {_EXISTS}"
 """The sessions that a process holds, or has not released before it died."""
+
+INSERT_ANSWER = (
+    f"INSERT INTO handrail_answers (session_id, {ANSWER_COLUMNS}) SELECT ?, ?, ?, ?, ? "
+    f"WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}) "
+    "ON CONFLICT (session_id, reply, call_id) DO NOTHING"
+)
+"""The answer to a call, if its session exists and it has none."""
+
+REPLACE_ANSWER = (
+    "UPDATE handrail_answers SET given_at = ?, answer = ? "
+    "WHERE session_id = ? AND reply = ? AND call_id = ? AND given_at = ? AND answer = ?"
+)
+"""Another answer to a call, if the one that was seen stands."""
+
+GET_ANSWERS = f"SELECT {ANSWER_COLUMNS} FROM handrail_answers WHERE session_id = ? ORDER BY given_at, reply, call_id"
+"""The answers to calls of a session, the oldest first."""
 
 _VALUES = "coalesce(length(message), 0) + coalesce(length(value), 0) + coalesce(length(arguments), 0)"
 SESSION_SIZE = (

@@ -15,6 +15,7 @@ from handrail.errors import SessionError, StoreError
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
+    AnswerRow,
     Checkpoint,
     DatabaseConnection,
     EntryPosition,
@@ -42,6 +43,7 @@ from handrail.store.sql.database import Database
 from handrail.store.sql.driver import Driver
 from handrail.store.sql.migrations import has_old_slots, migrate, read_hash_key
 from handrail.store.sql.rows import (
+    answer_of,
     checkpoint_of,
     effect_of,
     entry_of,
@@ -321,6 +323,15 @@ class SqlStore:
                 raise session_locks.session_not_found(source, self.url)
             link.execute(statements.COPY_CHECKPOINTS, (row.session_id, source, row.head))
             return True
+
+    def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
+        """The answers that people have given to calls of a session, the oldest first.
+
+        Raises:
+            StoreCorruptError: one cannot be read.
+        """
+        found = self._database.query(statements.GET_ANSWERS, (session_id,))
+        return tuple(answer_of(columns, session_id=session_id, store=self.url) for columns in found)
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from handrail.crash_points import reached
 from handrail.errors import SessionLostError, StoreError, StoreUnavailableError
-from handrail.session.persistence.protocol import SessionAppend, SessionHeld
+from handrail.session.persistence.protocol import AnswerChange, AnswerRow, SessionAppend, SessionHeld
 from handrail.store.protocol import (
     EFFECT_WRITES,
     EffectChange,
@@ -50,6 +50,10 @@ class StoredRows(Protocol):
 
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
+        ...
+
+    def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
+        """The answers to calls of a session."""
         ...
 
 
@@ -224,7 +228,7 @@ class UnitApplier:
                 return write in self._rows.testimony(write.effect_id)
             case SessionAppend(lock, head, entries):
                 return holder(self._database, lock) == (lock.token, head + len(entries))
-            case RecordCommit(journal_id):
-                return self._rows.is_committed(journal_id)
+            case AnswerChange(_, row):
+                return row in self._rows.answers(row.session_id)
             case _:
-                return True
+                return not isinstance(write, RecordCommit) or self._rows.is_committed(write.journal_id)

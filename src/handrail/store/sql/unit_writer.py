@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from handrail.crash_points import reached
-from handrail.session.persistence.protocol import SessionAppend, SessionEntry, SessionHeld, SessionLock
+from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionEntry, SessionHeld, SessionLock
 from handrail.store import session_locks
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, MarkApplied, RefusedWrite, Testimony
 from handrail.store.sql import statements
 from handrail.store.sql.driver import DriverConnection, StatementExecutor, StatementParameters
-from handrail.store.sql.rows import ENTRY_COLUMNS, applied_columns, effect_columns, effect_of, testimony_columns
+from handrail.store.sql.rows import (
+    ENTRY_COLUMNS,
+    answer_columns,
+    applied_columns,
+    effect_columns,
+    effect_of,
+    testimony_columns,
+)
 from handrail.transaction import RecordCommit
 
 _ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
@@ -45,15 +52,13 @@ def write_with(link: DriverConnection, write: object) -> None:
         StoreError: the statement has failed.
     """
     match write:
-        case EffectInsert() | EffectChange():
-            refused = insert_row(link, write) if isinstance(write, EffectInsert) else _change_row(link, write)
+        case EffectInsert() | EffectChange() | MarkApplied() | Testimony() | AnswerChange():
+            refused = _write_row(link, write)
             if refused is not None:
                 raise RefusedError(refused)
-            reached("unit-ledger-written")
-        case Testimony():
-            if not link.execute(statements.INSERT_TESTIMONY, testimony_columns(write)):
-                raise RefusedError(RefusedWrite(write))
-            reached("unit-testimony-written")
+            point = _POINTS.get(type(write))
+            if point is not None:
+                reached(point)
         case SessionAppend():
             _append(link, write)
             reached("unit-session-written")
@@ -61,13 +66,35 @@ def write_with(link: DriverConnection, write: object) -> None:
             check_held(link, write)
         case RecordCommit(journal_id):
             link.execute(statements.INSERT_DECISION, (journal_id,))
-        case MarkApplied(seen, row):
-            compared = (seen.partition, seen.key, seen.effect_id)
-            if not link.execute(statements.MARK_APPLIED, (*applied_columns(row), *compared)):
-                raise RefusedError(RefusedWrite(write, _standing(link, seen)))
-            reached("unit-ledger-written")
         case _:  # the connection of the call, whose transaction this is
             pass
+
+
+_POINTS: Mapping[type, str] = {
+    EffectInsert: "unit-ledger-written",
+    EffectChange: "unit-ledger-written",
+    MarkApplied: "unit-ledger-written",
+    Testimony: "unit-testimony-written",
+}
+
+
+def _write_row(
+    link: DriverConnection, write: EffectInsert | EffectChange | MarkApplied | Testimony | AnswerChange
+) -> RefusedWrite | None:
+    """Write the row of an effect, of testimony or of an answer, unless another one than the one seen stands there."""
+    match write:
+        case EffectInsert():
+            return insert_row(link, write)
+        case EffectChange():
+            return _change_row(link, write)
+        case MarkApplied(seen, row):
+            compared = (seen.partition, seen.key, seen.effect_id)
+            is_written = link.execute(statements.MARK_APPLIED, (*applied_columns(row), *compared))
+            return None if is_written else RefusedWrite(write, _standing(link, seen))
+        case Testimony():
+            return None if link.execute(statements.INSERT_TESTIMONY, testimony_columns(write)) else RefusedWrite(write)
+        case AnswerChange():
+            return _change_answer(link, write)
 
 
 def insert_row(
@@ -120,6 +147,20 @@ def _change_row(link: DriverConnection, change: EffectChange) -> RefusedWrite | 
         # read: testimony is looked up by the id in the row of its effect.
         link.execute(statements.DELETE_TESTIMONY, (change.seen.effect_id,))
     return refused
+
+
+def _change_answer(link: DriverConnection, change: AnswerChange) -> RefusedWrite | None:
+    seen, row = change
+    if seen is None:
+        written = link.execute(statements.INSERT_ANSWER, (*answer_columns(row), row.session_id))
+    else:
+        identity = (row.session_id, row.reply, row.call_id)
+        written = link.execute(
+            statements.REPLACE_ANSWER, (*answer_columns(row)[3:], *identity, *answer_columns(seen)[3:])
+        )
+    if written:
+        return None
+    return RefusedWrite(change)
 
 
 def _append(link: DriverConnection, append: SessionAppend) -> None:

@@ -1,0 +1,142 @@
+"""Step 5 of the pipeline: what the question of a policy becomes, whatever the entry point.
+
+| the question has | the call |
+|---|---|
+| an answer that a person has recorded in the store | runs, or is refused |
+| no such answer, and no approver | is refused; a repeat of it is judged anew |
+| an approver that approves | runs |
+| an approver that refuses | is refused |
+| an approver that raises an `Exception` | is refused; a repeat of it is judged anew |
+| an approver that raises `CallPostponed`, or returns `Approval.later()` | is postponed: it stays open |
+| an approver that is interrupted: Ctrl-C, a cancellation, `SystemExit` | stays open, and the interrupt is raised |
+
+A call that stays open is not recorded, because it has no outcome yet. In a stored session it is listed among the open
+calls with its question, so that a person can answer it from another process. Calls of the reply that wait for their
+turn behind it when the approver is interrupted are not recorded either: nothing of them has run.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from handrail.errors import (
+    CallIdReusedError,
+    CallPostponed,
+    DeadlineExceededError,
+    InvalidReturnError,
+    RunAbortedError,
+)
+from handrail.errors.developer import mistakes_in
+from handrail.limits import seconds_left
+from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool
+from handrail.prompt.signature import is_async
+from handrail.redaction import redacted_logger
+from handrail.runtime.calls import Step
+from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
+from handrail.runtime.failures import CallRefusedError, Denial, describe_error
+from handrail.runtime.invocation import Invocation
+from handrail.runtime.recorded_answers import question_of, recorded_answer
+from handrail.session.postponed_calls import note_postponed
+
+_log = redacted_logger("handrail.runtime")
+
+
+async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
+    """Ask the approver, if there is a question that no recorded answer covers; no transaction is open meanwhile.
+
+    Raises:
+        Denial: the answer is no.
+        CallRefusedError: there is no answer, or no approver.
+        CallPostponed: the question is left open.
+        DeveloperMistake: the approver answered neither yes nor no, or requested an unbound resource.
+    """
+    if not questions:
+        return
+    asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
+    session_id = run.environment.session.session_id
+    request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
+    answer = await recorded_answer(run, request)
+    if answer is None:
+        approver = run.environment.approver
+        if approver is None:
+            raise CallRefusedError(
+                f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
+            )
+        run.open_question = request
+        answer = await _answer(run, approver, request)
+        if answer.left_open:
+            raise _postponed(answer, request)
+        run.open_question = None
+    if not answer.approved:
+        reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
+        refused = f"approval of {tool.name} was refused{reason}. Do not request it again; do without it."
+        raise Denial(refused) if answer.final else CallRefusedError(refused)
+
+
+async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest) -> Approval:
+    """The answer of the approver; the question is no longer open if it fails."""
+    tool = request.tool
+    seconds = seconds_left(run.environment.deadline)
+    try:
+        with run.turn.judged(), run.environment.questions.asking(run.environment.clock):
+            answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
+    except CallPostponed as postponed:
+        postponed.question = request
+        raise
+    except Exception as error:
+        run.open_question = None
+        if isinstance(error, ExecutionTimeoutError):
+            raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
+        if isinstance(error, RunAbortedError) or mistakes_in(error):
+            raise
+        _log.exception("the approver failed on %s", tool.name)
+        raise CallRefusedError(f"{tool.name} was not approved: asking failed with {describe_error(error)}") from error
+    if isinstance(answer, Approval):
+        return answer
+    if isinstance(answer, bool):
+        return Approval(answer)
+    run.open_question = None
+    raise invalid_answer("the approver", tool, answer, "True, False or an Approval")
+
+
+def _postponed(answer: Approval, request: ApprovalRequest) -> CallPostponed:
+    postponed = CallPostponed(answer.reason or f"{request.tool.name} waits for approval")
+    postponed.question = request
+    return postponed
+
+
+def invalid_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
+    """The error for a function of the program that returned something else than it must."""
+    drop_unawaited(returned)
+    return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)
+
+
+def is_unrecorded(run: Invocation, raised: BaseException) -> bool:
+    """Whether a call that raises has no record: it is still open, or its identity belongs to another call."""
+    if isinstance(raised, CallPostponed | CallIdReusedError):
+        return True
+    # Nothing of it has run by then, so that it was interrupted is not its outcome.
+    return not isinstance(raised, Exception) and (
+        run.open_question is not None
+        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.arrived))
+    )
+
+
+async def note_open_call(run: Invocation, raised: BaseException) -> None:
+    """List a call that stays open among the open calls of a stored session, with the question that was left open.
+
+    A nested call is repeated with its parent, and listed only if it is the one that was asked about.
+    """
+    session = run.environment.session
+    is_postponed = isinstance(raised, CallPostponed)
+    if session.store is None or isinstance(raised, CallIdReusedError) or not (is_postponed or run.open_question):
+        return
+    question = question_of(run, str(raised) if is_postponed else "")
+    if question is None and (run.turn.outer is not None or not is_postponed):
+        return
+    try:
+        at = run.environment.clock.now()
+        await run.mode.write_to(session.store, partial(note_postponed, session, run.ref, run.call.name, at, question))
+    except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call stays open
+        _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)

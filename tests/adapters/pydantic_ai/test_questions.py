@@ -1,0 +1,196 @@
+"""Questions of policies in PydanticAI: denied, or deferred to the caller of the run; and `ModelRetry` of handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    ToolApproved,
+    ToolReturnPart,
+    UnexpectedModelBehavior,
+)
+
+from handrail import tool
+from handrail.adapters.pydantic_ai import HandrailCapability, PipelineCapability, PydanticAIAdapter, StoredHistory
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CallPostponed, InvalidArgumentError
+from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
+from handrail.runtime import Session, ToolInvoked
+from handrail.store import MemoryStore
+from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
+from handrail.testing.script import Expect
+from tests.runtime.bench import Decides
+from tests.wording import Wording
+
+ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
+ASKED = Reply(calls=[Call("pay", {"text": "a"}), Call("note", {"text": "b"})])
+
+
+@tool
+def pay(text: str) -> str:
+    """Pay."""
+    return f"paid {text}"
+
+
+@tool
+def note(text: str) -> str:
+    """Note."""
+    return f"noted {text}"
+
+
+PROMPT: Prompt[Any] = Prompt(
+    PromptTemplate(
+        ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[pay, note], policies=[ASKS_ABOUT_PAY])]
+    )
+)
+DEFERRED: Any = [str, DeferredToolRequests]
+
+
+def answered(**messages: Outcome) -> Reply:
+    """The last reply, after these answers."""
+    return Reply(text="Done.", expect=Expect(messages={name.replace("_", "-"): out for name, out in messages.items()}))
+
+
+def recorded(session: Session) -> list[tuple[str, bool]]:
+    """The calls that have a record."""
+    return [(event.name, event.success) for event in session[ToolInvoked]]
+
+
+@pytest.mark.anyio
+async def test_a_question_is_denied_unless_it_is_deferred(wording: Wording) -> None:
+    """As it is without an approver everywhere."""
+    session = Session()
+    capability = HandrailCapability(ToolExecutor(prompt=PROMPT, session=session))
+    model = ScriptedModel([ASKED, Reply(text="Done.")])
+    await Agent(model, capabilities=[capability]).run("Pay.")
+    assert recorded(session) == [("pay", False), ("note", True)]
+    assert session[ToolInvoked].all()[0].result.message == wording
+
+
+@pytest.mark.anyio
+async def test_a_deferred_question_is_answered_by_the_caller_of_the_run() -> None:
+    """The other calls run; with its approval the call is carried out, and not before."""
+    session = Session()
+    capability = HandrailCapability(ToolExecutor(prompt=PROMPT, session=session), on_ask="defer")
+    model = ScriptedModel([ASKED, answered(call_1=Outcome.ok("paid a"), call_2=Outcome.ok("noted b"))])
+    agent = Agent(model, capabilities=[capability], output_type=DEFERRED)
+    first = await agent.run("Pay.")
+    assert isinstance(first.output, DeferredToolRequests)
+    assert [call.tool_name for call in first.output.approvals] == ["pay"]
+    assert first.output.metadata == {"call-1": {"reason": "pay waits for approval: sure?"}}
+    assert recorded(session) == [("note", True)]
+    results = DeferredToolResults(approvals={"call-1": ToolApproved()})
+    last = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+    assert last.output == "Done."
+    assert recorded(session) == [("note", True), ("pay", True)]
+
+
+@pytest.mark.anyio
+async def test_a_question_about_a_tool_of_pydantic_ai_is_deferred_too() -> None:
+    """Its policies are those of the pipeline that it is sent through."""
+
+    def pay(text: str) -> str:
+        return f"paid {text}"
+
+    session = Session()
+    executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="tests", key="bare", sections=[])), session=session)
+    capability = PipelineCapability(executor, policies=[ASKS_ABOUT_PAY], on_ask="defer")
+    model = ScriptedModel([Reply(calls=[Call("pay", {"text": "a"})]), answered(call_1=Outcome.ok("paid a"))])
+    agent = Agent(model, tools=[pay], capabilities=[capability], output_type=DEFERRED)
+    first = await agent.run("Pay.")
+    assert isinstance(first.output, DeferredToolRequests)
+    assert recorded(session) == []
+    results = DeferredToolResults(approvals={"call-1": True})
+    assert (await agent.run(message_history=first.all_messages(), deferred_tool_results=results)).output == "Done."
+    assert recorded(session) == [("pay", True)]
+
+
+@pytest.mark.anyio
+async def test_a_stored_run_is_resumed_without_approving_what_waits() -> None:
+    """The results that its history gives make the calls again; they are deferred again until a person has answered."""
+    store = MemoryStore(clock=FakeClock())
+    model = ScriptedModel([ASKED, answered(call_1=Outcome.ok("paid a"))])
+    for approvals in (False, False, True):
+        with Session.open(store, "s") as session:
+            stored = StoredHistory(session, "desk")
+            executor = ToolExecutor(prompt=PROMPT, session=session)
+            capability = HandrailCapability(executor, conversation=stored, on_ask="defer")
+            agent = Agent(model, capabilities=[capability], output_type=DEFERRED)
+            results = DeferredToolResults(approvals={"call-1": True}) if approvals else stored.deferred_results
+            question = None if stored.unfinished else "Pay."
+            ended = await agent.run(question, message_history=stored.history or None, deferred_tool_results=results)
+            assert isinstance(ended.output, DeferredToolRequests) is not approvals
+            assert recorded(session) == [("note", True), *([("pay", True)] if approvals else [])]
+
+
+@pytest.mark.anyio
+async def test_an_agent_that_cannot_return_deferred_requests_is_refused(wording: Wording) -> None:
+    """Before its model is asked."""
+    capability = HandrailCapability(ToolExecutor(prompt=PROMPT, session=Session()), on_ask="defer")
+    with pytest.raises(InvalidArgumentError) as refused:
+        await Agent(ScriptedModel([]), capabilities=[capability]).run("Pay.")
+    assert str(refused.value) == wording
+
+
+def test_an_approver_and_deferred_questions_exclude_each_other(wording: Wording) -> None:
+    """A question has one answer; and only the two words are known."""
+    executor = ToolExecutor(prompt=PROMPT, session=Session(), approver=lambda _: True)
+    with pytest.raises(InvalidArgumentError) as refused:
+        HandrailCapability(executor, on_ask="defer")
+    assert str(refused.value) == wording
+    with pytest.raises(InvalidArgumentError):
+        HandrailCapability(executor, on_ask="ask")  # type: ignore[arg-type]
+
+
+@pytest.mark.anyio
+async def test_an_evaluation_whose_approver_leaves_a_question_open_is_resumed(wording: Wording) -> None:
+    """The other calls of the reply have run; the next evaluation asks again."""
+    store = MemoryStore(clock=FakeClock())
+    model = ScriptedModel([ASKED, answered(call_1=Outcome.ok("paid a"), call_2=Outcome.ok("noted b"))])
+    with Session.open(store, "s") as session:
+        later = PydanticAIAdapter(model, approver=lambda _: Approval.later("the desk is asked"))
+        for _ in range(2):
+            with pytest.raises(CallPostponed) as waits:
+                await later.evaluate_async(PROMPT, session=session, user_prompt="Pay.")
+            assert str(waits.value) == wording
+            assert recorded(session) == [("note", True)]
+        agreed = PydanticAIAdapter(model, approver=lambda _: True)
+        assert (await agreed.evaluate_async(PROMPT, session=session, user_prompt="Pay.")).text == "Done."
+        assert recorded(session) == [("note", True), ("pay", True)]
+
+
+@pytest.mark.anyio
+async def test_model_retry_of_a_handler_is_one_of_pydantic_ai() -> None:
+    """The call is rolled back and recorded as failed, the model reads the text, and a retry is counted."""
+
+    @tool
+    def guess(text: str) -> str:
+        """Guess."""
+        if text != "right":
+            raise ModelRetry("guess again")
+        return text
+
+    section = ToolsSection(title="Desk", tools=[guess])
+    prompt: Prompt[Any] = Prompt(PromptTemplate(ns="tests", key="guess", sections=[section]))
+    wrong, right = (Reply(calls=[Call("guess", {"text": text})]) for text in ("wrong", "right"))
+    session = Session()
+    agent = Agent(
+        ScriptedModel([wrong, right, Reply(text="Done.")]),
+        capabilities=[HandrailCapability(ToolExecutor(prompt=prompt, session=session))],
+    )
+    messages = (await agent.run("Guess.")).all_messages()
+    parts = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [part.outcome for part in parts] == ["retried", "success"]
+    assert "guess again" in str(parts[0].content)
+    assert recorded(session) == [("guess", False), ("guess", True)]
+    again = Agent(
+        ScriptedModel([wrong, wrong, Reply(text="Done.")]),
+        capabilities=[HandrailCapability(ToolExecutor(prompt=prompt, session=Session()))],
+    )
+    with pytest.raises(UnexpectedModelBehavior):
+        await again.run("Guess.")

@@ -1,0 +1,140 @@
+"""Questions that an approver leaves open, through `execute_all` and `execute_all_async`: what waits, and what runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CallPostponed, InvalidArgumentError
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.session.postponed_calls import PostponedCall
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+from tests.runtime.bench import Decides, call, executor, tool
+from tests.wording import Wording
+
+ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
+REPLY = [call("note", "a", id="1"), call("pay", "b", id="2"), call("note", "c", id="3")]
+
+Run = Callable[[ToolExecutor, Sequence[ToolCall]], tuple[ToolMessage, ...]]
+
+
+def blocking(run: ToolExecutor, calls: Sequence[ToolCall]) -> tuple[ToolMessage, ...]:
+    """One after the other."""
+    return run.execute_all(calls, reply="r1")
+
+
+def on_loop(run: ToolExecutor, calls: Sequence[ToolCall]) -> tuple[ToolMessage, ...]:
+    """On an event loop."""
+    return asyncio.run(run.execute_all_async(calls, reply="r1"))
+
+
+BOTH = pytest.mark.parametrize("run", [blocking, on_loop])
+
+
+def returns_later(request: ApprovalRequest) -> Approval:
+    """Leave the question open."""
+    return Approval.later("the desk is asked")
+
+
+def raises_postponed(request: ApprovalRequest) -> bool:
+    """Leave the question open by an exception."""
+    raise CallPostponed("the desk is asked")
+
+
+async def returns_later_async(request: ApprovalRequest) -> Approval:
+    """Leave the question open on the event loop."""
+    return Approval.later("the desk is asked")
+
+
+def yes(request: ApprovalRequest) -> bool:
+    """Approve."""
+    return True
+
+
+def desk(approver: Any, session: Session | None = None) -> ToolExecutor:
+    """An executor that asks about payments."""
+    return executor(tool("note"), tool("pay"), policies=[ASKS_ABOUT_PAY], approver=approver, session=session)
+
+
+def recorded(session: Session) -> list[tuple[str, bool]]:
+    """The calls that have a record."""
+    return [(event.call_id, event.success) for event in session[ToolInvoked]]
+
+
+@pytest.mark.requirement("S-05c", "S-12a")
+@BOTH
+@pytest.mark.parametrize("approver", [returns_later, raises_postponed, returns_later_async])
+def test_the_message_of_a_call_whose_question_is_left_open_is_pending(
+    run: Run, approver: Any, wording: Wording
+) -> None:
+    """It stands in its place and says that it waits; the others run, and the same reply answers it later."""
+    session = Session()
+    messages = run(desk(approver, session), REPLY)
+    assert [(each.call_id, each.pending, each.success) for each in messages] == [
+        ("1", False, True),
+        ("2", True, False),
+        ("3", False, True),
+    ]
+    assert messages[1].content == wording
+    assert recorded(session) == [("1", True), ("3", True)]
+    again = run(desk(yes, session), REPLY)
+    assert [(each.pending, each.replayed) for each in again] == [(False, True), (False, False), (False, True)]
+    assert recorded(session) == [("1", True), ("3", True), ("2", True)]
+
+
+@pytest.mark.requirement("S-12b")
+@BOTH
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_approver_that_is_interrupted_leaves_the_question_open(run: Run, kind: type[BaseException]) -> None:
+    """It is raised, no call is recorded as failed, and the question can be answered from elsewhere."""
+
+    def interrupted(request: ApprovalRequest) -> bool:
+        raise kind
+
+    with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
+        with pytest.raises(kind):
+            run(desk(interrupted, session), REPLY)
+        assert recorded(session) == [("1", True)]
+        (waiting,) = session[PostponedCall]
+        assert waiting.call.call_id == "2"
+        assert waiting.question is not None
+        assert [message.success for message in run(desk(yes, session), REPLY)] == [True, True, True]
+        assert recorded(session) == [("1", True), ("2", True), ("3", True)]
+
+
+@pytest.mark.requirement("S-12b")
+def test_a_reply_that_is_cancelled_while_its_approver_is_asked_leaves_its_calls_open() -> None:
+    """Neither the call that is asked about nor those that wait behind it are recorded as failed."""
+
+    async def cancelled(session: Session) -> None:
+        asked = asyncio.Event()
+
+        async def thinks(request: ApprovalRequest) -> bool:
+            asked.set()
+            await asyncio.Event().wait()
+            return True
+
+        reply = asyncio.ensure_future(desk(thinks, session).execute_all_async(REPLY, reply="r1"))
+        await asked.wait()
+        reply.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reply
+
+    session = Session()
+    asyncio.run(cancelled(session))
+    assert recorded(session) == [("1", True)]
+    assert session.turn.queue == []
+
+
+def test_an_approval_cannot_be_given_and_left_open() -> None:
+    """The mistake is refused where it is made."""
+    with pytest.raises(InvalidArgumentError) as refused:
+        Approval(approved=True, left_open=True)
+    assert refused.value.argument == "approved"
+    assert Approval.later("x") == Approval(approved=False, reason="x", final=False, left_open=True)
