@@ -110,7 +110,11 @@ def test_the_model_reads_what_failed_and_not_where(error: StoreError, way: Run) 
 def test_what_a_tool_returns_is_redacted_if_that_is_asked_for(results: bool, way: Run) -> None:
     """The value that the session records is what the tool has returned."""
     use_redaction(Redaction(values=frozenset({KEY}), results=results))
-    door = executor(tool("t", lambda params, *, context: ToolResult.ok(Note(f"{KEY}."), parts=[TextPart(KEY)])))
+
+    def shows(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note(f"{KEY}."), parts=[TextPart(KEY)])
+
+    door = executor(tool("t", shows))
     message = way(door, call("t"))
     assert (KEY in message.content, MASK in message.content) == (not results, results)
     assert (KEY in str(message.parts)) is not results
