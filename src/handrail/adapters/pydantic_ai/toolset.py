@@ -235,7 +235,7 @@ class HandrailToolset(AbstractToolset[Any]):
     def _definition(self, tool: Tool[Any, Any]) -> ToolDefinition:
         return ToolDefinition(
             name=tool.name,
-            description=_description(tool),
+            description=tool_description(tool),
             parameters_json_schema=tool.parameters_schema,
             metadata={"effect": tool.effect, PIPELINE_METADATA_KEY: tool.name},
             sequential=tool.writes and self._is_bare,
@@ -258,7 +258,7 @@ def part_content(part: ContentPart) -> str | BinaryContent:
     return part.text
 
 
-def _description(tool: Tool[Any, Any]) -> str:
+def tool_description(tool: Tool[Any, Any]) -> str:
     """The description for the model, with the examples, for which providers have no field."""
     examples = [
         f"Example ({example.description}): {canonical_json({} if example.input is None else example.input).decode()}"

@@ -277,7 +277,7 @@ class RunExecutors:
             policies = tuple(policy.name for policy in environment.rendered_prompt.policies_for(name)[1:])
             section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
             default = own.defaults.get(name)
-            tool = environment.rendered_prompt.tool(name)
+            tool = self.own_tool(definition)
             if tool is not None:
                 hints = effect_hints(tool.effect, declares_effect=tool.declares_effect, idempotency=tool.idempotency)
         call = GatedCall(
@@ -304,6 +304,11 @@ class RunExecutors:
             hints=hints,
             on_arguments=rules_on_arguments(self._tree.rules, call, found),
         )
+
+    def own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
+        """The tool of Handrail that a definition of this run shows; `None` for any other tool."""
+        name, own = _own_name(definition), self._own_of(definition)
+        return None if name is None or own is None else own.executor.environment.rendered_prompt.tool(name)
 
     def _own_of(self, definition: ToolDefinition) -> _Own | None:
         environment = self.foreign.environment
