@@ -47,6 +47,7 @@ from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, RenderedPrompt, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.parameter_types import unbound_parameters
+from handrail.prompt.run_view import RunFilesystem
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry, Scope
@@ -128,6 +129,7 @@ class RunExecutors:
         self._folders = FolderPaths(tree.prefixed, self._rules)
         self.path_filter: PathFilter = excluded.plus(self._rules.paths())
         self._own: dict[str, _Own] = {}
+        self._with_files: list[ToolExecutor] = []
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self.permits_unbound: bool = False
         self._origins: Mapping[str, str] = {}
@@ -398,7 +400,7 @@ class RunExecutors:
         kept_in = self._folders.kept_from_programs
         programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, kept_in, self._commit_on)
         own = section_registry({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
-        own = own.merge(_RUN_CONTEXT)
+        own = own.merge(_RUN_CONTEXT).merge(section_registry({RunFilesystem: RunFilesystem(self._filesystem)}))
         if path_filter or self._rules.speak_of_paths:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
         resources = given.merge(own)
@@ -423,7 +425,14 @@ class RunExecutors:
         )
         # The session of the outermost run has the questions, with the decisions of the gate.
         executor.environment = replace(executor.environment, records_questions=True)
+        if given_filesystem(bound) is not None:
+            self._with_files.append(executor)
         return executor
+
+    def _filesystem(self) -> Filesystem | None:
+        """The files of the first toolset of the run that has files."""
+        found = next(iter(self._with_files), None)
+        return None if found is None else found.environment.resources.get(Filesystem, None)
 
 
 def _not_made(kind: type[Any], _resolver: object) -> Any:  # noqa: ANN401 - nothing is made
