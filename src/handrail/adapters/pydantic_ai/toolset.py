@@ -150,6 +150,16 @@ class HandrailToolset(AbstractToolset[Any]):
         return self._id
 
     @override
+    async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
+        """The same toolset. Of several bare ones with closed sections, the first opens those of all."""
+        rendering = self.executor.environment.rendering
+        if self._is_bare and rendering.may_change:
+            first = ADDING_TOOLSETS.first(ctx.run_id, self)
+            if isinstance(first, HandrailToolset) and first is not self:
+                first.executor.environment.rendering.join(rendering)
+        return self
+
+    @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
         rendered = self.executor.environment.rendered_prompt
