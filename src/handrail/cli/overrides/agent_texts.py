@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.run.agent_texts import NAMESPACE, OverridesPlace
 from handrail.cli.agents.check import inspected
-from handrail.cli.overrides.named_prompt import NamedPrompt
+from handrail.prompt.overrides import PromptText, TextKey
 
 
-def agent_texts(path: Path) -> NamedPrompt:
+class FoundAgent(NamedTuple):
+    """An agent whose overrides a command is about.
+
+    Attributes:
+        ns: the namespace of its overrides.
+        key: their key.
+        texts: its texts as its files have them.
+        place: where its overrides are.
+    """
+
+    ns: str
+    key: str
+    texts: Mapping[TextKey, PromptText]
+    place: OverridesPlace
+
+
+def agent_texts(path: Path) -> FoundAgent:
     """Load an agent, and make its tools as for a run; its overrides are not applied.
 
     Raises:
@@ -24,8 +42,7 @@ def agent_texts(path: Path) -> NamedPrompt:
     with redirect_stdout(sys.stderr):
         agent = load_agent(path)
         found = asyncio.run(inspected(_untuned(agent), agent.rules()))
-    place = OverridesPlace.of(agent.project, agent.file)
-    return NamedPrompt(NAMESPACE, agent.name, found.texts, place.files, place.tag)
+    return FoundAgent(NAMESPACE, agent.name, found.texts, OverridesPlace.of(agent.project, agent.file))
 
 
 def _untuned(agent: LoadedAgent) -> LoadedAgent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from handrail.cli.agents.commands import imports_unsearched, need_extra
@@ -84,5 +84,5 @@ def _of_agent(path: Path, folder: Path | None, tag: str | None) -> NamedPrompt:
     with imports_unsearched():
         from handrail.cli.overrides.agent_texts import agent_texts  # noqa: PLC0415 - needs the extra, which is there
     found = agent_texts(path)
-    files = found.files if folder is None else OverrideFiles(folder)
-    return replace(found, files=files, tag=found.tag if tag is None else tag)
+    files = found.place.files if folder is None else OverrideFiles(folder)
+    return NamedPrompt(found.ns, found.key, found.texts, files, found.place.tag if tag is None else tag)
