@@ -3,20 +3,16 @@
 A call is described twice: ahead, when its arguments have been validated and a person may have to be asked, and in the
 pipeline, when it is about to run. Both descriptions name the arguments by their digest, so that what runs is what was
 asked about.
-
-The tools of a run find filesystems behind the path filter of the run, wherever they were bound. That is the
-`Filesystem`, whatever makes it, and each filesystem that is bound under a type of its own, as the `HostFilesystem` of a
-shell. What a provider makes under another type than `Filesystem` is the program's own affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic_ai import RunContext as PydanticRunContext
 from pydantic_ai import ToolCallPart, ToolDefinition
@@ -34,6 +30,7 @@ from handrail.agents.approval.gate import GatePolicy
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
 from handrail.agents.exports.registry import ResolvedAgent
+from handrail.agents.run.bound_filesystems import behind_filter, bound_resources, given_filesystem
 from handrail.agents.run.disclosed_sections import disclosed_sections
 from handrail.agents.run.folder_paths import FolderPaths, RunRules
 from handrail.agents.run.run_group import RunGroup
@@ -51,17 +48,12 @@ from handrail.prompt.run_view import RunFilesystem
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.preview import preview_call
 from handrail.serde import digest, dump
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-
-Behind = Callable[[Filesystem], Filesystem]
-"""Puts a filesystem behind a filter."""
-
 
 _RUN_CONTEXT: Final = ResourceRegistry.of(
     Binding(PydanticRunContext, lambda _resources: call_run_context(), Scope.TOOL_CALL)
@@ -547,55 +539,3 @@ class ToolReport:
     parameters: Mapping[str, Any] = field(repr=False)
     hints: tuple[str, ...] = ()
     on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
-
-
-@runtime_checkable
-class _Unfiltered(Filesystem, Protocol):
-    """The type under which a filesystem that a provider makes is bound: its context makes and closes that one."""
-
-
-def bound_resources(template: PromptTemplate[Any], given: ResourceRegistry) -> ResourceRegistry:
-    """All that the tools of a template find: what its sections bring, and before that what the program binds."""
-    registry = template.registry
-    for root in template.tree:
-        for placed in root.walk():
-            registry = registry.merge(placed.section.registry)
-    return registry.merge(given)
-
-
-def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
-    """The `Filesystem` that the tools find, if it is there already and no provider makes it."""
-    given = (each.provider for each in bound if each.protocol is Filesystem)
-    found = next((provider.value for provider in given if isinstance(provider, GivenInstance)), None)
-    return found if isinstance(found, Filesystem) else None
-
-
-def behind_filter(bound: ResourceRegistry, behind: Behind) -> ResourceRegistry:
-    """What to bind so that the filesystems of a template are behind a filter; nothing if it has none.
-
-    Args:
-        bound: all that the tools find.
-        behind: puts a filesystem behind the filter.
-    """
-    return ResourceRegistry.of(*(each for binding in bound for each in _behind(binding, behind)))
-
-
-def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
-    if isinstance(binding.provider, GivenInstance):
-        filesystem = _filtered(binding.provider.value, behind)
-        return () if filesystem is None else (Binding.instance(binding.protocol, filesystem),)
-    if binding.protocol is not Filesystem:
-        return ()
-
-    def provide(resources: Resolver) -> Filesystem | None:
-        return _filtered(resources.get(_Unfiltered), behind)
-
-    return (
-        Binding(_Unfiltered, binding.provider, binding.scope, binding.eager),
-        Binding(Filesystem, cast("Callable[[Resolver], Filesystem]", provide), binding.scope),
-    )
-
-
-def _filtered(filesystem: object, behind: Behind) -> Filesystem | None:
-    """A filesystem behind a filter; `None` where a provider returns none."""
-    return behind(filesystem) if isinstance(filesystem, Filesystem) else None
