@@ -14,6 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail import tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions, load_agent
 from handrail.agents.run.agent_texts import INSTRUCTIONS, OverridesPlace
+from handrail.agents.run.inspection import Inspection
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.errors import AgentFileError, OverridesError
 from handrail.prompt import MarkdownSection, Tool, ToolContext, ToolExample, ToolResult
@@ -85,10 +86,15 @@ def loaded(folder: Path, head: str = "overrides: stable", settings: str = "") ->
     return LoadedAgent(project, project.resolve("clerk"))
 
 
+async def inspected(agent: LoadedAgent) -> Inspection:
+    """What the agent is offered in a folder of the test, which no other process works on."""
+    return await agent.inspection(RunOptions(root=agent.project.folder))
+
+
 async def tune(agent: LoadedAgent, *changes: tuple[TextKey, str], tag: str = "stable", stale: bool = False) -> None:
     """Write overrides of these texts, each with the hash of what the agent has."""
     untuned = LoadedAgent(agent.project, replace(agent.agent, file=replace(agent.file, path=None)))
-    texts = (await untuned.inspection()).texts
+    texts = (await inspected(untuned)).texts
     hashes = {key: "1" * 64 if stale else texts[key].sha256 for key, _ in changes if key in texts}
     found = tuple(Override(key, hashes.get(key, "0" * 64), text) for key, text in changes)
     place = OverridesPlace.of(agent.project, agent.file)
@@ -109,7 +115,8 @@ class Watched(ScriptedModel):
 async def watched(agent: LoadedAgent, replies: Sequence[Reply] = (Reply(text="Done."),), **options: Any) -> Watched:
     """Play a script, with everything approved."""
     with Watched(list(replies)) as model:
-        await agent.run_async("Do it.", RunOptions(model=model, mode="approve-all", **options))
+        chosen = RunOptions(model=model, mode="approve-all", root=agent.project.folder, **options)
+        await agent.run_async("Do it.", chosen)
     return model
 
 
@@ -131,7 +138,7 @@ async def test_every_text_of_an_agent_can_be_replaced(tmp_path: Path, wording: W
     shown += [str(tools[name].parameters_json_schema["properties"]) for name in ("send", "price")]
     assert "\n".join(shown) == wording
     assert outcomes(session) == [("c1", True), ("c2", True)]
-    report = (await agent.inspection()).overrides
+    report = (await inspected(agent)).overrides
     assert report is not None
     assert (report.is_current, set(report.applied)) == (True, set(keys))
 
@@ -145,7 +152,7 @@ async def test_what_is_not_applied_is_reported_once(
     model = await watched(agent, called(Call("law", {})))
     assert "Sends a parcel." in {(each.description or "").partition("\n")[0] for each in model.tools}
     assert "\n".join(caplog.messages) == wording
-    report = (await agent.inspection()).overrides
+    report = (await inspected(agent)).overrides
     assert report is not None
     assert (report.stale, report.unknown) == ((SENT,), (TextKey("tool", "gone", "description"),))
 
@@ -232,7 +239,7 @@ async def test_a_section_of_the_program_has_its_own_text(tmp_path: Path) -> None
     agent = LoadedAgent(project, project.resolve("clerk"))
     key = TextKey("section", "desk", "body")
     await tune(agent, (key, "Be quick."))
-    report = (await agent.inspection()).overrides
+    report = (await inspected(agent)).overrides
     assert report is not None
     assert report.unknown == (key,)
     assert isinstance(OverridesPlace.of(project, agent.file).files, OverrideFiles)
