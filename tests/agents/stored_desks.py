@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import signal
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -21,12 +22,16 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 from handrail import store
 from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, load_agent
+from handrail.prompt import CompletionContext
 from handrail.runtime import Session, ToolInvoked
 from handrail.session.call_ref import CallRef
 from handrail.testing import crash_at
 from tests.agents.folders import write
 
 PATIENCE = timedelta(seconds=20)
+IN_CHECK = "in-check"
+"""In the place of a crash point: while the answer is checked for completion."""
+
 UNKNOWN = "it is not known whether it took effect"
 
 _TOOLS = """
@@ -271,7 +276,11 @@ class Doomed:
     def run(  # noqa: PLR0913 - what a process is to do, and where it dies
         self, desk: Desk, replies: Replies, input: str | None, at: str, nth: int = 1, *, session_id: str = "s"
     ) -> bool:
-        """Run a desk in a process that is to be killed at a point; returns whether it was."""
+        """Run a desk in a process that is to be killed at a point, or while its answer is checked.
+
+        Returns:
+            Whether it was killed.
+        """
         arguments = (str(desk.folder), desk.url, json.dumps(replies), input, session_id, at, nth)
         process = self._context.Process(target=_run_and_die, args=arguments)
         process.start()
@@ -289,5 +298,12 @@ def _run_and_die(  # noqa: PLR0913, PLR0917 - pickled for a process
         for agent, its in said.items()
     }
     clerk = Clerk({"sign": Answer("yes"), "stamp": Answer("yes"), "pay": Answer("yes")})
-    crash_at(at, nth=nth)
-    Desk(Path(folder), url).run(Reader(asked), input, session_id=session_id, asker=clerk)
+    options: dict[str, Any] = {"completion": _die} if at == IN_CHECK else {}
+    if at != IN_CHECK:
+        crash_at(at, nth=nth)
+    Desk(Path(folder), url).run(Reader(asked), input, session_id=session_id, asker=clerk, **options)
+
+
+def _die(_context: CompletionContext) -> None:
+    """A completion checker that never returns."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -10,8 +10,11 @@ import pytest
 
 from handrail.agents import Answer
 from handrail.crash_points import POINTS
+from handrail.errors import AgentError
+from handrail.prompt import CompletionContext
+from handrail.runtime.completion import SentBack
 from handrail.session.conversation_parts import ConversationPart
-from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
+from tests.agents.stored_desks import IN_CHECK, UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
 from tests.extent import step
 from tests.store.postgres_server import fresh_url
 
@@ -173,3 +176,31 @@ def test_what_a_person_said_before_the_kill_is_not_asked_again(doomed: Doomed, t
     assert clerk.ids == ["d2"]
     assert reader.seen == [("desk", ["noted a", "noted b", "charged tea"])]
     assert (sorted(desk.notes()), desk.world) == (["a", "b"], ["tea"])
+
+
+def test_an_answer_whose_check_was_killed_is_checked_by_another_process(doomed: Doomed, tmp_path: Path) -> None:
+    """The model is sent back, or it is not asked again; then the run has ended, also for a run without a check."""
+    replies: Replies = {"desk": ["Done.", "Done now."]}
+    given: list[object] = []
+
+    def check(context: CompletionContext) -> str | None:
+        given.append(context.answer)
+        return "The note is missing." if context.answer == "Done." else None
+
+    def accept(context: CompletionContext) -> None:
+        given.append(context.answer)
+
+    sent_back, accepted, unchecked = (desk_in(tmp_path / name) for name in ("a", "b", "c"))
+    for desk in (sent_back, accepted, unchecked):
+        assert doomed.run(desk, replies, "Do it.", IN_CHECK)
+        with pytest.raises(AgentError, match="is unfinished"):
+            desk.run(Reader(replies), "Something else.")
+    assert sent_back.run(Reader(replies), completion=check).output == "Done now."
+    assert [each.missing for each in sent_back.values(SentBack)] == [("The note is missing.",), ()]
+    never = Reader(replies, breaks=("desk", 1))
+    assert accepted.run(never, completion=accept).output == "Done."
+    assert unchecked.run(never).output == "Done."
+    assert (given, accepted.values(SentBack)) == (["Done.", "Done now.", "Done."], [])
+    for desk in (sent_back, accepted, unchecked):
+        with pytest.raises(AgentError, match="no unfinished run"):
+            desk.run(Reader(replies))

@@ -15,7 +15,16 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import RunOptions, load_agent
 from handrail.contrib.tools import ShellToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.prompt import (
+    FeedbackTrigger,
+    Prompt,
+    PromptTemplate,
+    StaticFeedback,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolsSection,
+)
 from handrail.resources import Binding, Records, Scope
 from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked
 from handrail.store import Store
@@ -88,7 +97,8 @@ def executor(session: Session, files: Filesystem) -> ToolExecutor:
     )
     section = ToolsSection(title="Tools", tools=tools)
     client = Binding(Client, provider=lambda _: Client(), scope=Scope.TOOL_CALL)
-    prompt = Prompt(PromptTemplate(ns="locks", key="locks", sections=[section])).bind(
+    advice = StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=1, on_file="*.txt"))
+    prompt = Prompt(PromptTemplate(ns="locks", key="locks", sections=[section], feedback=[advice])).bind(
         resources={Filesystem: files, Client: client, Records: Records({"notes": []})}
     )
     return ToolExecutor(prompt=prompt, session=session)

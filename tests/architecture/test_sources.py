@@ -15,6 +15,7 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
+    "agents/config_values.py": "values and paths of a configuration, for the modules that read one table each",
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
     "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
     "agents/run/child_sessions.py": "the session of a called agent is named after its call",
@@ -22,6 +23,7 @@ SHORT_MODULES = {
     "contrib/tools/sandbox/sandbox.py": "the lifetime of a sandbox, apart from what starts it",
     "cli/approvals/group.py": "the commands of one group, loaded by name",
     "cli/ledger/group.py": "the commands of one group, loaded by name",
+    "cli/overrides/agent_texts.py": "needs the extra `agents`, and is imported only when an agent is named",
     "cli/overrides/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",
     "prompt/run_view.py": "what feedback and completion see of a run, below both",

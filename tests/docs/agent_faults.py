@@ -60,6 +60,7 @@ AGENT_FILES: Mapping[str, Files] = {
     "has names only": _front("tools: [7]"),
     "is a mapping of names of toolsets": _front("disclose: [shell]"),
     "which is not in toolsets": _front("disclose: {shell: summary}"),
+    "is the tag of the overrides": _front("overrides: a/b"),
     "twice, first in line": _front("tools: [ping, ping]"),
     "put it in quotes": _front("description: 7"),
     "model is blank": _front("model: ' '"),
@@ -78,6 +79,7 @@ PROJECTS: Mapping[str, Files] = {
     "which leaves the project folder": _settings('python = ["../tools.py"]'),
     "but the file does not exist": _settings('approval = "rules.yaml"'),
     "write a text": _settings("model = 7"),
+    "write the path of a folder": _settings("overrides = {folder = 7}"),
     "give one of them another name": {"tools/more.py": TOOLS},
 }
 """Folders and their settings."""

@@ -18,6 +18,7 @@ from handrail.errors import (
     DuplicateBindingError,
     InvalidArgumentError,
     InvalidReturnError,
+    OverridesError,
     PromptRenderError,
     PromptValidationError,
     ReducerError,
@@ -49,6 +50,7 @@ from handrail.prompt import (
     Tool,
     ToolExample,
 )
+from handrail.prompt.overrides import TextKey
 from handrail.resources import Binding, ResourceRegistry
 from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.session import stored_as
@@ -60,6 +62,7 @@ from tests.docs.mistaken_programs import (
     KEYED,
     LOOK,
     SHORT,
+    TEMPLATE,
     TOOL,
     UNPLACED,
     Anything,
@@ -73,6 +76,7 @@ from tests.docs.mistaken_programs import (
     Order,
     Rule,
     Till,
+    Tuned,
     ask,
     asking,
     book,
@@ -219,6 +223,15 @@ SECTIONS = (
 PROMPTS = (
     Mistake("a prompt in the place of a template", "`Prompt(...)`", InvalidArgumentError, "it must be a PromptTemplate",
             lambda _: Prompt(wrong(prompt())), given("Prompt", "template", Prompt)),
+    Mistake("a path in the place of a store of overrides", "`Prompt(...)`", InvalidArgumentError,
+            "OverrideFiles('overrides')", lambda _: Prompt(TEMPLATE, overrides=wrong("overrides")),
+            given("Prompt", "overrides", str)),
+    Mistake("an override of a text that accepts none", "`Prompt(...)`", OverridesError, "accepts no overrides",
+            lambda _: Prompt(TEMPLATE, overrides=Tuned(TextKey("section", "law", "body"), "New.")),
+            {"file": "overrides", "line": None}),
+    Mistake("an override with an unknown placeholder", "`Prompt(...)`", OverridesError, "colour",
+            lambda _: Prompt(TEMPLATE, overrides=Tuned(TextKey("section", "desk", "body"), "${colour}")),
+            {"file": "overrides", "line": None}),
     Mistake("parameters that no section takes", "`Prompt.bind`", PromptValidationError, "take no parameters",
             lambda _: prompt().bind(Order("7")), {"dataclass": Order}),
     Mistake("a class in the place of parameters", "`Prompt.bind`", PromptValidationError, "the class Order itself",

@@ -14,6 +14,7 @@ from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.prompt import (
     ApprovalRequest,
     IdempotencyConfig,
+    MarkdownSection,
     PolicyDecision,
     Prompt,
     PromptTemplate,
@@ -23,6 +24,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
+from handrail.prompt.overrides import Override, PromptOverrides, TextKey, texts_of
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import Session, ToolCall, ToolInvoked
 
@@ -62,6 +64,34 @@ class Mistake:
     says: str
     make: Callable[[Path], object]
     attributes: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+TEMPLATE = PromptTemplate[str](
+    ns="desk",
+    key="pay",
+    sections=[
+        MarkdownSection(title="Desk", template="Be kind."),
+        MarkdownSection(title="Law", template="Be just.", accepts_overrides=False),
+    ],
+)
+"""A prompt whose texts are overridden."""
+
+
+class Tuned:
+    """A store with one override of that prompt, made for the text that the prompt has."""
+
+    def __init__(self, key: TextKey, text: str) -> None:
+        hashes = {each.key: each.sha256 for each in texts_of(TEMPLATE)}
+        override = Override(key, hashes[key], text)
+        self.found = PromptOverrides(ns="desk", key="pay", tag="stable", overrides=(override,))
+
+    def read(self, ns: str, key: str, tag: str) -> PromptOverrides | None:
+        """It."""
+        return self.found
+
+    def write(self, overrides: PromptOverrides) -> None:
+        """Replace it."""
+        self.found = overrides
 
 
 def pay(params: Order, *, context: ToolContext) -> ToolResult[None]:

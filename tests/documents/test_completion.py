@@ -14,12 +14,14 @@ The cases are those of `tests/prompt/test_task_completion.py`, and of `test_task
 | three files are named, then `...` | as many as fit in a sentence, and a count | the model needs their names |
 | the model is sent back without a limit | three times, unless the prompt says another number | a run must end |
 | an answer that is not complete is logged, and ends | the model is sent back; then it is logged | it is one mechanism |
+| the end of a stream asks the checker | `run_stream` raises what is missing | no request can follow a stream |
 | a failure to look for a file is ignored | `CompletionCheckError` | a broken check must not look like a passed one |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import Plan, PlanCompleted, PlanStep
 from handrail.errors import CompletionCheckError, InvalidArgumentError, PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.limits import Budget, BudgetTracker, TokenUsage
 from handrail.prompt import (
     AllOf,
     AnyOf,
@@ -38,7 +41,8 @@ from handrail.prompt import (
     Prompt,
     PromptTemplate,
 )
-from handrail.runtime import Session
+from handrail.runtime import Deadline, Session
+from handrail.testing import FakeClock
 
 
 def context(*files: str, session: Session | None = None) -> CompletionContext:
@@ -167,3 +171,37 @@ def test_a_failure_to_look_for_a_file_ends_the_run() -> None:
     prompt = Prompt(template(FilesExist(["../a.md"]))).bind(resources={Filesystem: InMemoryFilesystem()})
     with pytest.raises(CompletionCheckError):
         ToolExecutor(prompt=prompt, session=Session()).completion("Done.")
+
+
+def test_the_model_is_sent_back_until_nothing_is_missing() -> None:
+    """With what is missing; an answer that misses nothing is accepted, and so is each one without a checker."""
+    files = InMemoryFilesystem()
+    prompt = Prompt(template(FilesExist(["a.md"]))).bind(resources={Filesystem: files})
+    run = ToolExecutor(prompt=prompt, session=Session())
+    text = run.completion("Done.")
+    assert text is not None
+    assert "a.md" in text
+    files.write_text("a.md", "text")
+    assert run.completion("Done.") is None
+    assert ToolExecutor(prompt=Prompt(template()), session=Session()).completion("Done.") is None
+
+
+@pytest.mark.parametrize("over", ["deadline", "budget"])
+def test_past_the_deadline_or_the_budget_nothing_is_checked(over: str) -> None:
+    """The checker is not asked; while some of the budget is left, it is."""
+    clock, tracker = FakeClock(), BudgetTracker(Budget(max_total_tokens=10))
+    checker = Misses("Something.")
+    run = ToolExecutor(
+        prompt=Prompt(template(checker)),
+        session=Session(),
+        clock=clock,
+        deadline=Deadline.after(timedelta(hours=1), clock=clock),
+        budget_tracker=tracker,
+    )
+    assert run.completion("Done.")
+    if over == "deadline":
+        clock.advance(timedelta(hours=2))
+    else:
+        tracker.record("run", TokenUsage(20, 0))
+    assert run.completion("Done.") is None
+    assert checker.asked == 1

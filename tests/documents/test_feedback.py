@@ -18,6 +18,8 @@ The cases are those of `test_feedback.py`, `test_feedback_trigger.py`, `test_fee
 | a provider that raises fails the hook | it is logged | advice fails no call |
 | the deadline tells the elapsed time too | the time left | a resumed run has no start |
 | two providers may have one name | `PromptValidationError` | counts are by name |
+| the context counts and lists the calls | it has the last; the session has all | `session[ToolInvoked]` does it |
+| feedback for a deadline without one raises | there is nothing to say | a prompt may run without a deadline |
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from handrail.prompt import (
     BudgetFeedback,
     DeadlineFeedback,
     Feedback,
+    FeedbackContext,
     FeedbackProvider,
     FeedbackTrigger,
     Prompt,
@@ -43,7 +46,7 @@ from handrail.prompt import (
     StaticFeedback,
     ToolsSection,
 )
-from handrail.runtime import Deadline, Session, ToolCall
+from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked
 from handrail.runtime.feedback import FeedbackGiven
 from handrail.testing import FakeClock
 
@@ -212,6 +215,38 @@ def test_the_budget_tells_what_is_left_of_each_limit() -> None:
     lines = said(run, "r2").splitlines()
     assert lines[1] == "Budget left: 0 of 1,000 tokens, 10 of 10 tool calls."
     assert len(lines) == 4
+
+
+def test_the_context_has_the_run_and_the_call() -> None:
+    """Session, resources and limits, the call and its count; no files are bound here."""
+    seen: list[FeedbackContext] = []
+
+    class Notes(StaticFeedback):
+        def provide(self, context: FeedbackContext, /) -> Feedback:
+            seen.append(context)
+            return super().provide(context)
+
+    deadline = Deadline.after(timedelta(hours=1))
+    run = executor(Notes(text="Note.", trigger=FeedbackTrigger(every_calls=2)), deadline=deadline)
+    assert [bool(said(run, f"r{place}")) for place in range(4)] == [False, True, False, True]
+    last = seen[-1]
+    assert (last.prompt, last.session, last.deadline) == ("t/desk", run.environment.session, deadline)
+    assert (last.call.name, last.success, last.calls, last.files) == ("lookup", True, 2, ())
+    assert last.resources is run.environment.resources
+    assert last.filesystem is None
+    assert len(last.session[ToolInvoked]) == 4
+
+
+def test_a_file_is_not_looked_for_without_files() -> None:
+    """Nothing is said, and nothing is logged."""
+    assert said(executor(note("a", FeedbackTrigger(on_file="*")))) == ""
+
+
+def test_the_time_from_which_the_deadline_warns_can_be_chosen() -> None:
+    """Instead of two minutes."""
+    deadline = Deadline.after(timedelta(hours=1))
+    provider = DeadlineFeedback(trigger=ALWAYS, warn_below=timedelta(hours=2))
+    assert len(said(executor(provider, deadline=deadline)).splitlines()) == 4
 
 
 def test_without_a_deadline_or_a_budget_there_is_nothing_to_say() -> None:

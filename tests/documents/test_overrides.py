@@ -16,6 +16,8 @@ The cases are those of `tests/prompts/overrides` and `tests/prompt/overrides`. W
 | a missing file is `None`, and so is one with stale entries alone | only the first is | the second is reported |
 | a seed that finds a stale file is an error | it keeps what is there | `check` reports it |
 | rendering asks the store | making the prompt does | rendering is a pure function |
+| the files of a root are listed | a command takes one prompt | the code has the prompts, not the folder |
+| `null` stands for no description, or for no parameters | it is an error; the key is left out | one way to say it |
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from handrail.prompt.overrides import (
     text_hash,
     texts_of,
 )
+from handrail.prompt.overrides.apply import current_overrides
+from handrail.prompt.overrides.store import LARGEST_FILE
 from tests.prompt.overrides.desk import lookup, refund
 
 BODY = TextKey("section", "intro", "body")
@@ -170,3 +174,35 @@ def test_a_section_says_with_a_boolean_whether_it_accepts_overrides() -> None:
     with pytest.raises(PromptValidationError) as caught:
         MarkdownSection(title="A", template="A", accepts_overrides="no")  # type: ignore[arg-type] # the mistake
     assert caught.value.section_path == ("a",)
+
+
+def test_a_seed_has_the_texts_of_the_prompt(tmp_path: Path) -> None:
+    """Those that accept overrides, with their hashes; applied, they change nothing."""
+    texts = list(texts_of(template()))
+    seeded = current_overrides("demo", "welcome", "latest", texts)
+    assert {each.key for each in seeded.overrides} == {text.key for text in texts if text.accepts_overrides}
+    prompt = made(tmp_path, seeded)
+    assert prompt.render().text == Prompt(template()).render().text
+    assert prompt.overrides is not None
+    assert prompt.overrides.is_current
+
+
+@pytest.mark.parametrize("ns, key, tag", [("..", "k", "t"), ("a b", "k", "t"), ("n", "k", "a/b"), ("n", "", "t")])
+def test_a_name_that_cannot_be_a_part_of_a_path_is_an_error(tmp_path: Path, ns: str, key: str, tag: str) -> None:
+    """For reading and for writing, and the path itself; a valid one has namespace, key and tag."""
+    store = OverrideFiles(tmp_path)
+    assert store.path("demo", "welcome", "latest") == tmp_path / "demo" / "welcome" / "latest.json"
+    with pytest.raises(OverridesError):
+        store.path(ns, key, tag)
+    with pytest.raises(OverridesError):
+        store.read(ns, key, tag)
+
+
+def test_a_write_that_fails_leaves_the_former_file(tmp_path: Path) -> None:
+    """A file is replaced whole, and nothing else stands beside it."""
+    store = OverrideFiles(tmp_path)
+    store.write(found((BODY, "Hello.", "Hi.")))
+    with pytest.raises(OverridesError):
+        store.write(found((BODY, "Hello.", "x" * LARGEST_FILE)))
+    assert store.read("demo", "welcome", "latest") == found((BODY, "Hello.", "Hi."))
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["latest.json"]

@@ -275,3 +275,70 @@ def test_nested_calls_neither_count_nor_have_feedback() -> None:
     assert [bool(text) for text in given] == [False, True]
     assert not any(message.feedback for message in inner)
     assert provider.asked[0].calls == 2
+
+
+class Asynchronous:
+    """A provider whose API is asynchronous."""
+
+    name = "advice"
+    trigger = ALWAYS
+
+    async def provide(self, _context: FeedbackContext, /) -> Feedback | None:
+        """Says it after a turn of the loop."""
+        await asyncio.sleep(0)
+        return Feedback("Look again.")
+
+
+def test_a_provider_may_be_asynchronous() -> None:
+    """Through the entry point that blocks, and on an event loop; calls without a reply have feedback each."""
+    executor = desk(Asynchronous())
+    call = ToolCall("c", "lookup", {"number": 1})
+    assert "Look again." in executor.execute(call, reply="r1").feedback
+    assert "Look again." in asyncio.run(executor.execute_async(call, reply="r2")).feedback
+    for _ in range(2):
+        assert "Look again." in executor.execute(call).feedback
+
+
+def test_a_fork_counts_on_and_a_session_that_was_reset_counts_anew() -> None:
+    """What has been given is in the session, and is copied and emptied with it."""
+    provider = Provider(FeedbackTrigger(every_calls=2))
+    executor = desk(provider)
+    session = executor.environment.session
+    assert [answered(executor, f"r{number}", number) != [""] for number in range(3)] == [False, True, False]
+    fork = desk(Provider(FeedbackTrigger(every_calls=2)), session=session.fork())
+    assert answered(fork, "r3", 3) != [""]
+    session.reset()
+    assert [answered(executor, f"n{number}", number) != [""] for number in range(2)] == [False, True]
+
+
+class Broken(Provider):
+    """A provider whose trigger fails once it is declared."""
+
+    is_broken = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "trigger" and Broken.is_broken:
+            raise OSError("no trigger")
+        return super().__getattribute__(name)
+
+
+def test_what_fails_beside_a_provider_is_logged_too(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A trigger that fails, and a session that is closed before the text is stored: the call is answered without it."""
+    executor = desk(Broken(ALWAYS))
+    monkeypatch.setattr(Broken, "is_broken", True)
+    assert executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r").content == "found 1"
+    assert caplog.messages == ["the message of lookup has no feedback"]
+    caplog.clear()
+    with handrail.store.open(f"sqlite:///{tmp_path / 's.db'}") as store:
+        session = Session.open(store, "s")
+
+        class Closes(Provider):
+            def provide(self, context: FeedbackContext, /) -> Feedback | None:
+                session.close()
+                return super().provide(context)
+
+        message = desk(Closes(ALWAYS), session=session).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
+    assert (message.content, caplog.records[0].levelname) == ("found 1", "WARNING")
+    assert "feedback advice was not given" in caplog.messages[0]

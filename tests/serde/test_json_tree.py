@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import DocumentError
-from handrail.serde.json_tree import MAX_JSON_TREE_DEPTH, JsonArray, JsonNode, JsonObject, JsonScalar, read_json_tree
+from handrail.serde.json_tree import (
+    MAX_JSON_TREE_DEPTH,
+    JsonArray,
+    JsonNode,
+    JsonObject,
+    JsonScalar,
+    node_kind,
+    read_json_tree,
+)
 from tests.wording import Wording
 
 VALUES = st.recursive(
@@ -64,3 +72,10 @@ def test_what_is_not_json_is_refused_with_its_place(text: str, wording: Wording)
 def test_values_nest_as_deep_as_is_said() -> None:
     """The deepest is still read."""
     assert isinstance(read_json_tree("[" * MAX_JSON_TREE_DEPTH + "]" * MAX_JSON_TREE_DEPTH, file="f"), JsonArray)
+
+
+def test_each_kind_of_value_has_its_words() -> None:
+    """As messages name them."""
+    texts = ("{}", "[]", '"a"', "1", "null")
+    kinds = [node_kind(read_json_tree(text, file="f", refusal=DocumentError)) for text in texts]
+    assert kinds == ["an object", "a list", "a text", "a number", "null"]

@@ -17,8 +17,9 @@ from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import check_rules_match, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.run.executors import ToolReport
+from handrail.agents.run.inspection import Inspection, inspect_run
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
-from handrail.agents.run.run import AgentRun, Inspection, RunResult, SharedUsage, inspect_run
+from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
 from handrail.agents.run.run_group import RunGroup
 from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
@@ -85,6 +86,7 @@ class LoadedAgent:
                 of an agent at a time.
             UnknownModelError: it, or an agent that it can call, names a model that can be none.
             ApprovalRulesError: a rule names a tool, an argument or an agent that the project does not have.
+            OverridesError: the overrides of the agent cannot be read, or do not fit it.
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
@@ -114,6 +116,7 @@ class LoadedAgent:
 
         Raises:
             AgentError: a factory made no toolset, or names are taken twice.
+            OverridesError: the overrides of the agent cannot be read, or do not fit it.
             BaseException: what a toolset raises when it is entered.
         """
         return (await self.inspection(options)).tools
@@ -123,6 +126,7 @@ class LoadedAgent:
 
         Raises:
             AgentError: as for `inspect`.
+            OverridesError: as for `inspect`.
             BaseException: as for `inspect`.
         """
         tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)

@@ -8,6 +8,7 @@ tools: [lookup_order]          # names of tools
 toolsets: [filesystem_cwd_ro]  # names of toolsets, among them the other agents
 disclose: {filesystem_cwd_ro: Reads files.}  # toolsets that are shown by this text until the model opens them
 exclude: [.env, "secrets/**"]  # paths that do not exist for its file tools
+overrides: stable              # the tag of the overrides of its texts
 ---
 You work at the refund desk.
 
@@ -34,6 +35,7 @@ from typing import Any, TypeVar
 
 from handrail.errors import AgentFileError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
+from handrail.prompt.overrides.store import TAG_PATTERN, tag_fault
 from handrail.serde.document import DocumentReader, join_names, quote_value, read_document
 from handrail.serde.formatting import shorten
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
@@ -46,7 +48,7 @@ NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 SUFFIX = ".agent"
 """How the names of agent files end, unless a project says otherwise."""
 
-AGENT_FILE_KEYS = ("name", "description", "model", "tools", "toolsets", "disclose", "exclude", "show_git")
+AGENT_FILE_KEYS = ("name", "description", "model", "tools", "toolsets", "disclose", "exclude", "show_git", "overrides")
 """The keys of the front matter."""
 
 OWN_SUMMARY = "summary"
@@ -90,6 +92,7 @@ class AgentFile:
         exclude: patterns of paths that do not exist for the file tools of the agent, nor for those of agents that it
             makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
+        overrides: the tag of the overrides of its texts; `None` for that of the project, if it has one.
         instructions: the body.
         path: the file; `None` for an agent that was made without one.
     """
@@ -103,6 +106,7 @@ class AgentFile:
     disclose: tuple[DisclosedEntry, ...] = ()
     exclude: tuple[str, ...] = ()
     show_git: bool = False
+    overrides: str | None = None
     path: Path | None = None
 
 
@@ -206,6 +210,7 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         disclose=values.read("disclose", partial(_disclosed, toolsets=toolsets)) or (),
         exclude=values.read("exclude", _patterns) or (),
         show_git=values.read("show_git", _switch) or False,
+        overrides=values.read("overrides", _tag),
         instructions="",
     )
 
@@ -330,6 +335,13 @@ def _switch(reader: DocumentReader, tree: YamlNode, field: str) -> bool:
     return tree.value
 
 
+def _tag(reader: DocumentReader, tree: YamlNode, field: str) -> str:
+    tag = _text(reader, tree, field)
+    if fault := tag_fault(tag):
+        reader.fail(tree, f"{field} is the tag of the overrides of the agent; {fault}")
+    return tag
+
+
 def _instead(tree: YamlNode, field: str) -> str:
     if not isinstance(tree, YamlScalar):
         return f"and this is {_kind(tree)}; names only, the rest is set in Python"
@@ -402,17 +414,30 @@ def agent_file_schema() -> dict[str, Any]:
                 "additionalProperties": {"type": "string"},
                 "examples": [{"shell": "Runs programs in the folder.", "files": "summary"}],
             },
-            "exclude": {
-                "description": "Patterns of paths that do not exist for the agent's file tools; one without a slash "
-                "fits a name in any folder. `.git` is excluded anyway.",
-                "type": "array",
-                "items": {"type": "string", "minLength": 1},
-                "examples": [[".env", "*.key", "secrets/**"]],
+            **_files_schema(),
+            "overrides": {
+                "description": "The tag of the overrides of the agent's texts, instead of the project's.",
+                "type": "string",
+                # Blanks around it are removed, as those of a name are.
+                "pattern": rf"^\s*{TAG_PATTERN}\s*$",
+                "examples": ["stable"],
             },
-            "show_git": {
-                "description": "Whether `.git` exists for the agent's file tools; it does not without this.",
-                "type": "boolean",
-            },
+        },
+    }
+
+
+def _files_schema() -> dict[str, Any]:
+    return {
+        "exclude": {
+            "description": "Patterns of paths that do not exist for the agent's file tools; one without a slash "
+            "fits a name in any folder. `.git` is excluded anyway.",
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "examples": [[".env", "*.key", "secrets/**"]],
+        },
+        "show_git": {
+            "description": "Whether `.git` exists for the agent's file tools; it does not without this.",
+            "type": "boolean",
         },
     }
 

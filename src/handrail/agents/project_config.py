@@ -8,6 +8,7 @@
 | `approval` | the file of approval rules | none |
 | `store` | the URL of the store | none |
 | `shell` | the table `[tool.handrail.shell]`: see `handrail.agents.shell_config` | its defaults |
+| `overrides` | the table `[tool.handrail.overrides]`: see `handrail.agents.overrides_config` | none is read |
 
 Every path lies in the project folder. A pattern that is written there must match a file.
 """
@@ -22,13 +23,14 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, takewhile
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
+from handrail.agents.config_values import leaves_folder, shown_setting, unknown_key
+from handrail.agents.overrides_config import OverridesConfig, read_overrides_config
 from handrail.agents.shell_config import ShellConfig, read_shell_config
 from handrail.errors import DocumentError, ProjectError
 from handrail.serde.document import read_document
-from handrail.serde.formatting import nearest, shorten
 from handrail.serde.near_paths import nearest_path
 
 FILE = "pyproject.toml"
@@ -50,7 +52,6 @@ _KEY_OR_NUMBER = re.compile(r"[A-Za-z0-9_\-. \t]++")
 _MOST_DOTS = 200  # in a key: the time that `tomllib` takes for one grows with their square
 _WILD = re.compile(r"[*?\[]")
 _LONGEST = 1000  # of a path that is written there
-_LONGEST_SHOWN = 100
 _TABLE = f"{FILE}: [tool.handrail]"
 _CONVERTED: Mapping[str, Callable[[Any], object]] = {"agents": tuple, "python": tuple, "approval": Path}
 
@@ -66,6 +67,7 @@ class ProjectConfig:
         approval: the file of its approval rules, from the project folder; `None` if there is none.
         store: the URL of its store; `None` if the project leaves it open.
         shell: how its programs are run.
+        overrides: where the overrides of its agents are; `None` if the project does not say.
     """
 
     agents: tuple[str, ...] = ("*.agent",)
@@ -74,6 +76,7 @@ class ProjectConfig:
     approval: Path | None = None
     store: str | None = None
     shell: ShellConfig = field(default_factory=ShellConfig)
+    overrides: OverridesConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +191,17 @@ def _table(document: Mapping[str, Any]) -> object:
 
 def _reading(folder: Path, table: Mapping[str, Any]) -> ConfigReading:
     known = tuple(each.name for each in fields(ProjectConfig))
-    faults = [_unknown(key, known) for key in table if key not in known]
+    faults = [unknown_key(key, known) for key in table if key not in known]
     values: dict[str, Any] = {}
     for key in (key for key in known if key in table):
         given = table[key]
         if key == "shell":
             values[key], of_shell = read_shell_config(folder, given)
             faults += [f"shell {fault}" for fault in of_shell]
+            continue
+        if key == "overrides":
+            values[key], of_overrides = read_overrides_config(given)
+            faults += of_overrides
             continue
         found = list(_pattern_faults(folder, key, given) if key in {"agents", "python"} else _text_faults(key, given))
         if key == "approval" and not found:
@@ -206,28 +213,22 @@ def _reading(folder: Path, table: Mapping[str, Any]) -> ConfigReading:
     return ConfigReading(ProjectConfig(**values), tuple(ProjectError(f"{_TABLE}: {fault}") for fault in faults))
 
 
-def _unknown(key: str, known: tuple[str, ...]) -> str:
-    near = nearest(key, known)
-    hint = f" Did you mean {near!r}?" if near else ""
-    return f"the key {_shown(key)} does not exist.{hint} The keys are {', '.join(known)}."
-
-
 def _text_faults(key: str, given: object) -> Iterator[str]:
     if not isinstance(given, str):
-        yield f'is {_shown(given)}; write a text: {key} = "..."'
+        yield f'is {shown_setting(given)}; write a text: {key} = "..."'
     elif not given.strip() or not given.isprintable():
-        yield f"is {_shown(given)}, which says nothing; write a text, or leave the key out"
+        yield f"is {shown_setting(given)}, which says nothing; write a text, or leave the key out"
 
 
 def _pattern_faults(folder: Path, key: str, given: object) -> Iterator[str]:
     if not isinstance(given, list):
-        yield f'is {_shown(given)}; write a list of patterns: {key} = ["..."]'
+        yield f'is {shown_setting(given)}; write a list of patterns: {key} = ["..."]'
         return
     for item in cast("list[object]", given):
         if not isinstance(item, str) or not item.isprintable() or not _is_pattern(item):
-            yield f"has {_shown(item)}, which is not a pattern"
-        elif _leaves(item):
-            yield f"has {_shown(item)}, which leaves the project folder; a pattern is a path from there"
+            yield f"has {shown_setting(item)}, which is not a pattern"
+        elif leaves_folder(item):
+            yield f"has {shown_setting(item)}, which leaves the project folder; a pattern is a path from there"
         else:
             yield from _match_faults(folder, item)
 
@@ -237,9 +238,9 @@ def _match_faults(folder: Path, pattern: str) -> Iterator[str]:
         _check_names(_named(folder, pattern))
         # What is unreadable is reported with its own fault; "matches no file" would hide the cause.
         if not matching_files(folder, (pattern,)) and not unreadable(folder, (pattern,)):
-            yield f"has {_shown(pattern)}, which matches no file"
+            yield f"has {shown_setting(pattern)}, which matches no file"
     except (ValueError, OSError) as error:
-        yield f"has {_shown(pattern)}, which is not a pattern: {error}"
+        yield f"has {shown_setting(pattern)}, which is not a pattern: {error}"
 
 
 def _check_names(places: Iterator[Path]) -> None:
@@ -253,27 +254,14 @@ def _check_names(places: Iterator[Path]) -> None:
 
 
 def _file_faults(folder: Path, given: str) -> Iterator[str]:
-    if _leaves(given):
-        yield f"is {_shown(given)}, which leaves the project folder; it is a path from there"
+    if leaves_folder(given):
+        yield f"is {shown_setting(given)}, which leaves the project folder; it is a path from there"
     elif len(given) > _LONGEST or not os.path.isfile(folder / given):  # noqa: PTH113 - a name may be too long to ask for
         near = None if len(given) > _LONGEST else nearest_path(folder / given, suffix=".yaml")
         hint = "" if near is None else f". Did you mean {near.relative_to(folder).as_posix()!r}?"
-        yield f"is {_shown(given)}, but the file does not exist{hint}"
+        yield f"is {shown_setting(given)}, but the file does not exist{hint}"
 
 
 def _is_pattern(text: str) -> bool:
     """Whether a text is a path at all: `.` and what is blank are none, nor is what no path could be as long as."""
     return bool(text.strip()) and bool(PurePosixPath(text).parts) and len(text) <= _LONGEST
-
-
-def _leaves(path: str) -> bool:
-    """Whether a path goes out of the folder that it is taken from."""
-    # In the notation of either system, because a project is shared between them: `C:\x` is an ordinary name on POSIX.
-    return PurePosixPath(path).is_absolute() or bool(PureWindowsPath(path).anchor) or ".." in re.split(r"[/\\]", path)
-
-
-def _shown(value: object) -> str:
-    try:
-        return shorten(repr(value), _LONGEST_SHOWN)
-    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
-        return f"a {type(value).__name__} that is too large to be shown"

@@ -21,6 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from handrail.agents.config_values import shown_setting
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.rules import Command
 from handrail.filesystem import SnapshotLimits
@@ -64,7 +65,7 @@ def read_shell_config(folder: Path, given: object) -> tuple[ShellConfig, list[st
         given: the value of the key `shell`.
     """
     if not isinstance(given, Mapping):
-        return ShellConfig(), [f"is {_shown(given)}; write the table [tool.handrail.shell]"]
+        return ShellConfig(), [f"is {shown_setting(given)}; write the table [tool.handrail.shell]"]
     table = cast("Mapping[str, object]", given)
     faults = [_unknown(key) for key in table if key not in KEYS]
     values: dict[str, Any] = {}
@@ -95,8 +96,8 @@ def _rules(declared: object) -> tuple[ShellRule, ...]:
     if isinstance(declared, str):
         if declared not in READY_RULES:
             raise ValueError(
-                f"is {_shown(declared)}, and the ready rules are {', '.join(READY_RULES)}. Write the tokens of a "
-                "command as a list: "
+                f"is {shown_setting(declared)}, and the ready rules are {', '.join(READY_RULES)}. Write the tokens of "
+                "a command as a list: "
                 f"{shorten(json.dumps(declared.split()), _LONGEST_SHOWN)}"
             )
         return READY_RULES[declared]
@@ -104,7 +105,7 @@ def _rules(declared: object) -> tuple[ShellRule, ...]:
         table = cast("Mapping[str, Any]", declared)
         known = [each.name for each in fields(ShellRule)]
         if unknown := next((key for key in table if key not in known), None):
-            raise ValueError(f"has the key {_shown(unknown)}; the keys are {', '.join(known)}")
+            raise ValueError(f"has the key {shown_setting(unknown)}; the keys are {', '.join(known)}")
         if "prefix" not in table:
             raise ValueError('lacks the key prefix; write {prefix = ["make", "test"], ...}')
         values: dict[str, Any] = {key: _as_tuple(value) for key, value in table.items()}
@@ -117,7 +118,7 @@ def _path(folder: Path, given: object) -> tuple[str, ...]:
     found: list[str] = []
     for item in _list(given, 'path = [".venv/bin"]'):
         if not isinstance(item, str) or not item or not item.isprintable() or os.pathsep in item:
-            raise ValueError(f"has {_shown(item)}, which is not the path of one folder")
+            raise ValueError(f"has {shown_setting(item)}, which is not the path of one folder")
         found.append(os.fspath(folder.absolute() / item))
     return tuple(found)
 
@@ -125,19 +126,19 @@ def _path(folder: Path, given: object) -> tuple[str, ...]:
 def _timeout(_folder: Path, given: object) -> timedelta:
     if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= _MOST_SECONDS:
         return timedelta(seconds=given)
-    raise ValueError(f"is {_shown(given)}; write a number of seconds, at most {_MOST_SECONDS}")
+    raise ValueError(f"is {shown_setting(given)}; write a number of seconds, at most {_MOST_SECONDS}")
 
 
 def _snapshot_tree(_folder: Path, given: object) -> SnapshotTree:
     choices = get_args(SnapshotTree)
     if given not in choices:
-        raise ValueError(f"is {_shown(given)}; write {' or '.join(map(repr, choices))}")
+        raise ValueError(f"is {shown_setting(given)}; write {' or '.join(map(repr, choices))}")
     return cast("SnapshotTree", given)
 
 
 def _max_tree_bytes(_folder: Path, given: object) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise ValueError(f"is {_shown(given)}; write a number of bytes")
+        raise ValueError(f"is {shown_setting(given)}; write a number of bytes")
     return given
 
 
@@ -156,7 +157,7 @@ KEYS: Mapping[str, Callable[[Path, object], object]] = {
 
 def _list(given: object, example: str) -> Iterator[object]:
     if not isinstance(given, list):
-        raise ValueError(f"is {_shown(given)}; write a list: {example}")  # noqa: TRY004 - a fault of the file
+        raise ValueError(f"is {shown_setting(given)}; write a list: {example}")  # noqa: TRY004 - a fault of the file
     return iter(cast("Sequence[object]", given))
 
 
@@ -167,11 +168,4 @@ def _as_tuple(value: object) -> object:
 def _unknown(key: str) -> str:
     near = nearest(key, KEYS)
     hint = f" Did you mean {near!r}?" if near else ""
-    return f"has the key {_shown(key)}, which does not exist.{hint} The keys are {', '.join(KEYS)}."
-
-
-def _shown(value: object) -> str:
-    try:
-        return shorten(repr(value), _LONGEST_SHOWN)
-    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
-        return f"a {type(value).__name__} that is too large to be shown"
+    return f"has the key {shown_setting(key)}, which does not exist.{hint} The keys are {', '.join(KEYS)}."

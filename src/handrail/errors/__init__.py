@@ -44,7 +44,7 @@
     │   └── FilesystemBusyError      another process works on the same root
     ├── SandboxError                 developer: a sandbox cannot be started; has `engine` and `cure`
     ├── DocumentError                developer: a document that cannot be read; it names file, line and column
-    │   └── OverridesError           a file of overrides that cannot be read, or does not fit its prompt
+    │   └── OverridesError           (also a DeveloperMistake) a file of overrides that is none, or does not fit
     ├── AgentError                   developer: an agent, its project, or what it names cannot be used
     │   ├── AgentFileError           (also a DocumentError) an agent file that is none
     │   ├── ApprovalRulesError       (also a DocumentError) a file of approval rules that is none

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from handrail.errors.developer import DeveloperMistake
 from handrail.errors.outcomes import HandrailError, ModelVisibleError
 
 
@@ -25,7 +26,7 @@ class DocumentError(HandrailError, ValueError):
         self.column = column
 
 
-class OverridesError(DocumentError):
+class OverridesError(DocumentError, DeveloperMistake):
     """A file of overrides that cannot be read, or does not fit its prompt. None of its overrides is applied.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -9,6 +10,17 @@ from handrail.filesystem import Filesystem
 from handrail.limits import BudgetTracker, Deadline
 from handrail.resources import ResourceContext
 from handrail.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilesystem:
+    """Finds the files of a run whose prompt binds none; a resource of the prompts of a run that has several.
+
+    Attributes:
+        find: the `Filesystem` of another prompt of the run, if there is one.
+    """
+
+    find: Callable[[], Filesystem | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,5 +45,9 @@ class RunView:
 
     @property
     def filesystem(self) -> Filesystem | None:
-        """The bound `Filesystem`, if there is one: `resources.get(Filesystem, None)`."""
-        return self.resources.get(Filesystem, None)
+        """The bound `Filesystem`, or that of another prompt of the run; `None` if there is none."""
+        bound = self.resources.get(Filesystem, None)
+        if bound is not None:
+            return bound
+        beside = self.resources.get(RunFilesystem, None)
+        return None if beside is None else beside.find()

@@ -132,6 +132,7 @@ class PromptRendering:
     """
 
     __slots__ = (
+        "_joined",
         "_origin",
         "_renderings",
         "_session",
@@ -164,6 +165,7 @@ class PromptRendering:
         self._renderings: dict[frozenset[str], RenderedPrompt[Any]] = {self._start_open: self.start}
         self._tools: _SectionTools | None = None
         self._origin: PromptRendering | None = None
+        self._joined: frozenset[str] = frozenset()
         self.beside: tuple[PromptRendering, ...] = ()
         self.brought: Mapping[str, str] = {}
 
@@ -172,6 +174,17 @@ class PromptRendering:
         other = PromptRendering(self.prompt, self._session, rendered)
         other._origin = self
         return other
+
+    def join(self, other: PromptRendering) -> None:
+        """Let the tools of this prompt open, close and read the sections of another one, too.
+
+        A prompt of another session is left alone, as is one whose sections name other tools. Sections of both with one
+        path are opened together.
+        """
+        if other._session is self._session and other.names == self.names and other not in self.beside:
+            # What is open is stored for the prompt whose tools open it; the other one reads it from there.
+            other._joined |= {self.start.name}
+            self.beside += (other,)
 
     @property
     def may_change(self) -> bool:
@@ -292,7 +305,8 @@ class PromptRendering:
     def _decided(self, *, except_by: str | None = None) -> OpenSections:
         """The newest item, or the newest that calls of another reply have written."""
         for each in reversed(self._session[OpenSections]):
-            if each.prompt == self.start.name and (except_by is None or each.reply != except_by):
+            is_mine = each.prompt == self.start.name or each.prompt in self._joined
+            if is_mine and (except_by is None or each.reply != except_by):
                 return each
         return OpenSections(self.start.name)
 

@@ -100,11 +100,15 @@ def with_feedback(message: ToolMessage, text: str) -> ToolMessage:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """When a provider was asked last: how many calls had been recorded, the time, and the paths it was asked about."""
+    """When a provider was asked last: how many calls had been recorded, the time, and the paths it was asked about.
+
+    Of one that was asked in this process also the newest record, by which it is known that the session was reset.
+    """
 
     calls: int
     at: datetime
     files: frozenset[str] = frozenset()
+    newest: tuple[CallRef, datetime] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +213,17 @@ class RunFeedback:
     def _base(self, name: str) -> _Asked | None:
         """When a provider has had feedback, or has been asked in this process; the later of both."""
         given = next((_Asked(each.calls, each.at) for each in self._newest_first() if each.provider == name), None)
-        asked = self._asked.get(name)
+        asked = self._asked_here(name)
         if given is None or asked is None:
             return given or asked
         return max(given, asked, key=lambda each: each.at)
+
+    def _asked_here(self, name: str) -> _Asked | None:
+        """When a provider was asked in this process; `None` if the session has been reset since."""
+        asked, records = self._asked.get(name), self._view.session[ToolInvoked]
+        if asked is None or asked.calls > len(records):
+            return None
+        return asked if asked.newest == _identity(records[asked.calls - 1]) else None
 
     def _records_since(self, base: _Asked | None) -> int:
         """How many calls have been recorded since then, nested ones included."""
@@ -253,16 +264,17 @@ class RunFeedback:
         if not found:
             return ()
         known = {path for each in self._newest_first() if each.provider == name for path in each.files}
-        known |= self._asked[name].files if name in self._asked else frozenset()
+        asked = self._asked_here(name)
+        known |= frozenset() if asked is None else asked.files
         return tuple(sorted(found - known))
 
     async def _ask(self, due: _Due, call: ToolCall, ref: CallRef, mode: ExecutionMode, *, success: bool) -> str:
         """What a provider says, noted in the session; empty for nothing."""
         view, provider = self._view, due.provider
-        calls, at = len(view.session[ToolInvoked]), view.clock.now()
-        before = self._asked.get(provider.name)
+        records, at = view.session[ToolInvoked], view.clock.now()
+        calls, before = len(records), self._asked_here(provider.name)
         files = frozenset(due.files) if before is None else before.files.union(due.files)
-        self._asked[provider.name] = _Asked(calls, at, files)
+        self._asked[provider.name] = _Asked(calls, at, files, _identity(records[calls - 1]))
         context = FeedbackContext(
             prompt=view.prompt,
             session=view.session,
@@ -289,6 +301,11 @@ class RunFeedback:
             _log.exception("feedback %s failed", provider.name)
             return ""
         return text
+
+
+def _identity(record: ToolInvoked) -> tuple[CallRef, datetime]:
+    """What distinguishes a record from others of the session, and of the session before it was reset."""
+    return record.ref, record.at
 
 
 async def _provided(provider: FeedbackProvider, context: FeedbackContext, mode: ExecutionMode) -> Feedback | None:

@@ -130,6 +130,7 @@ class ConversationPart:
         name: the agent or prompt; empty for the program's own loop.
         ended: whether a run ended with these messages, with an answer.
         restarts: whether they begin another conversation, to which earlier parts do not belong.
+        unchecked: whether they end with an answer that is still to be checked: by the completion check of the run.
         at: when they were appended; `None` if a version before stored them.
     """
 
@@ -144,6 +145,7 @@ class ConversationPart:
     ended: bool = False
     restarts: bool = False
     at: datetime | None = None
+    unchecked: bool = False
 
     @property
     def call_refs(self) -> tuple[CallRef, ...]:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, BinaryContent, ModelRequest, ModelRetry, ToolFailed, ToolReturn, UserPromptPart
+from pydantic_ai import (
+    Agent,
+    AgentStreamEvent,
+    BinaryContent,
+    ModelRequest,
+    ModelRetry,
+    RunContext,
+    ToolFailed,
+    ToolReturn,
+    UserPromptPart,
+)
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
@@ -15,7 +26,7 @@ import handrail.store
 from handrail import tool
 from handrail.adapters.pydantic_ai import HandrailCapability, PipelineCapability, PydanticAIAdapter, StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CompletionCheckError
+from handrail.errors import CompletionCheckError, PromptEvaluationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     CompletionCheck,
@@ -31,6 +42,7 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session
 from handrail.testing import Call, Reply, ScriptedModel
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -177,3 +189,23 @@ async def test_a_retry_of_a_foreign_tool_has_feedback_too() -> None:
     executor = ToolExecutor(prompt=prompt(feedback=FEEDBACK), session=Session())
     result = await Agent(model, tools=[refused], capabilities=[PipelineCapability(executor)]).run("Go.")
     assert "Look again." in repr(result.all_messages()[2])
+
+
+async def test_an_answer_that_is_streamed_is_checked(wording: Wording) -> None:
+    """The model cannot be sent back, so the stream ends with an error; with an event handler it is."""
+    replies = [Reply(text="Done."), Reply(calls=[Call("write", {"path": "a.md"})]), Reply(text="Done now.")]
+
+    def agent() -> Agent[None, str]:
+        executor = ToolExecutor(prompt=prompt(completion=FilesExist(["a.md"])), session=Session())
+        return Agent(ScriptedModel(replies), capabilities=[HandrailCapability(executor)])
+
+    async def handle(_ctx: RunContext[None], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for _ in events:
+            pass
+
+    with pytest.raises(PromptEvaluationError) as caught:
+        async with agent().run_stream("Do it.") as stream:
+            await stream.get_output()
+    assert (caught.value.phase, str(caught.value)) == ("response", wording)
+    result = await agent().run("Do it.", event_stream_handler=handle)
+    assert (result.output, len(sent_back(result.all_messages()))) == ("Done now.", 1)

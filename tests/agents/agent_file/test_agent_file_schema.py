@@ -33,6 +33,7 @@ VALID = st.fixed_dictionaries(
         "disclose": st.dictionaries(WORDS, TEXTS, max_size=0),
         "exclude": st.lists(st.sampled_from([".env", "*.key", "secrets/**", "a b"]), max_size=3),
         "show_git": st.booleans(),
+        "overrides": st.sampled_from(["stable", " v1.2_a-b\n", "x" * 64]),
     },
 )
 BROKEN = st.fixed_dictionaries(
@@ -47,6 +48,7 @@ BROKEN = st.fixed_dictionaries(
         "disclose": SCALARS | st.dictionaries(WORDS, st.integers(), max_size=2),
         "exclude": st.lists(WORDS, max_size=3) | SCALARS | st.dictionaries(WORDS, SCALARS, max_size=2),
         "show_git": ANYTHING,
+        "overrides": ANYTHING,
         "toolz": ANYTHING,
         "per_run_step": st.booleans(),
     },

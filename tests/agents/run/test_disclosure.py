@@ -11,6 +11,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail import tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions
 from handrail.agents.approval.rules import parse_rules
+from handrail.agents.run.disclosed_sections import disclosed_sections
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.errors import AgentFileError, ToolConflictError
 from handrail.prompt import MarkdownSection
@@ -179,3 +180,22 @@ async def test_an_inspection_shows_closed_tools_and_what_is_saved(tmp_path: Path
     large = await loaded(tmp_path / "b", "", guide=guide).inspection(RunOptions(root=tmp_path))
     assert 9_000 < large.closed_characters < 10_000
     assert (await loaded(tmp_path / "c", "", orders=orders()).inspection(RunOptions())).closed_characters == 0
+
+
+async def test_what_a_toolset_says_of_itself_is_its_summary(tmp_path: Path) -> None:
+    """The description of an agent, the summary or the title of a section; names that differ in their case are two."""
+    agents = {f"{name}.agent": f"---\nname: {name}\ndescription: Asks {name}.\n---\nWork.\n" for name in ("ann", "Ann")}
+    files = {f"{number}.agent": text for number, text in enumerate(agents.values())}
+    registry = Registry.of_python(tools=[], toolsets={"books": books(), "orders": orders()})
+    names = ("ann", "Ann", "books", "orders")
+    disclose = ", ".join(f"{name}: summary" for name in names)
+    head = f"name: desk\ntoolsets: [{', '.join(names)}]\ndisclose: {{{disclose}}}"
+    write(tmp_path, {"desk.agent": f"---\n{head}\n---\nWork.\n", **files})
+    project = Project.load(tmp_path, entries=registry.entries, packages=False)
+    found = disclosed_sections(project.resolve("desk"), project.agents)
+    assert [(each.key, each.summary) for each in found] == [
+        ("ann", "Asks ann."),
+        ("ann-2", "Asks Ann."),
+        ("books", "Audits the books."),
+        ("orders", "Orders"),
+    ]

@@ -10,6 +10,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions
+from handrail.agents.toolsets.builtin import built_ins
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import FeedbackTrigger, FilesExist, MarkdownSection, StaticFeedback, ToolContext
 from handrail.runtime import Session
@@ -77,6 +78,35 @@ async def test_a_run_of_an_agent_has_feedback_and_a_check_of_its_answer(tmp_path
     assert result.output == "Done now."
     assert [each.accepted for each in session[SentBack].all()] == [False, True]
     assert len(session[FeedbackGiven].all()) == 1
+
+
+async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path) -> None:
+    """By the check of the answer, and by feedback, whichever toolset the call belongs to; excluded paths are not."""
+    registry = Registry.of_python(tools=[], toolsets={"money": money()})
+    head = "name: clerk\ntoolsets: [money, files]\nexclude: [b.md]"
+    write(tmp_path / "project", {"clerk.agent": f"---\n{head}\n---\nWork.\n"})
+    root = write(tmp_path / "root", {"b.md": "excluded", "c.md": "there"})
+    project = Project.load(tmp_path / "project", built_ins=built_ins(), entries=registry.entries, packages=False)
+    replies = [
+        Reply(calls=[Call("price", {"order": "A-1"}, id="one")]),
+        Reply(text="Done.", expect=Expect(messages={"one": Outcome.ok("A file is there.")})),
+        Reply(calls=[Call("write_file", {"path": "a.md", "content": "text"}, id="two")]),
+        Reply(text="Done now.", expect=Expect(messages={"two": Outcome.ok("A file is there.")})),
+    ]
+    session = Session()
+    with ScriptedModel(replies) as model:
+        options = RunOptions(
+            model=model,
+            mode="approve-all",
+            session=session,
+            root=root,
+            feedback=[StaticFeedback(text="A file is there.", trigger=FeedbackTrigger(on_file="*.md"))],
+            completion=FilesExist(["a.md"]),
+        )
+        result = await LoadedAgent(project, project.resolve("clerk")).run_async("Do it.", options)
+    assert result.output == "Done now."
+    assert [each.missing for each in session[SentBack].all()] == [("These files do not exist: a.md.",), ()]
+    assert [each.files for each in session[FeedbackGiven].all()] == [("c.md",), ("a.md",)]
 
 
 async def test_what_is_no_provider_or_checker_is_refused_with_the_options() -> None:

@@ -100,6 +100,18 @@ def test_a_check_names_what_is_not_applied(typed: Typed, files: OverrideFiles, w
     assert (found["ok"], [each["state"] for each in found["texts"]]) == (False, ["applied", "unknown", "stale"])
 
 
+def test_seed_and_diff_fail_for_a_file_that_cannot_be_read(typed: Typed, files: OverrideFiles) -> None:
+    """Nothing is written, and nothing shown; so does a diff of a file that does not exist."""
+    assert typed("diff", DESK).code == 1
+    files.write(overrides((GUIDE, "Be kind.")))
+    place = files.path("shop/front", "desk", "stable")
+    place.write_text("{")
+    for command in ("seed", "diff"):
+        ran = typed(command, DESK)
+        assert (ran.code, ran.out, "stable.json" in ran.err) == (1, "", True)
+    assert place.read_text() == "{"
+
+
 def test_a_check_prints_all_faults(typed: Typed, files: OverrideFiles) -> None:
     """Of the file, and of what does not fit the prompt; a file that does not exist is one."""
     assert typed("check", DESK).code == 1

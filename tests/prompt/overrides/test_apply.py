@@ -73,7 +73,7 @@ def test_an_override_that_is_equal_to_the_original_changes_no_byte(keys: set[Tex
     """The template is the same object then."""
     template = desk()
     texts = [text for text in texts_of(template) if text.key in keys]
-    tuned = Prompt(template, overrides=HeldOverrides(current_overrides(template, "stable", texts)))
+    tuned = Prompt(template, overrides=HeldOverrides(current_overrides("shop/front", "desk", "stable", texts)))
     assert tuned.template is template
     assert tuned.overrides is not None
     assert set(tuned.overrides.applied) == keys

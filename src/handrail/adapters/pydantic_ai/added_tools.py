@@ -7,6 +7,7 @@ PydanticAI refuses two tools of one name in an agent, so that a tool that appear
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,15 +26,20 @@ class AddingToolsets:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_run: OrderedDict[str, int] = OrderedDict()
+        # Weak, so that a run that has ended keeps no toolset.
+        self._by_run: OrderedDict[str, weakref.ref[AbstractToolset[Any]]] = OrderedDict()
+
+    def first(self, run_id: str | None, toolset: AbstractToolset[Any]) -> AbstractToolset[Any] | None:
+        """The toolset that offers them in a run: the given one, if there is none yet; `None` if it is gone."""
+        with self._lock:
+            first = self._by_run.setdefault(run_id or "", weakref.ref(toolset))
+            if len(self._by_run) > MOST_RUNS:
+                self._by_run.popitem(last=False)
+            return first()
 
     def is_first(self, run_id: str | None, toolset: AbstractToolset[Any]) -> bool:
         """Whether a toolset is the one that offers them in a run."""
-        with self._lock:
-            first = self._by_run.setdefault(run_id or "", id(toolset))
-            if len(self._by_run) > MOST_RUNS:
-                self._by_run.popitem(last=False)
-            return first == id(toolset)
+        return self.first(run_id, toolset) is toolset
 
 
 ADDING_TOOLSETS = AddingToolsets()

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from pydantic_ai import (
+    CallToolsNode,
     DeferredToolRequests,
     ModelRequest,
     ModelRequestContext,
@@ -38,6 +39,7 @@ from pydantic_ai import (
     ToolFailed,
     ToolsetTool,
     UserError,
+    UserPromptNode,
     UserPromptPart,
 )
 from pydantic_ai.agent import AgentRunResult
@@ -188,10 +190,12 @@ class HandrailCapability(AbstractCapability[Any]):
     ) -> NodeResult[Any]:
         """Raise the developer's mistakes of a reply when all its calls have ended, and before the next request.
 
-        If something is missing from the answer, the run continues with a request that says what.
+        If something is missing from the answer, the run continues with a request that says what. A run that resumes
+        with an answer that was not checked begins with the check, and makes no request for another answer.
 
         Raises:
             DeveloperMistake: that of the first call that had one, with the others as notes, or of the checker.
+            PromptEvaluationError: something is missing from an answer that `run_stream` has streamed.
         """
         try:
             result = await handler(node)
@@ -200,10 +204,21 @@ class HandrailCapability(AbstractCapability[Any]):
             note_mistakes(error, self._mistakes)
             raise
         self._raise_mistakes()
+        if isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None:
+            answer = None if self.conversation is None else self.conversation.unchecked_answer
+            return result if answer is None else CallToolsNode(answer)
         if isinstance(result, End) and not isinstance(result.data.output, DeferredToolRequests):
             missing = await self.executor.completion_async(result.data.output)
-            if missing is not None:
+            if missing is not None and isinstance(node, UserPromptNode | ModelRequestNode | CallToolsNode):
                 return ModelRequestNode(ModelRequest(parts=[UserPromptPart(missing)]))
+            if missing is not None:
+                # The node with which `run_stream` ends: PydanticAI takes its result as it is, so no request can follow.
+                raise PromptEvaluationError(
+                    f"the streamed answer of {self.executor.environment.prompt.name} is not accepted, and the model "
+                    "cannot be sent back, because the program has received the answer. Use run with "
+                    f"event_stream_handler, which streams too. The model would have read: {missing}",
+                    phase="response",
+                )
         return result
 
     @override
@@ -289,7 +304,8 @@ class HandrailCapability(AbstractCapability[Any]):
         if self.conversation is not None:
             # Stored before this method returns, and so before any call of the reply starts. A copy of the list, because
             # PydanticAI continues to append to its own; it does not have the response yet.
-            self.conversation.note([*ctx.messages, response])
+            is_checked = self.executor.environment.prompt.template.accepts is not None
+            self.conversation.note([*ctx.messages, response], unchecked=is_checked and not response.tool_calls)
         return response
 
     def take_unknown(self, calls: Iterable[ToolCallPart], tools: dict[str, ToolsetTool[Any]]) -> None:

@@ -82,6 +82,7 @@ class StoredHistory:
         "_noted",
         "_of",
         "_session",
+        "_unchecked",
         "_whole",
         "call_ids",
         "history",
@@ -112,7 +113,10 @@ class StoredHistory:
                 "it; use a separate session for each agent"
             )
         self.history: list[ModelMessage]
-        self.history, self._ended = _read(self._conversation.parts, f"session {session.session_id!r}")
+        parts = self._conversation.parts
+        self.history, self._ended = _read(parts, f"session {session.session_id!r}")
+        # Of the last reply: what was stored with it, or later with nothing new to the conversation.
+        self._unchecked = bool(parts) and parts[-1].unchecked
         self._kept: Sequence[ModelMessage] = tuple(self.history)
         self._noted: Sequence[ModelMessage] = self.history
         # Ids of the whole conversation, because some models restart their ids in each reply.
@@ -133,11 +137,22 @@ class StoredHistory:
         """Whether a run ended before the model had given its answer.
 
         A prompt's conversation is finished only when its answer has been accepted; an agent's as soon as the model has
-        replied without a call.
+        replied without a call, unless the reply was to be checked for completion, and was not.
         """
         if not self.history or self._ended:
             return False
-        return self._of == "prompt" or isinstance(self.history[-1], ModelRequest) or bool(self.unanswered)
+        return (
+            self._of == "prompt"
+            or self._unchecked
+            or isinstance(self.history[-1], ModelRequest)
+            or bool(self.unanswered)
+        )
+
+    @property
+    def unchecked_answer(self) -> ModelResponse | None:
+        """The answer with which the conversation ends, if it is still to be checked for completion."""
+        last = self.history[-1] if self._unchecked and self.history else None
+        return last if isinstance(last, ModelResponse) else None
 
     @property
     def ended(self) -> bool:
@@ -215,7 +230,7 @@ class StoredHistory:
         self.history, self._kept, self._noted = [], (), ()
         # The next stored part is marked as whole, so a reader skips everything before it. Nothing is deleted from the
         # LOG.
-        self._ended, self._whole = False, True
+        self._ended, self._whole, self._unchecked = False, True, False
         self.call_ids.clear()
 
     @contextmanager
@@ -261,18 +276,19 @@ class StoredHistory:
             "its history and without a user prompt: run(message_history=stored.history)"
         )
 
-    def note(self, messages: Sequence[ModelMessage]) -> None:
+    def note(self, messages: Sequence[ModelMessage], *, unchecked: bool = False) -> None:
         """Store the messages; in a session in memory only at the end of the run.
 
         No other process can resume a session in memory, and writing each reply as JSON takes time.
 
         Args:
             messages: the whole conversation; it must not be changed afterwards.
+            unchecked: whether they end with an answer that is still to be checked for completion.
 
         Raises:
             SessionError: as for `save`.
         """
-        self._noted = messages
+        self._noted, self._unchecked = messages, unchecked
         if self._session.store is not None:
             self.save(messages)
 
@@ -295,15 +311,18 @@ class StoredHistory:
         # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
         whole = self._whole or not _follows(self._kept, messages)
         new = messages if whole else messages[len(self._kept) :]
-        # An agent's final messages are stored already; a prompt's conversation is finished by its mark.
-        if new or (ended and self._of == "prompt"):
-            part = replace(self._part(messages, new, continues=not whole), ended=ended, restarts=whole)
+        unchecked = self._unchecked and not ended
+        # An agent's final messages are stored already; a prompt's conversation is finished by its mark, and so is one
+        # whose answer was to be checked.
+        if new or (ended and (self._of == "prompt" or self._unchecked)):
+            part = self._part(messages, new, continues=not whole)
+            part = replace(part, ended=ended, restarts=whole, unchecked=unchecked)
             # A reply with calls is stored before the first of them starts, with its claim if it has one.
             asks = bool(part.calls) and isinstance(new[-1], ModelResponse) and not ended
             self._conversation.add(part, written="deferred" if asks else "now")
             # Only after the append: if the store refuses it, the next call stores the same messages again.
             self._kept, self._whole = tuple(messages), False
-            self.history, self._ended = list(messages), ended
+            self.history, self._ended, self._unchecked = list(messages), ended, unchecked
 
     def _part(
         self, messages: Sequence[ModelMessage], new: Sequence[ModelMessage], *, continues: bool

@@ -150,6 +150,16 @@ class HandrailToolset(AbstractToolset[Any]):
         return self._id
 
     @override
+    async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
+        """The same toolset. Of several bare ones with closed sections, the first opens those of all."""
+        rendering = self.executor.environment.rendering
+        if self._is_bare and rendering.may_change:
+            first = ADDING_TOOLSETS.first(ctx.run_id, self)
+            if isinstance(first, HandrailToolset) and first is not self:
+                first.executor.environment.rendering.join(rendering)
+        return self
+
+    @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
         rendered = self.executor.environment.rendered_prompt
@@ -235,7 +245,7 @@ class HandrailToolset(AbstractToolset[Any]):
     def _definition(self, tool: Tool[Any, Any]) -> ToolDefinition:
         return ToolDefinition(
             name=tool.name,
-            description=_description(tool),
+            description=tool_description(tool),
             parameters_json_schema=tool.parameters_schema,
             metadata={"effect": tool.effect, PIPELINE_METADATA_KEY: tool.name},
             sequential=tool.writes and self._is_bare,
@@ -258,7 +268,7 @@ def part_content(part: ContentPart) -> str | BinaryContent:
     return part.text
 
 
-def _description(tool: Tool[Any, Any]) -> str:
+def tool_description(tool: Tool[Any, Any]) -> str:
     """The description for the model, with the examples, for which providers have no field."""
     examples = [
         f"Example ({example.description}): {canonical_json({} if example.input is None else example.input).decode()}"

@@ -3,20 +3,16 @@
 A call is described twice: ahead, when its arguments have been validated and a person may have to be asked, and in the
 pipeline, when it is about to run. Both descriptions name the arguments by their digest, so that what runs is what was
 asked about.
-
-The tools of a run find filesystems behind the path filter of the run, wherever they were bound. That is the
-`Filesystem`, whatever makes it, and each filesystem that is bound under a type of its own, as the `HostFilesystem` of a
-shell. What a provider makes under another type than `Filesystem` is the program's own affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic_ai import RunContext as PydanticRunContext
 from pydantic_ai import ToolCallPart, ToolDefinition
@@ -34,6 +30,7 @@ from handrail.agents.approval.gate import GatePolicy
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
 from handrail.agents.exports.registry import ResolvedAgent
+from handrail.agents.run.bound_filesystems import behind_filter, bound_resources, given_filesystem
 from handrail.agents.run.disclosed_sections import disclosed_sections
 from handrail.agents.run.folder_paths import FolderPaths, RunRules
 from handrail.agents.run.run_group import RunGroup
@@ -47,20 +44,16 @@ from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, RenderedPrompt, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.parameter_types import unbound_parameters
+from handrail.prompt.run_view import RunFilesystem
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.preview import preview_call
 from handrail.serde import digest, dump
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-
-Behind = Callable[[Filesystem], Filesystem]
-"""Puts a filesystem behind a filter."""
-
 
 _RUN_CONTEXT: Final = ResourceRegistry.of(
     Binding(PydanticRunContext, lambda _resources: call_run_context(), Scope.TOOL_CALL)
@@ -128,6 +121,7 @@ class RunExecutors:
         self._folders = FolderPaths(tree.prefixed, self._rules)
         self.path_filter: PathFilter = excluded.plus(self._rules.paths())
         self._own: dict[str, _Own] = {}
+        self._with_files: list[ToolExecutor] = []
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self.permits_unbound: bool = False
         self._origins: Mapping[str, str] = {}
@@ -277,7 +271,7 @@ class RunExecutors:
             policies = tuple(policy.name for policy in environment.rendered_prompt.policies_for(name)[1:])
             section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
             default = own.defaults.get(name)
-            tool = environment.rendered_prompt.tool(name)
+            tool = self.own_tool(definition)
             if tool is not None:
                 hints = effect_hints(tool.effect, declares_effect=tool.declares_effect, idempotency=tool.idempotency)
         call = GatedCall(
@@ -304,6 +298,11 @@ class RunExecutors:
             hints=hints,
             on_arguments=rules_on_arguments(self._tree.rules, call, found),
         )
+
+    def own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
+        """The tool of Handrail that a definition of this run shows; `None` for any other tool."""
+        name, own = _own_name(definition), self._own_of(definition)
+        return None if name is None or own is None else own.executor.environment.rendered_prompt.tool(name)
 
     def _own_of(self, definition: ToolDefinition) -> _Own | None:
         environment = self.foreign.environment
@@ -393,7 +392,7 @@ class RunExecutors:
         kept_in = self._folders.kept_from_programs
         programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, kept_in, self._commit_on)
         own = section_registry({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
-        own = own.merge(_RUN_CONTEXT)
+        own = own.merge(_RUN_CONTEXT).merge(section_registry({RunFilesystem: RunFilesystem(self._filesystem)}))
         if path_filter or self._rules.speak_of_paths:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
         resources = given.merge(own)
@@ -418,7 +417,14 @@ class RunExecutors:
         )
         # The session of the outermost run has the questions, with the decisions of the gate.
         executor.environment = replace(executor.environment, records_questions=True)
+        if given_filesystem(bound) is not None:
+            self._with_files.append(executor)
         return executor
+
+    def _filesystem(self) -> Filesystem | None:
+        """The files of the first toolset of the run that has files."""
+        found = next(iter(self._with_files), None)
+        return None if found is None else found.environment.resources.get(Filesystem, None)
 
 
 def _not_made(kind: type[Any], _resolver: object) -> Any:  # noqa: ANN401 - nothing is made
@@ -533,55 +539,3 @@ class ToolReport:
     parameters: Mapping[str, Any] = field(repr=False)
     hints: tuple[str, ...] = ()
     on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
-
-
-@runtime_checkable
-class _Unfiltered(Filesystem, Protocol):
-    """The type under which a filesystem that a provider makes is bound: its context makes and closes that one."""
-
-
-def bound_resources(template: PromptTemplate[Any], given: ResourceRegistry) -> ResourceRegistry:
-    """All that the tools of a template find: what its sections bring, and before that what the program binds."""
-    registry = template.registry
-    for root in template.tree:
-        for placed in root.walk():
-            registry = registry.merge(placed.section.registry)
-    return registry.merge(given)
-
-
-def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
-    """The `Filesystem` that the tools find, if it is there already and no provider makes it."""
-    given = (each.provider for each in bound if each.protocol is Filesystem)
-    found = next((provider.value for provider in given if isinstance(provider, GivenInstance)), None)
-    return found if isinstance(found, Filesystem) else None
-
-
-def behind_filter(bound: ResourceRegistry, behind: Behind) -> ResourceRegistry:
-    """What to bind so that the filesystems of a template are behind a filter; nothing if it has none.
-
-    Args:
-        bound: all that the tools find.
-        behind: puts a filesystem behind the filter.
-    """
-    return ResourceRegistry.of(*(each for binding in bound for each in _behind(binding, behind)))
-
-
-def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
-    if isinstance(binding.provider, GivenInstance):
-        filesystem = _filtered(binding.provider.value, behind)
-        return () if filesystem is None else (Binding.instance(binding.protocol, filesystem),)
-    if binding.protocol is not Filesystem:
-        return ()
-
-    def provide(resources: Resolver) -> Filesystem | None:
-        return _filtered(resources.get(_Unfiltered), behind)
-
-    return (
-        Binding(_Unfiltered, binding.provider, binding.scope, binding.eager),
-        Binding(Filesystem, cast("Callable[[Resolver], Filesystem]", provide), binding.scope),
-    )
-
-
-def _filtered(filesystem: object, behind: Behind) -> Filesystem | None:
-    """A filesystem behind a filter; `None` where a provider returns none."""
-    return behind(filesystem) if isinstance(filesystem, Filesystem) else None

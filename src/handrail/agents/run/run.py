@@ -3,8 +3,6 @@
 PydanticAI's agent is the loop. It is made anew for each run, of the entries that the file names: each of them is a
 toolset under its label, and all of them together are one (`LabelledToolset`), which PydanticAI enters and leaves once.
 Every call goes through the pipeline (`PipelineCapability`); the gate is asked ahead (`AgentCapability`).
-
-`inspect_run` finds out what an agent would be offered, without asking any model: for `handrail check`, and for tests.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ from pydantic_ai import (
     ToolsetTool,
     UsageLimits,
 )
-from pydantic_ai.messages import InstructionPart
-from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.settings import ModelSettings
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.models import Model
 from pydantic_core import to_json
 
 from handrail.adapters.pydantic_ai import HandrailToolset
@@ -44,10 +39,10 @@ from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.active_run import as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
-from handrail.agents.approval.unmatched_rules import KnownTool
 from handrail.agents.error_text import error_location
 from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, check_rules_match, unmatched_rules
+from handrail.agents.run.agent_texts import AgentTexts, OverridesPlace
 from handrail.agents.run.capability import AgentCapability
 from handrail.agents.run.child_sessions import open_child_session
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
@@ -123,17 +118,25 @@ class AgentRun:
         session: what it works on.
         path: the agents that called each other, this one last.
         model: the model, or its name.
+        texts: the texts of the agent, with its overrides applied.
     """
 
     def __init__(
         self, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
     ) -> None:
-        """Prepare the run; `go` carries it out."""
+        """Prepare the run; `go` carries it out.
+
+        Raises:
+            OverridesError: the overrides of the agent cannot be read, or that of its instructions is invalid.
+        """
         self.tree = tree
         self.agent = agent
         self.session = session
         self.path = path
         self.model = model
+        # Before anything is opened that would have to be closed.
+        found = OverridesPlace.of(tree.project, agent.file).read(agent.file.name)
+        self.texts: AgentTexts = AgentTexts(agent.file, found, self._own_tool)
         self._stack = ExitStack()
         self._doors = RunExecutors(tree, session, path, self._stack, agent)
         self._put_off: set[CallRef] = set()
@@ -226,6 +229,7 @@ class AgentRun:
             reserved=reserved,
             check=checked,
             notify=self._note_listed,
+            shown=self.texts.definition,
         )
 
     def permit_unbound(self) -> None:
@@ -249,7 +253,7 @@ class AgentRun:
         """The characters that a request has for opening: of the summaries of toolsets, and of the tools that open."""
         foreign = self._doors.foreign
         tools = foreign.environment.rendering.tools
-        sizes = [_definition_size(each.name, each.description, each.parameters_schema) for each in tools]
+        sizes = [definition_size(each.name, each.description, each.parameters_schema) for each in tools]
         return len(foreign.text) + sum(sizes)
 
     def open_all(self) -> None:
@@ -356,7 +360,7 @@ class AgentRun:
             agent: Agent[Any, Any] = Agent(
                 model,
                 name=self.agent.file.name,
-                instructions=self.agent.file.instructions,
+                instructions=self.texts.instructions,
                 output_type=[output_type, DeferredToolRequests],
                 toolsets=[self.toolset(lambda: output_names)],
                 capabilities=[capability],
@@ -392,17 +396,26 @@ class AgentRun:
             conversation=conversation,
             describe=self._doors.describe_ahead,
             admit=self._doors.admit,
-            tools_known=self._check_rules,
+            tools_known=self._tools_known,
             count=self._count,
             notify=self.tree.notify,
             output_names=output_names,
             put_off=self._put_off,
         )
 
+    def _own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
+        return self._doors.own_tool(definition)
+
     def _note_listed(self, listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
         self._listed = listed
         self._doors.note_origins({name: source.label for source, tools in listed for name in tools})
         self._doors.note_hidden(hidden_tools(source for source, _ in listed))
+
+    def _tools_known(self) -> None:
+        """Check what is said of tools, once those of a step are known."""
+        self._check_rules()
+        # While a section is closed, its tools have not been seen.
+        self.tree.warn(self.path, self.texts.new_warnings(all_seen=not self.may_open))
 
     def _check_rules(self) -> None:
         """Refuse rules that name what the project does not have, and warn of those that may; once in a run."""
@@ -478,93 +491,6 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-class Inspection(NamedTuple):
-    """What is found out of an agent.
-
-    Attributes:
-        tools: the tools that it would be offered, in their order, with those of closed sections.
-        listings: what is known of each of its toolsets.
-        closed_characters: how many characters fewer a request has when the run begins than it would have if nothing
-            could be closed: of the texts of the toolsets, and the definitions of their tools.
-    """
-
-    tools: tuple[ToolReport, ...]
-    listings: Listings
-    closed_characters: int = 0
-
-
-async def inspect_run(run: AgentRun) -> Inspection:
-    """Make and enter all toolsets of a run as if it began, and say which tools they have; no model is asked.
-
-    Resources need not be bound: a program may bind them with the options of its runs.
-
-    Raises:
-        AgentError: a factory made no toolset, or names are taken twice.
-        BaseException: what a toolset raises when it is entered.
-    """
-    ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
-    run.permit_unbound()
-    with run.opened():
-        toolset = await run.toolset(dict).for_run(ctx)
-        async with toolset:
-            of_step = await toolset.for_run_step(ctx)
-            tools = (await of_step.get_tools(ctx)).values()
-            closed_characters = 0
-            if run.may_open:
-                at_start = await _request_size(of_step, ctx) + run.disclosure_size
-                run.open_all()
-                tools = (await of_step.get_tools(ctx)).values()
-                closed_characters = await _request_size(of_step, ctx) - at_start
-            listings = run.listings()
-            known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
-            reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
-            return Inspection(tuple(reports), listings, closed_characters)
-
-
-async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:
-    """The characters of the texts and the definitions of tools that a toolset gives a request."""
-    said = await toolset.get_instructions(ctx)
-    parts = [said] if isinstance(said, str | InstructionPart) else said or ()
-    texts = [part if isinstance(part, str) else part.content for part in parts]
-    definitions = [tool.tool_def for tool in (await toolset.get_tools(ctx)).values()]
-    tools = [_definition_size(each.name, each.description, each.parameters_json_schema) for each in definitions]
-    return sum(map(len, texts)) + sum(tools)
-
-
-def _definition_size(name: str, description: str | None, parameters: Mapping[str, Any]) -> int:
+def definition_size(name: str, description: str | None, parameters: Mapping[str, Any]) -> int:
+    """The characters of the definition of a tool in a request."""
     return len(name) + len(description or "") + len(to_json(parameters))
-
-
-def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:
-    """The report without rules on arguments that the tool does not have."""
-    tool = known.get(report.name)
-    if tool is None or not report.on_arguments:
-        return report
-    fitting = [said for said in report.on_arguments if all(tool.takes(place) != "no" for place in said[1].places)]
-    return replace(report, on_arguments=tuple(fitting))
-
-
-class _NoModel(Model):
-    """Stands for the model of a run that is only inspected."""
-
-    def __init__(self) -> None:
-        """Skip what the base class does: it loads the prices of all models, and its settings have defaults."""
-
-    @property
-    def model_name(self) -> str:
-        """A name that no model has."""
-        return "none"
-
-    @property
-    def system(self) -> str:
-        """A name that no provider has."""
-        return "none"
-
-    async def request(
-        self,
-        messages: list[ModelMessage],  # noqa: ARG002 - as the base class names them, here and below
-        model_settings: ModelSettings | None,  # noqa: ARG002
-        model_request_parameters: ModelRequestParameters,  # noqa: ARG002
-    ) -> ModelResponse:
-        """Refuse; what is inspected is the tools."""
-        raise AgentError("no model is asked here")

@@ -291,6 +291,7 @@ def shell_toolset(
             environment=environment or {},
             title=names.title("Programs"),
             children=names.note,
+            accepts_overrides=True,
         )
         return names.given_to(section, run)
 
@@ -434,6 +435,7 @@ def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFacto
             show_git=shown.show_git or run.show_git,
             title=names.title("Files"),
             children=names.note,
+            accepts_overrides=True,
         )
         return names.given_to(section, run)
 
@@ -458,6 +460,7 @@ def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> To
             files=options.files,
             title=names.title("Python"),
             children=names.note,
+            accepts_overrides=True,
         )
         return names.given_to(section, run)
 
@@ -480,6 +483,7 @@ def _sandbox(folder: FolderOf, options: SandboxOptions, *, prefix: str = "") -> 
             file_tools=False,
             title=names.title("Sandbox"),
             children=names.note,
+            accepts_overrides=True,
         )
         return names.given_to(section, run)
 
@@ -488,7 +492,7 @@ def _sandbox(folder: FolderOf, options: SandboxOptions, *, prefix: str = "") -> 
 
 
 def _planning(_ctx: RunContext[Any]) -> Section[Any]:
-    return PlanningToolsSection(session=current_run().session)
+    return PlanningToolsSection(session=current_run().session, accepts_overrides=True)
 
 
 async def _shell(_ctx: RunContext[Any]) -> Section[Any]:
@@ -496,7 +500,11 @@ async def _shell(_ctx: RunContext[Any]) -> Section[Any]:
     shell = run.shell
     path = os.pathsep.join((*shell.path, PROGRAM_PATH))
     return ShellToolsSection(
-        await run.open_filesystem(run.root), allow=shell.allow, timeout=shell.timeout, environment={"PATH": path}
+        await run.open_filesystem(run.root),
+        allow=shell.allow,
+        timeout=shell.timeout,
+        environment={"PATH": path},
+        accepts_overrides=True,
     )
 
 

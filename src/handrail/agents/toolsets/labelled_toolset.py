@@ -7,6 +7,7 @@ PydanticAI's `CombinedToolset` does the combining. What is added:
   tools. An agent has a toolset for each of its tools, and a task for each of these at every step costs more than the
   asking; entering, where connections are opened, is one after the other in PydanticAI too;
 - toolsets that cannot be made are reported together;
+- the texts of tools are those of the overrides of the agent (`handrail.agents.run.agent_texts`);
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
 
 Some conflicts of names are certain before an agent runs. Certain are the names of tools that nothing can hide or
@@ -23,7 +24,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
 
-from pydantic_ai import RunContext, ToolsetTool
+from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
 from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset, PrefixedToolset, WrapperToolset
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
@@ -64,6 +65,15 @@ def _ignore_listed(_listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetT
     """Ignores the toolsets."""
 
 
+ShownDefinition = Callable[[ToolDefinition], ToolDefinition]
+"""What the model gets of a tool; its name is the same."""
+
+
+def _as_it_is(definition: ToolDefinition) -> ToolDefinition:
+    """The definition itself."""
+    return definition
+
+
 class LabelledToolset(CombinedToolset[Any]):
     """All toolsets of one agent as one, which knows where each tool comes from.
 
@@ -73,6 +83,7 @@ class LabelledToolset(CombinedToolset[Any]):
         reserved: gives the names that are taken by others, e.g. by output tools.
         check: whether names are checked here; without, PydanticAI's own check still ends the run at a conflict.
         notify: called with the toolsets and their tools at each step.
+        shown: what the model gets of each tool, and what it would get of those of toolsets that are closed.
     """
 
     def __init__(
@@ -82,6 +93,7 @@ class LabelledToolset(CombinedToolset[Any]):
         reserved: Reserved = dict,
         check: bool = True,
         notify: NotifyConflict = _ignore_listed,
+        shown: ShownDefinition = _as_it_is,
     ) -> None:
         """Combine toolsets; nothing is checked before a run asks for tools."""
         # PydanticAI asks these for instructions at every step; the toolset of a single tool has none.
@@ -90,6 +102,7 @@ class LabelledToolset(CombinedToolset[Any]):
         self.reserved = reserved
         self.check = check
         self.notify = notify
+        self.shown = shown
         self._entered = AsyncExitStack()
 
     @override
@@ -147,7 +160,8 @@ class LabelledToolset(CombinedToolset[Any]):
             UserError: the same, in PydanticAI's words, if the names are not checked here.
         """
         if not self.check:
-            return await CombinedToolset([source.toolset for source in self.sources]).get_tools(ctx)
+            members = [source.toolset for source in self.sources]
+            return self._as_shown(await CombinedToolset(members).get_tools(ctx))
         listed = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
         # The same names as PydanticAI would find, but all of them, and with where they come from.
         every = [(source.label, {**tools, **_hidden(source.toolset)}) for source, tools in listed]
@@ -156,7 +170,7 @@ class LabelledToolset(CombinedToolset[Any]):
             raise conflict
         self.notify(listed)
         owners = {name: (source.toolset, tool) for source, tools in listed for name, tool in tools.items()}
-        return await CombinedToolset([_Listed(self, owners)]).get_tools(ctx)
+        return self._as_shown(await CombinedToolset([_Listed(self, owners)]).get_tools(ctx))
 
     @override
     def apply(self, visitor: Callable[[AbstractToolset[Any]], None]) -> None:
@@ -171,7 +185,18 @@ class LabelledToolset(CombinedToolset[Any]):
 
     def _with(self, toolsets: Sequence[AbstractToolset[Any]]) -> LabelledToolset:
         sources = [replace(source, toolset=toolset) for source, toolset in zip(self.sources, toolsets, strict=True)]
-        return LabelledToolset(sources, reserved=self.reserved, check=self.check, notify=self.notify)
+        return LabelledToolset(sources, reserved=self.reserved, check=self.check, notify=self.notify, shown=self.shown)
+
+    def _as_shown(self, tools: dict[str, ToolsetTool[Any]]) -> dict[str, ToolsetTool[Any]]:
+        for source in self.sources:
+            for tool in _hidden(source.toolset).values():
+                self.shown(tool.tool_def)
+        definitions = {name: self.shown(tool.tool_def) for name, tool in tools.items()}
+        # A tool that is shown as it is stays the same object.
+        return {
+            name: tool if definitions[name] is tool.tool_def else replace(tool, tool_def=definitions[name])
+            for name, tool in tools.items()
+        }
 
 
 class _Listed(WrapperToolset[Any]):

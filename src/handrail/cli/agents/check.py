@@ -27,6 +27,7 @@ from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.run.executors import ToolReport
+from handrail.agents.run.inspection import Inspection
 from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
@@ -79,7 +80,7 @@ class Findings:
         tools: the tools that it would be offered, with those of closed sections.
         closed_characters: how many characters fewer a request has as long as nothing is opened.
         problems: what is wrong with it and its project.
-        warnings: approval rules that may match nothing.
+        warnings: approval rules that may match nothing, and overrides that are not applied.
     """
 
     file: AgentFile | None = None
@@ -216,20 +217,35 @@ async def _make_tools(
         if called != name:
             _note_model(findings, agent.file)
         try:
-            # The folder to work on is a new one: the real one may be in use by a run.
-            with tempfile.TemporaryDirectory(prefix="handrail-check-") as root:
-                inspection = await agent.inspection(RunOptions(root=Path(root), rules=rules))
+            inspection = await inspected(agent, rules)
         except (AgentError, DocumentError) as error:
             findings.note(error)
             continue
-        except Exception as error:  # noqa: BLE001 - factories and servers of tools may raise anything
-            findings.note(AgentError(f"the tools of {called} cannot be made: {format_problem(error, project.folder)}"))
-            continue
         made |= inspection.listings
+        if inspection.overrides is not None:
+            findings.warnings += [f"{called}: {warning}" for warning in inspection.overrides.warnings()]
         if called == name:
             findings.tools = inspection.tools
             findings.closed_characters = inspection.closed_characters
     return made
+
+
+async def inspected(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
+    """What an agent would be offered.
+
+    Raises:
+        AgentError: its tools cannot be made.
+        DocumentError: its overrides cannot be read, or do not fit it.
+    """
+    try:
+        # The folder to work on is a new one: the real one may be in use by a run.
+        with tempfile.TemporaryDirectory(prefix="handrail-check-") as root:
+            return await agent.inspection(RunOptions(root=Path(root), rules=rules))
+    except (AgentError, DocumentError):
+        raise
+    except Exception as error:  # factories and servers of tools may raise anything
+        problem = format_problem(error, agent.project.folder)
+        raise AgentError(f"the tools of {agent.name} cannot be made: {problem}") from error
 
 
 def _note_model(findings: Findings, file: AgentFile) -> None:

@@ -34,11 +34,11 @@ def run_agent(
     about on the terminal; without one, they are denied. With --store and --session a run is stored: without INPUT
     its open questions are asked, and it is resumed.
     """
-    _need_extra()
+    need_extra()
     # Before the import below, so that a wrong path is reported without the time that importing PydanticAI takes.
     check_agent_path(agent_file, input)
 
-    with _unsearched():
+    with imports_unsearched():
         from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra, which has just been checked
 
     return execute_run(agent_file, input[0] if input else None, choices)
@@ -62,11 +62,11 @@ def check_agent(
     The table shows for each tool its effect, whether the approval rules allow it, and where it is defined; a second one
     shows the rules on arguments that differ. A rule that names what the project does not have is a problem.
     """
-    _need_extra()
+    need_extra()
     check_agent_path(agent_file)
     check_rules_path(rules)
 
-    with _unsearched():
+    with imports_unsearched():
         from handrail.cli.agents.check import check_command  # noqa: PLC0415 - as above
 
     return check_command(agent_file, rules, as_json=format == "json")
@@ -80,7 +80,7 @@ def new_agent(
     debug: Debug = False,  # noqa: ARG001 - as above
 ) -> int:
     """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test."""
-    _need_extra()
+    need_extra()
 
     from handrail.cli.agents.new import create_agent  # noqa: PLC0415 - as above
 
@@ -88,7 +88,7 @@ def new_agent(
 
 
 @contextmanager
-def _unsearched() -> Generator[None]:
+def imports_unsearched() -> Generator[None]:
     """A block that imports PydanticAI; what it makes is never searched for garbage.
 
     What modules make stays to the end of the process. The collector would look through all of it several times, which
@@ -106,7 +106,12 @@ def _unsearched() -> Generator[None]:
         gc.enable()
 
 
-def _need_extra() -> None:
+def need_extra() -> None:
+    """Make sure that the extra `agents` is installed.
+
+    Raises:
+        ImportError: it is not installed.
+    """
     missing = [name for name in ("pydantic_ai", "ruamel") if find_spec(name) is None]
     if missing:
         raise ImportError(f'agents need {" and ".join(missing)}, not installed here: pip install "handrail[agents]"')

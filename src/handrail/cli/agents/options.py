@@ -20,7 +20,9 @@ AgentPath = Annotated[Path, Parameter(metavar="AGENT_FILE", help="The agent file
 Approve = Literal["ask", "later", "approve-all", "deny-all"]
 """How questions are answered: `later` leaves them all open, for a stored session."""
 
-_AGENT = ".agent"
+AGENT_SUFFIX = ".agent"
+"""How the names of agent files end."""
+
 _ANY = Path("AGENT_FILE")
 _RUN = Group("The run", sort_key=1)
 _KEPT = Group("Store and output", sort_key=9)
@@ -169,16 +171,16 @@ def _path_fault(path: Path) -> tuple[str, Path]:
     """
     found = path_status(path)
     if found == "folder":
-        files = sorted(path.glob(f"*{_AGENT}"))
+        files = sorted(path.glob(f"*{AGENT_SUFFIX}"))
         if not files:
             return f"{path} is a folder without an agent file; handrail new NAME makes one.", _ANY
-        named = files_in(path, suffix=_AGENT)
+        named = files_in(path, suffix=AGENT_SUFFIX)
         return f"{path} is a folder; name one of its agent files: {named}.", files[0] if len(files) == 1 else _ANY
     if found == "nothing":
-        near = nearest_path(path, suffix=_AGENT)
+        near = nearest_path(path, suffix=AGENT_SUFFIX)
         if near is not None:
             return f"the file {path} does not exist. Did you mean {near}?", near
-        inside = files_in(path.parent, suffix=_AGENT)
+        inside = files_in(path.parent, suffix=AGENT_SUFFIX)
         where = f"; the agent files there: {inside}." if inside else f"; check the current folder ({folder_here()})."
         return f"the file {path} does not exist{where}", _ANY
     return "", path

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Group, Parameter
 
-from handrail.cli.overrides.named_template import named_template
+from handrail.cli.overrides.named_prompt import NamedPrompt, named_prompt
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Debug, Screen, clean_lines, show_traceback
 from handrail.cli.table import Column
 from handrail.errors import OverridesError
-from handrail.prompt.overrides import OverrideFiles, OverridesReport, PromptOverrides, TextKey, texts_of
-from handrail.prompt.overrides.apply import Originals, current_overrides, examine
+from handrail.prompt.overrides import OverridesReport, PromptOverrides, PromptText, TextKey
+from handrail.prompt.overrides.apply import current_overrides, examine
 from handrail.prompt.overrides.store import read_overrides_file
-from handrail.prompt.template import PromptTemplate
 from handrail.serde.formatting import count_noun
 
 _GROUP = Group("Overrides and output", sort_key=9)
@@ -30,9 +29,9 @@ _COLUMNS = (
 )
 
 PromptName = Annotated[
-    str, Parameter(metavar="PROMPT", help="The prompt: MODULE:ATTRIBUTE of a PromptTemplate, or of a Prompt.")
+    str, Parameter(metavar="PROMPT", help="MODULE:ATTRIBUTE of a PromptTemplate or a Prompt, or an agent file.")
 ]
-"""The prompt that a command is about."""
+"""The prompt or the agent that a command is about."""
 
 
 @Parameter(name="*", group=_GROUP)
@@ -41,17 +40,23 @@ class OverridesOptions:
     """The options of all commands over overrides.
 
     Attributes:
-        folder: the folder with the files.
-        tag: which of the overrides of a prompt.
+        folder: the folder with the files; `None` for that of the project, or `overrides`.
+        tag: which of the overrides; `None` for those that the agent names, or `stable`.
         format: the output format.
         debug: whether tracebacks are shown.
     """
 
     folder: Annotated[
-        Path,
-        Parameter(metavar="FOLDER", help="The folder with the files; `overrides` in the current folder without it."),
-    ] = Path("overrides")
-    tag: Annotated[str, Parameter(metavar="TAG", help="Which overrides of the prompt; `stable` without it.")] = "stable"
+        Path | None,
+        Parameter(
+            metavar="FOLDER",
+            help="The folder with the files; else that of the agent's project, or `overrides` in the current folder.",
+        ),
+    ] = None
+    tag: Annotated[
+        str | None,
+        Parameter(metavar="TAG", help="Which overrides; else those that the agent or its project names, or `stable`."),
+    ] = None
     format: Annotated[
         Literal["table", "json"], Parameter(help="`table` for people; `json` for programs: one document.")
     ] = "table"
@@ -62,22 +67,14 @@ class OverridesOptions:
         """Whether a program reads the output."""
         return self.format == "json"
 
-    @property
-    def files(self) -> OverrideFiles:
-        """The store."""
-        return OverrideFiles(self.folder)
-
-    def found(self, template: PromptTemplate[Any]) -> PromptOverrides:
-        """The overrides of a prompt.
+    def named(self, prompt: str) -> NamedPrompt:
+        """The prompt that a command is about, or the agent.
 
         Raises:
-            OverridesError: there are none, or they cannot be read.
+            CycloptsError: there is no such prompt or file.
+            HandrailError: it cannot be used.
         """
-        found = self.files.read(template.ns, template.key, self.tag)
-        if found is None:
-            place = self.files.path(template.ns, template.key, self.tag)
-            raise OverridesError("the file does not exist; handrail overrides seed writes it", file=str(place))
-        return found
+        return named_prompt(prompt, self.folder, self.tag)
 
 
 AS_GIVEN = OverridesOptions()
@@ -89,18 +86,17 @@ def seed_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) ->
 
     If the file exists, what it has stays as it is, and the texts that it lacks are added.
     """
-    template, screen = named_template(prompt), Screen()
+    named, screen = options.named(prompt), Screen()
     try:
-        before = options.files.read(template.ns, template.key, options.tag)
+        before = named.read()
         held = () if before is None else before.overrides
         known = {each.key for each in held}
-        seeded = current_overrides(
-            template, options.tag, (text for text in texts_of(template) if text.key not in known)
-        )
-        options.files.write(replace(seeded, overrides=(*held, *seeded.overrides)))
+        lacking = [text for key, text in named.texts.items() if key not in known]
+        seeded = current_overrides(named.ns, named.key, named.tag, lacking)
+        named.files.write(replace(seeded, overrides=(*held, *seeded.overrides)))
     except OverridesError as error:
         return _failed(screen, error)
-    place = options.files.path(template.ns, template.key, options.tag)
+    place = named.path
     if options.as_json:
         screen.json({"file": str(place), "added": len(seeded.overrides), "kept": len(held)})
     else:
@@ -116,10 +112,10 @@ def check_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -
     has no such text. Exit codes: 0 all are applied; 1 some are not, or the file cannot be used; 2 the command line is
     invalid.
     """
-    template, screen = named_template(prompt), Screen()
+    named, screen = options.named(prompt), Screen()
     try:
-        found = options.found(template)
-        report, _ = examine(template, found)
+        found = named.found()
+        report, _ = examine(named.texts, found)
     except OverridesError as error:
         return _failed(screen, error)
     states = _states(report)
@@ -148,14 +144,13 @@ def diff_texts(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -
 
     Lines with `-` are those of the code, lines with `+` those of the override; long lines are wrapped.
     """
-    template, screen = named_template(prompt), Screen()
+    named, screen = options.named(prompt), Screen()
     try:
-        found = options.found(template)
-        report, _ = examine(template, found)
+        found = named.found()
+        report, _ = examine(named.texts, found)
     except OverridesError as error:
         return _failed(screen, error)
-    states, originals = _states(report), Originals.of(template, (each.key for each in found.overrides)).texts
-    texts = {key: text.text for key, text in originals.items()}
+    states, texts = _states(report), {key: text.text for key, text in named.texts.items()}
     changed = [each for each in found.overrides if texts.get(each.key) != each.text]
     if options.as_json:
         shown = [
@@ -166,7 +161,7 @@ def diff_texts(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -
         return DONE
     for each in changed:
         name = f"{each.key} ({states[each.key]})"
-        screen.lines(_difference(name, texts.get(each.key, ""), each.text, options.tag))
+        screen.lines(_difference(name, texts.get(each.key, ""), each.text, named.tag))
     verb = "differs" if len(changed) == 1 else "differ"
     screen.say(f"{len(changed)} of {count_noun(len(found.overrides), 'override')} {verb} from the code.")
     return DONE
@@ -187,21 +182,21 @@ def apply_file(
 
     The file that stands there is replaced atomically. A file with stale, unknown or invalid overrides is not installed.
     """
-    template, screen = named_template(prompt), Screen()
+    named, screen = options.named(prompt), Screen()
     if not file.exists():
         raise CycloptsError(msg=f"the file {file} does not exist")
     try:
         proposed = read_overrides_file(file)
-        _check_head(proposed, template)
-        proposed = replace(proposed, tag=options.tag)
+        _check_head(proposed, named)
+        proposed = replace(proposed, tag=named.tag)
         if accept_stale:
-            proposed = _accepted(proposed, template)
-        report, _ = examine(template, proposed)
+            proposed = _accepted(proposed, named.texts)
+        report, _ = examine(named.texts, proposed)
         if report.is_current:
-            options.files.write(proposed)
+            named.files.write(proposed)
     except OverridesError as error:
         return _failed(screen, error)
-    place = options.files.path(template.ns, template.key, options.tag)
+    place = named.path
     if options.as_json:
         left = {
             "stale": [_key_json(key) for key in report.stale],
@@ -217,18 +212,17 @@ def apply_file(
     return DONE if report.is_current else FAILED
 
 
-def _check_head(proposed: PromptOverrides, template: PromptTemplate[Any]) -> None:
-    if (proposed.ns, proposed.key) != (template.ns, template.key):
+def _check_head(proposed: PromptOverrides, named: NamedPrompt) -> None:
+    if (proposed.ns, proposed.key) != (named.ns, named.key):
         raise OverridesError(
-            f"the file is of ns {proposed.ns!r}, key {proposed.key!r}; the prompt is ns {template.ns!r}, key "
-            f"{template.key!r}",
+            f"the file is of ns {proposed.ns!r}, key {proposed.key!r}; the prompt is ns {named.ns!r}, key "
+            f"{named.key!r}",
             file=proposed.file,
         )
 
 
-def _accepted(found: PromptOverrides, template: PromptTemplate[Any]) -> PromptOverrides:
+def _accepted(found: PromptOverrides, texts: Mapping[TextKey, PromptText]) -> PromptOverrides:
     """The overrides with the hashes of the texts that the code has."""
-    texts = Originals.of(template, (each.key for each in found.overrides)).texts
     hashed = (replace(each, sha256=texts[each.key].sha256) if each.key in texts else each for each in found.overrides)
     return replace(found, overrides=tuple(hashed))
 

@@ -7,7 +7,7 @@ after which it is due, in a part of its own. The result of the call, and its rec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -82,8 +82,8 @@ class FeedbackProvider(Protocol):
         """When the provider is asked."""
         ...
 
-    def provide(self, context: FeedbackContext, /) -> Feedback | None:
-        """The feedback that is due; `None` for nothing.
+    def provide(self, context: FeedbackContext, /) -> Feedback | Awaitable[Feedback | None] | None:
+        """The feedback that is due; `None` for nothing. It may be `async`.
 
         It is called outside of any transaction, and may be called from several threads. An exception is logged, and
         the call has no feedback of this provider; it has none either of one that takes longer than `PROVIDER_TIMEOUT`.

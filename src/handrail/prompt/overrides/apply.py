@@ -11,16 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from handrail.errors import OverridesError, PromptValidationError
+from handrail.errors import OverridesError
 from handrail.prompt.overrides.override_file import Override, PromptOverrides, raise_all
 from handrail.prompt.overrides.parameter_descriptions import with_descriptions
 from handrail.prompt.overrides.texts import PromptText, TextKey, placeholder_text, section_texts, text_hash, tool_texts
 from handrail.prompt.section import Section, plain_text
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.tool_texts import description_fault
 from handrail.redaction import redacted_logger
-from handrail.serde.json_values import escape_surrogates
 
 _log = redacted_logger("handrail.prompt")
 
@@ -50,36 +48,26 @@ class OverridesReport:
         """Whether every override was applied."""
         return not self.stale and not self.unknown
 
+    def warnings(self) -> tuple[str, ...]:
+        """In words, which overrides were not applied; empty if all were."""
+        faults = ((self.stale, "stale: the code has another text now"), (self.unknown, "of no text there"))
+        return tuple(f"overrides not applied, {fault}: {'; '.join(map(str, keys))}" for keys, fault in faults if keys)
 
-@dataclass(frozen=True, slots=True)
-class Originals:
-    """The texts of a template that overrides name, without those of sections and tools that none of them names.
 
-    Attributes:
-        texts: the texts by key.
-        sections: the sections by their dotted paths.
-        tools: the tools by name.
-    """
-
-    texts: Mapping[TextKey, PromptText]
-    sections: Mapping[str, PlacedSection]
-    tools: Mapping[str, Tool[Any, Any]]
-
-    @staticmethod
-    def of(template: PromptTemplate[Any], keys: Iterable[TextKey]) -> Originals:
-        """The originals of texts of a template."""
-        wanted = {(key.owner, key.name) for key in keys}
-        places = {placed.dotted: placed for placed in template.placed_sections()}
-        tools = {tool.name: tool for placed in places.values() for tool in placed.section.tools}
-        texts: dict[TextKey, PromptText] = {}
-        for owner, name in wanted:
-            found: Iterable[PromptText] = ()
-            if owner == "section" and name in places:
-                found = section_texts(places[name].section, name)
-            elif owner == "tool" and name in tools:
-                found = tool_texts(tools[name])
-            texts.update((text.key, text) for text in found)
-        return Originals(texts, places, tools)
+def originals(template: PromptTemplate[Any], keys: Iterable[TextKey]) -> Mapping[TextKey, PromptText]:
+    """The texts of a template that keys name, and the other texts of the same sections and tools."""
+    wanted = {(key.owner, key.name) for key in keys}
+    places = {placed.dotted: placed.section for placed in template.placed_sections()}
+    tools = {tool.name: tool for section in places.values() for tool in section.tools}
+    texts: dict[TextKey, PromptText] = {}
+    for owner, name in wanted:
+        found: Iterable[PromptText] = ()
+        if owner == "section" and name in places:
+            found = section_texts(places[name], name)
+        elif owner == "tool" and name in tools:
+            found = tool_texts(tools[name])
+        texts.update((text.key, text) for text in found)
+    return texts
 
 
 def apply_overrides(
@@ -90,34 +78,37 @@ def apply_overrides(
     Raises:
         OverridesError: an override is of a text that accepts none, or its text is invalid; the message has all faults.
     """
-    report, current = examine(template, overrides)
-    for keys, fault in ((report.stale, "stale: the code has another text now"), (report.unknown, "of no text there")):
-        if keys:
-            shown = "; ".join(map(str, keys))
-            _log.warning("%s, tag %s: overrides not applied, %s: %s", template.name, overrides.tag, fault, shown)
-    originals = Originals.of(template, report.applied)
-    changed = {each.key: each.text for each in current if each.text != originals.texts[each.key].text}
+    texts = originals(template, (each.key for each in overrides.overrides))
+    report, current = examine(texts, overrides)
+    for warning in report.warnings():
+        _log.warning("%s, tag %s: %s", template.name, overrides.tag, warning)
+    changed = changed_texts(texts, current)
     return (_with_texts(template, changed) if changed else template), report
 
 
-def examine(template: PromptTemplate[Any], overrides: PromptOverrides) -> tuple[OverridesReport, tuple[Override, ...]]:
+def examine(
+    texts: Mapping[TextKey, PromptText], overrides: PromptOverrides
+) -> tuple[OverridesReport, tuple[Override, ...]]:
     """What would become of overrides, and those that would be applied, with their texts as they would be shown.
+
+    Args:
+        texts: the texts that there are, at least those that the overrides name.
+        overrides: the overrides.
 
     Raises:
         OverridesError: as for `apply_overrides`.
     """
-    originals = Originals.of(template, (each.key for each in overrides.overrides))
     faults: list[OverridesError] = []
     stale: list[TextKey] = []
     unknown: list[TextKey] = []
     current: list[Override] = []
     for each in overrides.overrides:
-        original = originals.texts.get(each.key)
+        original = texts.get(each.key)
         if original is None:
             unknown.append(each.key)
             continue
         shown = replace(each, text=_normal(each))
-        fault = _fault(shown, original, originals)
+        fault = _fault(shown, original)
         if fault:
             message = f"{each.key}: {fault}"
             faults.append(OverridesError(message, file=overrides.file, line=each.line, column=each.column))
@@ -136,17 +127,22 @@ def examine(template: PromptTemplate[Any], overrides: PromptOverrides) -> tuple[
     return report, tuple(current)
 
 
-def current_overrides(template: PromptTemplate[Any], tag: str, texts: Iterable[PromptText]) -> PromptOverrides:
-    """Overrides that say what texts of the template say already."""
+def changed_texts(texts: Mapping[TextKey, PromptText], current: Iterable[Override]) -> dict[TextKey, str]:
+    """The texts of overrides that are applied and differ from the originals."""
+    return {each.key: each.text for each in current if each.text != texts[each.key].text}
+
+
+def current_overrides(ns: str, key: str, tag: str, texts: Iterable[PromptText]) -> PromptOverrides:
+    """Overrides of a prompt that say what its texts say already; of those that accept overrides."""
     found = tuple(Override(each.key, text_hash(each.text), each.text) for each in texts if each.accepts_overrides)
-    return PromptOverrides(ns=template.ns, key=template.key, tag=tag, overrides=found)
+    return PromptOverrides(ns=ns, key=key, tag=tag, overrides=found)
 
 
 def _normal(override: Override) -> str:
     return plain_text(override.text) if override.key.owner == "section" else override.text.strip()
 
 
-def _fault(override: Override, original: PromptText, originals: Originals) -> str:
+def _fault(override: Override, original: PromptText) -> str:
     """Why a text cannot take the place of the original; empty if it can."""
     if not original.accepts_overrides:
         return f"this {override.key.owner} accepts no overrides (accepts_overrides=False); remove the override"
@@ -154,22 +150,10 @@ def _fault(override: Override, original: PromptText, originals: Originals) -> st
         return ""
     if not override.text:
         return "the text is empty; remove the override to have the text of the code"
-    if override.key.owner == "tool":
-        fault = description_fault(override.text)
-        return f"the text {fault}" if fault else ""
     # A stale text is not applied, and may have placeholders of former parameters.
-    is_stale = original.sha256 != override.sha256
-    return "" if is_stale else _section_fault(override.text, originals.sections[override.key.name].section)
-
-
-def _section_fault(text: str, section: Section[Any]) -> str:
-    if escape_surrogates(text) is not text:
-        return "the text has a lone surrogate, which is not Unicode; leave it out"
-    try:
-        placeholder_text(text, section)
-    except PromptValidationError as error:
-        return str(error)
-    return ""
+    if override.key.owner == "section" and original.sha256 != override.sha256:
+        return ""
+    return original.fault_of(override.text)
 
 
 def _with_texts(template: PromptTemplate[Out], texts: Mapping[TextKey, str]) -> PromptTemplate[Out]:
@@ -180,9 +164,7 @@ def _with_texts(template: PromptTemplate[Out], texts: Mapping[TextKey, str]) -> 
     def placed_with_texts(placed: PlacedSection) -> PlacedSection:
         children = _mapped(placed.children, placed_with_texts)
         own = by_owner.get(("section", placed.dotted), {})
-        tools = _mapped(
-            placed.section.tools, lambda tool: _tool_with_texts(tool, by_owner.get(("tool", tool.name), {}))
-        )
+        tools = _mapped(placed.section.tools, lambda tool: tool_with_texts(tool, by_owner.get(("tool", tool.name), {})))
         if children is placed.children and tools is placed.section.tools and not own:
             return placed
         section = _section_with_texts(placed.section, own, tools, tuple(each.section for each in children))
@@ -216,7 +198,8 @@ def _section_with_texts(
     return _copied(section, **fields)
 
 
-def _tool_with_texts(tool: Tool[Any, Any], texts: Mapping[TextKey, str]) -> Tool[Any, Any]:
+def tool_with_texts(tool: Tool[Any, Any], texts: Mapping[TextKey, str]) -> Tool[Any, Any]:
+    """A tool with other texts, which are all its own; the same tool if there are none."""
     if not texts:
         return tool
     fields: dict[str, Any] = {}

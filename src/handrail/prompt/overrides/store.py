@@ -23,7 +23,10 @@ from handrail.prompt.overrides.override_file import PromptOverrides, dump_overri
 LARGEST_FILE = 1_000_000
 """How many bytes a file of overrides may have."""
 
-_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+TAG_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""What a tag looks like: it becomes the name of a file."""
+
+_TAG = re.compile(TAG_PATTERN)
 _PART = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -130,12 +133,8 @@ class OverrideFiles:
         return parts
 
     def _name(self, tag: str) -> str:
-        if not _TAG.fullmatch(tag):
-            raise OverridesError(
-                f"the tag {tag!r} cannot be the name of a file; write 1 to 64 letters, digits, '.', '_' and '-', such "
-                "as 'stable'",
-                file=str(self.folder),
-            )
+        if fault := tag_fault(tag):
+            raise OverridesError(fault, file=str(self.folder))
         return f"{tag}.json"
 
     @contextmanager
@@ -155,6 +154,16 @@ class OverrideFiles:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def tag_fault(tag: str) -> str:
+    """Why a text cannot be a tag, as a sentence without its period; empty if it can."""
+    if _TAG.fullmatch(tag):
+        return ""
+    return (
+        f"the tag {tag!r} cannot be the name of a file; write 1 to 64 letters, digits, '.', '_' and '-', such as "
+        "'stable'"
+    )
 
 
 def read_overrides_file(path: Path) -> PromptOverrides:

@@ -14,14 +14,18 @@ The text of a section of any other class comes from its code, and cannot be over
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
+from handrail.errors import PromptValidationError
 from handrail.prompt.overrides.parameter_descriptions import parameter_descriptions
 from handrail.prompt.section import MarkdownSection, PlaceholderText, Section, ToolsSection, plain_text
 from handrail.prompt.template import PromptTemplate
 from handrail.prompt.tool_definition import Tool
+from handrail.prompt.tool_texts import description_fault
+from handrail.serde.json_values import escape_surrogates
 
 TextKind = Literal["body", "summary", "description", "parameter", "example"]
 """Which text of a section or of a tool."""
@@ -54,12 +58,14 @@ class PromptText:
     Attributes:
         key: identifies it.
         text: the text; of a section before placeholders are replaced.
+        fault_of: why another text cannot take its place, as a sentence without its period; empty if it can.
         accepts_overrides: whether it may be overridden.
     """
 
     key: TextKey
     text: str
-    accepts_overrides: bool
+    fault_of: Callable[[str], str] = field(repr=False, compare=False)
+    accepts_overrides: bool = True
 
     @property
     def sha256(self) -> str:
@@ -82,12 +88,11 @@ def texts_of(template: PromptTemplate[Any]) -> Iterator[PromptText]:
 
 def section_texts(section: Section[Any], path: str) -> Iterator[PromptText]:
     """The texts of a section, without those of its tools; `path` is its dotted path."""
-    body = body_source(section)
+    body, accepts, fault_of = body_source(section), section.accepts_overrides, partial(_placeholder_fault, section)
     if body is not None:
-        yield PromptText(TextKey("section", path, "body"), plain_text(body), section.accepts_overrides)
+        yield PromptText(TextKey("section", path, "body"), plain_text(body), fault_of, accepts)
     if section.summary is not None:
-        summary = plain_text(section.summary)
-        yield PromptText(TextKey("section", path, "summary"), summary, section.accepts_overrides)
+        yield PromptText(TextKey("section", path, "summary"), plain_text(section.summary), fault_of, accepts)
 
 
 def body_source(section: Section[Any]) -> str | None:
@@ -103,12 +108,22 @@ def body_source(section: Section[Any]) -> str | None:
 
 def tool_texts(tool: Tool[Any, Any]) -> Iterator[PromptText]:
     """The texts of a tool."""
-    accepts = tool.accepts_overrides
-    yield PromptText(TextKey("tool", tool.name, "description"), tool.description, accepts)
-    for path, text in parameter_descriptions(tool.parameters_schema).items():
-        yield PromptText(TextKey("tool", tool.name, "parameter", path), text, accepts)
-    for number, example in enumerate(tool.examples, 1):
-        yield PromptText(TextKey("tool", tool.name, "example", str(number)), example.description, accepts)
+    texts = described_texts(tool.name, tool.description, parameter_descriptions(tool.parameters_schema))
+    for text in (*texts, *example_texts(tool.name, [example.description for example in tool.examples])):
+        yield text if tool.accepts_overrides else replace(text, accepts_overrides=False)
+
+
+def described_texts(tool: str, description: str, parameters: Mapping[str, str]) -> Iterator[PromptText]:
+    """The description of a tool, and those of its parameters by their paths; all accept overrides."""
+    yield PromptText(TextKey("tool", tool, "description"), description, _description_fault)
+    for path, text in parameters.items():
+        yield PromptText(TextKey("tool", tool, "parameter", path), text, _description_fault)
+
+
+def example_texts(tool: str, descriptions: Iterable[str]) -> Iterator[PromptText]:
+    """The descriptions of the examples of a tool; all accept overrides."""
+    for number, text in enumerate(descriptions, 1):
+        yield PromptText(TextKey("tool", tool, "example", str(number)), text, _description_fault)
 
 
 def placeholder_text(text: str, section: Section[Any]) -> PlaceholderText:
@@ -118,3 +133,25 @@ def placeholder_text(text: str, section: Section[Any]) -> PlaceholderText:
         PromptValidationError: a placeholder is not a field of the section's parameters.
     """
     return PlaceholderText.parse(text, section.params_type, section=section.key)
+
+
+def surrogate_fault(text: str) -> str:
+    """Why a text cannot be a part of a prompt: it has what is not Unicode; empty if it can."""
+    is_text = escape_surrogates(text) is text
+    return "" if is_text else "the text has a lone surrogate, which is not Unicode; leave it out"
+
+
+def _placeholder_fault(section: Section[Any], text: str) -> str:
+    fault = surrogate_fault(text)
+    if fault:
+        return fault
+    try:
+        placeholder_text(text, section)
+    except PromptValidationError as error:
+        return str(error)
+    return ""
+
+
+def _description_fault(text: str) -> str:
+    fault = description_fault(text)
+    return f"the text {fault}" if fault else ""

@@ -1,0 +1,115 @@
+"""What an agent would be offered, found out without asking any model: for `handrail check`, and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic_ai import ModelMessage, ModelResponse, RunContext, RunUsage
+from pydantic_ai.messages import InstructionPart
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.toolsets import AbstractToolset
+
+from handrail.agents.approval.unmatched_rules import KnownTool
+from handrail.agents.known_names import Listings
+from handrail.agents.run.executors import ToolReport
+from handrail.agents.run.run import AgentRun, definition_size
+from handrail.errors import AgentError
+from handrail.prompt.overrides import OverridesReport, PromptText, TextKey
+
+
+class Inspection(NamedTuple):
+    """What is found out of an agent.
+
+    Attributes:
+        tools: the tools that it would be offered, in their order, with those of closed sections.
+        listings: what is known of each of its toolsets.
+        closed_characters: how many characters fewer a request has when the run begins than it would have if nothing
+            could be closed: of the texts of the toolsets, and the definitions of their tools.
+        texts: its texts as the agent file and its tools have them.
+        overrides: which of its overrides are applied; `None` if it has none.
+    """
+
+    tools: tuple[ToolReport, ...]
+    listings: Listings
+    closed_characters: int = 0
+    texts: Mapping[TextKey, PromptText] = MappingProxyType({})
+    overrides: OverridesReport | None = None
+
+
+async def inspect_run(run: AgentRun) -> Inspection:
+    """Make and enter all toolsets of a run as if it began, and say which tools they have; no model is asked.
+
+    Resources need not be bound: a program may bind them with the options of its runs.
+
+    Raises:
+        AgentError: a factory made no toolset, or names are taken twice.
+        OverridesError: an override is of a text that accepts none, or its text is invalid.
+        BaseException: what a toolset raises when it is entered.
+    """
+    ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
+    run.permit_unbound()
+    run.texts.collects = True
+    with run.opened():
+        toolset = await run.toolset(dict).for_run(ctx)
+        async with toolset:
+            of_step = await toolset.for_run_step(ctx)
+            tools = (await of_step.get_tools(ctx)).values()
+            closed_characters = 0
+            if run.may_open:
+                at_start = await _request_size(of_step, ctx) + run.disclosure_size
+                run.open_all()
+                tools = (await of_step.get_tools(ctx)).values()
+                closed_characters = await _request_size(of_step, ctx) - at_start
+            listings = run.listings()
+            known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
+            reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
+            return Inspection(tuple(reports), listings, closed_characters, run.texts.known, run.texts.report)
+
+
+async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:
+    """The characters of the texts and the definitions of tools that a toolset gives a request."""
+    said = await toolset.get_instructions(ctx)
+    parts = [said] if isinstance(said, str | InstructionPart) else said or ()
+    texts = [part if isinstance(part, str) else part.content for part in parts]
+    definitions = [tool.tool_def for tool in (await toolset.get_tools(ctx)).values()]
+    tools = [definition_size(each.name, each.description, each.parameters_json_schema) for each in definitions]
+    return sum(map(len, texts)) + sum(tools)
+
+
+def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:
+    """The report without rules on arguments that the tool does not have."""
+    tool = known.get(report.name)
+    if tool is None or not report.on_arguments:
+        return report
+    fitting = [said for said in report.on_arguments if all(tool.takes(place) != "no" for place in said[1].places)]
+    return replace(report, on_arguments=tuple(fitting))
+
+
+class _NoModel(Model):
+    """Stands for the model of a run that is only inspected."""
+
+    def __init__(self) -> None:
+        """Skip what the base class does: it loads the prices of all models, and its settings have defaults."""
+
+    @property
+    def model_name(self) -> str:
+        """A name that no model has."""
+        return "none"
+
+    @property
+    def system(self) -> str:
+        """A name that no provider has."""
+        return "none"
+
+    async def request(
+        self,
+        messages: list[ModelMessage],  # noqa: ARG002 - as the base class names them, here and below
+        model_settings: ModelSettings | None,  # noqa: ARG002
+        model_request_parameters: ModelRequestParameters,  # noqa: ARG002
+    ) -> ModelResponse:
+        """Refuse; what is inspected is the tools."""
+        raise AgentError("no model is asked here")
