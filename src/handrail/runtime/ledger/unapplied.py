@@ -20,7 +20,7 @@ from handrail.prompt.idempotency import DAY
 from handrail.runtime.ledger.claim import EffectClaim, EffectRef, ReplayedResult, applied_later
 from handrail.runtime.ledger.effects import Hit
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.store.protocol import MarkApplied
+from handrail.store.protocol import EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore, current
 
 
@@ -40,7 +40,7 @@ class UnappliedResult(ReplayedResult):
             stored: the result, as the row has it.
         """
         super().__init__(EffectRef(hit.row.key, hit.effect_id), stored)
-        self.row = hit.row
+        self.row: EffectRow = hit.row
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
         self.store: UnitStore | None = ledger.units
         self._ledger = ledger
