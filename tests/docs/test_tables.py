@@ -92,5 +92,5 @@ def test_events_of_a_session_have_a_row() -> None:
 
 def test_every_variable_of_the_environment_has_a_row() -> None:
     """Those that a module reads; one that Handrail sets for its own processes is not a setting."""
-    read = {name for source in python_sources("src") for name in re.findall(r"\bHANDRAIL_[A-Z]+\b", source.text)}
+    read = {name for source in python_sources("src") for name in re.findall(r"\bHANDRAIL_[A-Z_]+\b", source.text)}
     assert {row[0].strip("`") for row in table_of("reference/configuration.md", "variable")} == read - {"HANDRAIL_CALL"}
