@@ -1,7 +1,6 @@
 """Standard output that may fail: its reader may be gone, its disk full, or the process was started without it.
 
 Errors of writing to a stream have a type of their own, so that they are not taken for errors of what a command does.
-Secrets are removed from all that is written (`handrail.redaction`).
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, cast
+from typing import IO
 
 from handrail.cli.process_exit import FAILED, READER_GONE
-from handrail.redaction import redacted
 
 _PADDING = re.compile(r" +(?=\n)")
 
@@ -42,13 +40,13 @@ class GuardedStream:
         return self
 
     def write(self, text: str) -> int:
-        """Write text without secrets.
+        """Write text.
 
         Raises:
             OutputError: it cannot be written.
         """
         try:
-            return self._stream.write(redacted(text))
+            return self._stream.write(text)
         except OSError as error:
             raise _output_error(error) from error
 
@@ -79,13 +77,6 @@ class UnpaddedStream(GuardedStream):
             OutputError: they cannot be written.
         """
         return super().write(_PADDING.sub("", text))
-
-
-def output(stream: IO[str] | None) -> IO[str] | None:
-    """The stream as a `GuardedStream`; `None` if the process was started without it."""
-    # rich needs `write`, `flush` and `isatty`; the last one is delegated.
-    # A closed standard stream is None, despite the type. A GuardedStream has all that rich needs.
-    return None if stream is None else cast("IO[str]", GuardedStream(stream))
 
 
 def run_guarded(command: Callable[[], int]) -> int:

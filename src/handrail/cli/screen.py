@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import chain, repeat, takewhile
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, cast
 
 from cyclopts import Parameter
 from rich.color import ColorSystem
@@ -35,7 +35,7 @@ from rich.style import Style
 from rich.text import Text
 
 from handrail.cli.cells import WordWrap, cut, pad, widest_figure, width_of, wrap
-from handrail.cli.output_streams import output
+from handrail.cli.output_streams import GuardedStream
 from handrail.cli.table import GAP, Column, Layout, Row, lay_out, natural_widths, row_lines
 from handrail.redaction import redacted
 
@@ -316,9 +316,25 @@ class StreamedText:
         self._out.file.flush()
 
 
+class _StreamWithoutSecrets(GuardedStream):
+    """A stream to which texts are written without secrets."""
+
+    __slots__ = ()
+
+    def write(self, text: str) -> int:
+        """Write text.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        return super().write(redacted(text))
+
+
 def _console(stream: IO[str] | None) -> Console:
-    # Without a stream, rich writes to the process's own, which is None.
-    return Console(file=output(stream), highlight=False, markup=False, emoji=False)
+    # Without a stream, rich writes to the process's own, which is None. Else it needs `write`, `flush` and `isatty`, of
+    # which the last one is delegated. A closed standard stream is None, despite the type.
+    file = None if stream is None else cast("IO[str]", _StreamWithoutSecrets(stream))
+    return Console(file=file, highlight=False, markup=False, emoji=False)
 
 
 def _asked_on() -> tuple[IO[str] | None, ...]:
