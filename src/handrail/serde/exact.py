@@ -232,9 +232,9 @@ def _deepest(value: object, path: Path) -> Iterator[Path]:
     # Half of the levels, because each may be a tag and the value in it.
     if len(path) >= MOST_LEVELS // 2:
         yield path
-        return
-    for segment, child in parts_of_value(value):
-        yield from _deepest(child, (*path, segment))
+    else:
+        for segment, child in parts_of_value(value):
+            yield from _deepest(child, (*path, segment))
 
 
 class _Making:
