@@ -316,8 +316,6 @@ class _Making:
             # vain, and no wrong answer.
             self.deep = True
             return self._made[name]
-        if name not in self._definitions:
-            return UNKNOWN
         # Entered before its parts are made, because they may refer to it; it is filled in below.
         shared = self._made[name] = leaf(object)
         # Copied into the part that others already refer to, because a new one would leave them with the placeholder.
