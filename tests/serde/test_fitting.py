@@ -44,9 +44,8 @@ def test_a_collection_beside_a_scalar_is_refused(part: Part, sound: object) -> N
 
 def test_a_class_of_the_same_name_is_told_by_its_module(wording: Wording) -> None:
     """As after a module was loaded twice."""
-    one, other = (
-        make_dataclass("Card", [("number", int)], namespace={"__module__": name}) for name in ("one", "other")
-    )
+    one, other = (make_dataclass("Card", [("number", int)]) for _ in range(2))
+    one.__module__, other.__module__ = "one", "other"
     part = of_dataclass(one, [("number", INT)])
     assert not part.fits(other(5))
     assert part.fault(other(5)) == wording

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
 from handrail.errors import DumpError, ParseError, SchemaError
@@ -311,6 +311,26 @@ Nested = TypeAliasType("Nested", "Approve | Reject | list[Nested]")
 def test_only_what_a_store_tags_is_ambiguous(kind: Any, *, ambiguous: bool) -> None:
     """Not a type that serde refuses, whose canonical JSON is that of what is in it."""
     assert has_ambiguous_unions(kind) is ambiguous
+
+
+class Judged(BaseModel):
+    """Its fields are behind a validator."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    x: Approve | Reject
+
+    @model_validator(mode="before")
+    @classmethod
+    def check(cls, given: object) -> object:
+        """Take it as it is."""
+        return given
+
+
+def test_a_validator_around_a_model_hides_no_union() -> None:
+    """Its fields are tagged as those of a dataclass."""
+    assert has_ambiguous_unions(Judged)
+    assert canonical_json(Judged(x=Reject("a"))) == b'{"x":{"$type":"Reject","value":{"why":"a"}}}'
 
 
 def test_the_text_of_an_alias_hides_no_union() -> None:

@@ -1,4 +1,4 @@
-"""`handrail.adapters.pydantic_ai.foreign.arguments`: what is checked by the signature, and what is left to PydanticAI."""
+"""`handrail.adapters.pydantic_ai.foreign.arguments`: what is checked, and what is left to PydanticAI."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_arguments_that_are_still_arriving_are_not_held_to_the_schema() ->
 async def test_a_function_whose_annotations_cannot_be_read_is_left_to_pydantic_ai() -> None:
     """As a partial, behind which it looks for them."""
     function: Any = partial(take, note="a")
-    function.__name__ = "take"
+    function.__name__ = function.__qualname__ = "take"
     check_parameters(Tool(function, name="take", description="Take seats."))
     validator = await validator_of(function)
     assert type(validator) is not FunctionArguments
