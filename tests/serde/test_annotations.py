@@ -43,11 +43,14 @@ def test_other_annotations_have_to_be_evaluated(annotation: Any) -> None:
     assert known_type(annotation, INNER, OUTER) is None
 
 
-QUOTED: Any = TypeAliasType("QUOTED", "list[int]")
+# Untyped, because type checkers want to see aliases as statements.
+alias: Any = TypeAliasType
+new_type: Any = NewType
+QUOTED: Any = alias("QUOTED", "list[int]")
 
 
 @pytest.mark.parametrize(
-    "kind", [QUOTED, Annotated[QUOTED, 1], TypeAliasType("Outer", QUOTED), NewType("Named", QUOTED)], ids=repr
+    "kind", [QUOTED, Annotated[QUOTED, 1], alias("Outer", QUOTED), new_type("Named", QUOTED)], ids=repr
 )
 def test_an_alias_of_text_is_found_below_what_is_written_around_it(kind: Any) -> None:
     """Options, other aliases, and names given by `NewType`."""
@@ -56,4 +59,4 @@ def test_an_alias_of_text_is_found_below_what_is_written_around_it(kind: Any) ->
 
 def test_a_type_without_text_has_no_such_alias() -> None:
     """Whatever is around it."""
-    assert quoted_alias(NewType("Number", int)) is None
+    assert quoted_alias(new_type("Number", int)) is None
