@@ -14,7 +14,16 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.prompt import ToolContext, ToolResult
-from handrail.prompt.signature import HandlerContract, calling_fault, handler_fault, is_async, reconcile_fault
+from handrail.prompt.signature import (
+    HandlerContract,
+    calling_fault,
+    handler_fault,
+    handler_types,
+    is_async,
+    reconcile_fault,
+    return_fault,
+    takes_context,
+)
 from handrail.session import Session
 from tests.prompt.samples import Found, Guidance, Lookup, look_up
 
@@ -263,3 +272,24 @@ def test_a_builtin_that_does_not_tell_passes() -> None:
     """Where there is no signature to read, the call itself will show."""
     nothing: dict[str, str] = {}
     assert calling_fault(nothing.update, (Lookup,), {}) is None
+    assert not takes_context(nothing.update)
+
+
+@pytest.mark.parametrize(
+    "returns, known",
+    [
+        *((Answer, True), (Awaitable[Answer], True), (Answer | ToolResult[Never], True), ("Answer", True)),
+        *((Answer | ToolResult[str], False), (Awaitable, False), (Awaitable[Found], False), ("Unheard", False)),
+    ],
+    ids=str,
+)
+def test_the_types_of_a_handler_are_those_of_its_annotations(returns: object, *, known: bool) -> None:
+    """Also behind what is awaited; two results, or something else, leave the type open."""
+    assert handler_types(handler(returns=returns)) == ((Lookup, Found) if known else None)
+
+
+@pytest.mark.parametrize("returns", [str, str | int, Awaitable, Awaitable[str], Awaitable[str | None], Any], ids=str)
+def test_a_return_annotation_may_be_one_of_some_types(returns: object) -> None:
+    """Or await it."""
+    assert return_fault(handler(returns=returns), (str,)) is None
+    assert return_fault(handler(returns=Awaitable[int]), (str,)) == "is annotated to return Awaitable[int]"

@@ -132,6 +132,13 @@ def test_metadata_that_pydantic_cannot_take_is_told_as_such(word: str, value: ob
         codec(held(int, **{word: value}))
 
 
+@pytest.mark.parametrize("words", [{"ge": object(), "le": 5}, {"multiple_of": object()}], ids=count())
+def test_a_bound_that_is_no_number_is_told_as_pydantic_tells_it(words: dict[str, Any]) -> None:
+    """Nothing is compared with it before."""
+    with pytest.raises(SchemaError, match=r"^\$\.x: .*must be coercible to an integer"):
+        codec(held(Annotated[int, Field(**words)]))
+
+
 class Suit(enum.Enum):
     SPADES = "spades"
 

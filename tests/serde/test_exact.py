@@ -17,7 +17,19 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
-from pydantic import AfterValidator, PlainSerializer, PlainValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainSerializer,
+    PlainValidator,
+    RootModel,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import str_schema, to_string_ser_schema
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
@@ -47,6 +59,32 @@ class Word(str):
 
 class Share(float):
     pass
+
+
+class Checked(BaseModel):
+    """A model whose fields are behind a validator."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    number: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def check(cls, given: object) -> object:
+        """Take it as it is."""
+        return given
+
+
+def told_by_pydantic(kind: object) -> Any:
+    """A type that only pydantic looks into."""
+
+    def core_schema(_source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(kind)
+
+    return Annotated[Any, GetPydanticSchema(core_schema)]
+
+
+WRITTEN_AS_TEXT: Any = Annotated[str, GetPydanticSchema(lambda _, __: str_schema(serialization=to_string_ser_schema()))]
 
 
 def held(kind: object) -> Any:
@@ -86,6 +124,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (list[int], [1, -HUGE], "$.x[1]"),
     (dict[int, str], {HUGE: "a"}, "$.x"),
     (Any, {"a": [HUGE]}, "$.x.a[0]"),
+    (Any, ["a", HUGE], "$.x[1]"),
+    (tuple[float | str, Any], (1, [HUGE]), "$.x[1][0]"),
     (dt.date, dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC), "$.x"),
     (dt.datetime, dt.datetime(1900, 1, 1, tzinfo=odd), "$.x"),
     (list[dt.time], [dt.time(1, tzinfo=odd)], "$.x[0]"),
@@ -153,6 +193,10 @@ TAKEN: list[tuple[Any, Any]] = [
     (Annotated[int, AfterValidator(partial(max, 0))], 1),
     (Annotated[int, PlainValidator(int)], 1),
     (Annotated[Base, PlainSerializer(lambda given: {"name": given.name})], Base("a")),
+    (Checked, Checked(number=1)),
+    (told_by_pydantic(RootModel[int]), RootModel[int](1)),
+    (told_by_pydantic(Literal[1.5]), 1.5),
+    (WRITTEN_AS_TEXT, "a"),
 ]
 
 

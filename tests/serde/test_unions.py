@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from itertools import count
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import Field
-from typing_extensions import TypeAliasType
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import TypeAliasType, TypedDict
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import canonical_json, codec, digest, has_ambiguous_unions, result_codec, schema, stored_codec
@@ -289,6 +290,53 @@ def test_a_value_that_is_of_no_member_has_a_canonical_text_all_the_same() -> Non
     """Canonical JSON is of what is there."""
     kind = held(dt.datetime | str)
     assert canonical_json(kind([1])) == b'{"x":[1]}'
+    assert canonical_json(held(list[Approve | Reject])(5)) == b'{"x":5}'
+    pair = held(tuple[Approve | Reject, int])
+    assert canonical_json(pair((Approve("a"),))) == b'{"x":[{"why":"a"}]}'
+    assert canonical_json(pair((Approve("a"), 1))) == b'{"x":[{"$type":"Approve","value":{"why":"a"}},1]}'
+
+
+class Chosen(TypedDict):
+    """Its values do not name it, so that they have no tags."""
+
+    x: Approve | Reject
+
+
+Nested = TypeAliasType("Nested", "Approve | Reject | list[Nested]")
+
+
+@pytest.mark.parametrize(
+    "kind, ambiguous", [(Chosen, False), (held(Iterator[int]), False), (held(Nested), True)], ids=count()
+)
+def test_only_what_a_store_tags_is_ambiguous(kind: Any, *, ambiguous: bool) -> None:
+    """Not a type that serde refuses, whose canonical JSON is that of what is in it."""
+    assert has_ambiguous_unions(kind) is ambiguous
+
+
+class Judged(BaseModel):
+    """Its fields are behind a validator."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    x: Approve | Reject
+
+    @model_validator(mode="before")
+    @classmethod
+    def check(cls, given: object) -> object:
+        """Take it as it is."""
+        return given
+
+
+def test_a_validator_around_a_model_hides_no_union() -> None:
+    """Its fields are tagged as those of a dataclass."""
+    assert has_ambiguous_unions(Judged)
+    assert canonical_json(Judged(x=Reject("a"))) == b'{"x":{"$type":"Reject","value":{"why":"a"}}}'
+
+
+def test_the_text_of_an_alias_hides_no_union() -> None:
+    """Two calls whose arguments differ in the member alone are two effects there too."""
+    kind = held(Nested)
+    assert len({canonical_json(kind(value)) for value in (Approve("a"), Reject("a"), [Approve("a")])}) == 3
 
 
 @pytest.mark.parametrize("kind", [PurePosixPath | State, IPv4Address | State, State | PurePosixPath], ids=count())

@@ -10,9 +10,8 @@ it stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from inspect import cleandoc
 from typing import Any, Final, Literal
 
@@ -74,7 +73,7 @@ def _style_of(text: str) -> Style | None:
 
 
 def _read(text: str, style: Style) -> Description:
-    sections = list(_reader()(text, style))
+    sections = list(_sections(text, style))
     described = {
         item.name.lstrip("*"): " ".join(item.description.split())
         for section in sections
@@ -94,9 +93,8 @@ def _prose_of(section: Any) -> str:  # noqa: ANN401 - a section of griffe
     return ""
 
 
-@cache
-def _reader() -> Callable[[str, Style], Iterator[Any]]:
-    """Reads the sections of a docstring; made once, when griffe is imported."""
+def _sections(text: str, style: Style) -> Iterator[Any]:
+    """The sections of a docstring, as griffe reads them."""
     # The one import that is not at the head of its module.
     from griffe import Docstring, GoogleOptions, NumpyOptions, SphinxOptions  # noqa: PLC0415
 
@@ -106,8 +104,4 @@ def _reader() -> Callable[[str, Style], Iterator[Any]]:
         "numpy": NumpyOptions(warnings=False),
         "sphinx": SphinxOptions(warnings=False),
     }
-
-    def read(text: str, style: Style) -> Iterator[Any]:
-        return iter(Docstring(text, lineno=1, parser=style, parser_options=options[style]).parse())
-
-    return read
+    return iter(Docstring(text, lineno=1, parser=style, parser_options=options[style]).parse())

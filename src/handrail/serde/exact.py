@@ -232,9 +232,9 @@ def _deepest(value: object, path: Path) -> Iterator[Path]:
     # Half of the levels, because each may be a tag and the value in it.
     if len(path) >= MOST_LEVELS // 2:
         yield path
-        return
-    for segment, child in parts_of_value(value):
-        yield from _deepest(child, (*path, segment))
+    else:
+        for segment, child in parts_of_value(value):
+            yield from _deepest(child, (*path, segment))
 
 
 class _Making:
@@ -316,8 +316,6 @@ class _Making:
             # vain, and no wrong answer.
             self.deep = True
             return self._made[name]
-        if name not in self._definitions:
-            return UNKNOWN
         # Entered before its parts are made, because they may refer to it; it is filled in below.
         shared = self._made[name] = leaf(object)
         # Copied into the part that others already refer to, because a new one would leave them with the placeholder.

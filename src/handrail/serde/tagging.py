@@ -108,7 +108,8 @@ def _fields_of(core: Core) -> Iterator[tuple[str, Core]]:
 
 def _holds_union(hint: object) -> bool:
     plain = strip_annotated(hint)
-    return is_union(plain) or any(map(_holds_union, get_args(plain)))
+    # The text of a type alias is not evaluated here: pydantic's core schema says what is in it.
+    return isinstance(plain, str) or is_union(plain) or any(map(_holds_union, get_args(plain)))
 
 
 class _Search:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
@@ -169,6 +169,26 @@ def test_a_union_that_only_the_whole_can_judge_is_reported() -> None:
     with pytest.raises(ToolSignatureError) as caught:
         tool(judge)
     assert [fault.parameter for fault in caught.value.faults] == ["either"]
+
+
+def test_the_result_is_what_is_awaited() -> None:
+    """Anything, where the annotation does not say what; a variable is refused."""
+
+    def later(word: str) -> Awaitable[int]:
+        raise NotImplementedError
+
+    def some_day(word: str) -> Any:
+        raise NotImplementedError
+
+    some_day.__annotations__["return"] = Awaitable
+
+    def unfilled(word: str) -> list[Kind]:  # pyright: ignore[reportInvalidTypeVarUse]
+        raise NotImplementedError
+
+    assert [UNCHECKED(function).result_type for function in (later, some_day)] == [int, Any]
+    with pytest.raises(ToolSignatureError) as caught:
+        UNCHECKED(unfilled)
+    assert [(fault.parameter, "variable Kind" in str(fault)) for fault in caught.value.faults] == [("return", True)]
 
 
 def test_a_dataclass_that_holds_what_is_not_data_is_a_resource() -> None:

@@ -1,0 +1,59 @@
+"""`handrail.adapters.pydantic_ai.foreign.arguments`: what is checked, and what is left to PydanticAI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.usage import RunUsage
+
+from handrail.adapters.pydantic_ai.foreign.arguments import FunctionArguments, check_parameters, read_by_signature
+
+pytestmark = pytest.mark.anyio
+
+
+def take(seats: int, note: object = None) -> str:
+    """Take seats."""
+    return f"{seats} {note}"
+
+
+async def validator_of(function: Callable[..., str]) -> Any:
+    """What reads the arguments of a function."""
+    toolset = FunctionToolset[None]([Tool(function, name="take", description="Take seats.")])
+    tools = await toolset.get_tools(RunContext(deps=None, model=TestModel(), usage=RunUsage()))
+    return read_by_signature(tools, toolset)["take"].args_validator
+
+
+async def test_values_that_are_made_already_are_left_to_pydantic_ai() -> None:
+    """Only decoded JSON is held to the schema; an object is not encoded again."""
+    validator = await validator_of(take)
+    assert type(validator) is FunctionArguments
+    note = object()
+    assert validator.validate_python({"seats": 5, "note": note}) == {"seats": 5, "note": note}
+    assert validator.validate_python({"seats": 5.0, "note": "a"}) == {"seats": 5, "note": "a"}
+    with pytest.raises(ValidationError, match="valid integer"):
+        validator.validate_python({"seats": "5", "note": "a"})
+
+
+async def test_arguments_that_are_still_arriving_are_not_held_to_the_schema() -> None:
+    """They are read strictly once they are whole."""
+    validator = await validator_of(take)
+    assert validator.validate_json('{"seats": "7', allow_partial="trailing-strings")["seats"] == 7
+    with pytest.raises(ValidationError, match="valid integer"):
+        validator.validate_json('{"seats": "7"}')
+
+
+async def test_a_function_whose_annotations_cannot_be_read_is_left_to_pydantic_ai() -> None:
+    """As a partial, behind which it looks for them."""
+    function: Any = partial(take, note="a")
+    function.__name__ = function.__qualname__ = "take"
+    check_parameters(Tool(function, name="take", description="Take seats."))
+    validator = await validator_of(function)
+    assert type(validator) is not FunctionArguments
+    assert validator.validate_json('{"seats": "7"}')["seats"] == 7
