@@ -15,6 +15,7 @@ from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, Tool
 from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult
+from handrail.session.call_ref import CallRef
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Note, executor, tool
@@ -164,3 +165,14 @@ def test_a_function_that_returns_a_coroutine_is_awaited(till: Till) -> None:
     till.owe("lamp")
     (settled,) = till.door(apply=book).settle_open()
     assert (settled.message.success, till.applied) == (True, [Note("lamp")])
+
+
+def test_the_conversation_has_the_arguments_of_a_call_that_was_not_recorded(till: Till) -> None:
+    """The process died before; what the ledger has of them was cut."""
+    (row,) = till.owe("lamp")
+    owner = row.owner._replace(reply="r2", call_id="gone")
+    asked = ToolCall("gone", "charge", {"text": "lamp"})
+    till.session.conversation.append("Charge.", reply="r2", calls=[asked])
+    assert replace(till.store, row, row._replace(owner=owner))
+    (settled,) = till.door().settle_open()
+    assert (settled.call, settled.message.success, till.applied) == (CallRef("r2", "gone"), True, [Note("lamp")])

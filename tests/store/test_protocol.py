@@ -218,7 +218,7 @@ def test_a_refused_write_says_what_the_call_has_lost(clock: FakeClock) -> None:
     claim = RefusedWrite(EffectInsert(row)).error()
     assert isinstance(claim, LeaseLostError)
     assert (claim.key, claim.fence) == (row.key, row.fence)
-    applied = RefusedWrite(MarkApplied(row, clock.now())).error()
+    applied = RefusedWrite(MarkApplied(row, row._replace(applied_at=clock.now()))).error()
     assert isinstance(applied, AppliedMeanwhileError)
     assert applied.key == row.key
     answered = RefusedWrite(AnswerChange(None, AnswerRow("s1", "r1", "c1", clock.now(), b"{}"))).error()
