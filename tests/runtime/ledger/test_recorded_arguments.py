@@ -107,6 +107,8 @@ def test_parameters_with_secrets_are_not_restored_from_their_record() -> None:
     record = recorded_arguments(call, ada, login.masking)
     assert started_params(record, call, ada, login) == (ada,)
     assert started_params(record, call, bob, login) is None
+    changed = recorded_arguments(ToolCall("c1", "do", "{}", {"user": "eve"}), ada, login.masking)
+    assert started_params(changed, call, ada, login) == (ada,)
     note = Tool[Note, None](name="do", description="Notes.", handler=None)
     assert started_params(b'{"text":"a"}', call, Note("b"), note) == (Note("a"),)
 
