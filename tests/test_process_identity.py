@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-from handrail.process_identity import ProcessName, own_name, process_in_words
+import pytest
+
+from handrail.process_identity import ProcessName, is_running, own_name, process_in_words
 
 
 def test_name_is_read_back() -> None:
@@ -15,3 +17,17 @@ def test_name_is_read_back() -> None:
     assert process_in_words(str(own)) == f"process {os.getpid()} on {own.host}"
     assert process_in_words("call 1") == "call 1"
     assert process_in_words("") == ""
+
+
+def test_a_process_of_which_the_system_says_nothing_has_a_name_of_its_own() -> None:
+    """As where `/proc` shows the processes of another namespace: such a name proves nothing."""
+    first, second = own_name.__wrapped__(0), own_name.__wrapped__(0)
+    assert (first.boot, first.pid) == ("", 0)
+    assert first.started != second.started
+    assert ProcessName.parse(str(first)) == first
+
+
+@pytest.mark.parametrize("pid", [0, 10**30])
+def test_a_process_that_cannot_be_looked_for_is_taken_to_run(pid: int) -> None:
+    """No process wrote this name, so that nothing shows that one has ended."""
+    assert is_running(own_name(os.getpid())._replace(pid=pid))

@@ -220,6 +220,15 @@ def test_a_file_of_rules_that_is_typed_must_be_there(check: Check, wording: Word
     assert ran.err == wording
 
 
+def test_a_file_of_rules_with_a_fault_is_a_problem(check: Check, folder: Path) -> None:
+    """No tool is shown, because nothing is known of its approval."""
+    write(folder, rules__yaml="deny: note")
+    ran = check("--rules", "rules.yaml")
+    assert (ran.code, ran.out) == (1, "")
+    assert "rules.yaml" in ran.err
+    assert ran.err.endswith("desk cannot run: 1 problem.\n")
+
+
 def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:
     """One that does not say what its calls do, and one of a state tool that is made of all arguments."""
     tools = """

@@ -46,6 +46,7 @@ from handrail.transaction import UnitOfWork
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Decides, Note, Run, both_ways, call, executor, tool
 from tests.store.stores import STORES
+from tests.store.units import delete, replace
 from tests.wording import Wording
 
 SHARED = IdempotencyConfig(scope="shop")
@@ -306,6 +307,38 @@ def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop:
     assert (len(first[Note]), len(second[Note])) == (1, 1)
     assert shop.row().applied_at is not None
     assert first[ToolInvoked].all()[-1].success
+
+
+def test_a_repeat_whose_effect_is_removed_while_another_session_applies_it_is_rolled_back(
+    stall: Shop,
+) -> None:
+    """It had a result that nothing records any more; its handler does not run again."""
+    key = stall.tool(key=SHARED)
+    first, second = stall.session("first"), stall.session("second")
+    stall.fails.append(ValueError("no such account"))
+    ask(stall.door(first, key))
+    one, other = stall.door(first, key), stall.door(second, key)
+
+    def apply_and_remove() -> None:
+        ask_alone(other)
+        assert delete(stall.store, stall.row())
+
+    stall.meets.append(apply_and_remove)
+    answer = ask(one)
+    assert (answer.success, stall.charged) == (False, ["lamp"])
+    assert (len(first[Booked]), len(second[Booked])) == (0, 1)
+
+
+def test_a_repeat_whose_parameters_cannot_be_restored_is_refused(stall: Shop) -> None:
+    """The effect waits for a person; `apply` never runs with what another call asked for."""
+    stall.fails.append(ValueError("no such account"))
+    door = stall.door(stall.session(), stall.tool(key=SHARED))
+    ask(door)
+    assert replace(stall.store, stall.row(), stall.row()._replace(arguments=b'"cut"'))
+    refused = ask(door)
+    assert not refused.success
+    assert "the parameters that it started with cannot be restored" in refused.content
+    assert (stall.row().status, stall.row().applied_at, stall.booked) == ("done", None, ["lamp"])
 
 
 def ask_alone(door: ToolExecutor) -> None:

@@ -17,7 +17,7 @@ from handrail.errors import ToolValidationError
 from handrail.prompt import PolicyDecision, Prompt, PromptTemplate, ToolContext, ToolResult, ToolsSection
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS, MIN_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text
+from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text, has_cut_results, note_cut
 from handrail.session.call_ref import CallRef
 from handrail.testing import run_to_crash
 from handrail.transcript import TranscriptCall, TranscriptReader
@@ -247,3 +247,23 @@ def test_what_is_shown_never_exceeds_the_limit(text: str, call_id: str) -> None:
     assert text[last:].removesuffix("\n") == tail
     # A third of what there is room for, or half of that where lines are kept whole.
     assert min(len(head), 2 * len(tail)) >= (MIN_RESULT_CHARS - len(sentence)) // 4
+
+
+def test_a_cut_in_a_session_that_is_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing can be read there any more, and the call is answered."""
+    with handrail.store.open("memory:") as store:
+        with Session.open(store, "s") as session:
+            pass
+        note_cut(session, CallRef("r", "c"), "fetch", 9_000)
+        assert not has_cut_results(session)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith("it is not stored that the result of fetch was cut: ")
+
+
+def test_a_result_of_which_there_is_no_record_is_not_read() -> None:
+    """The message says which one it is."""
+    session = Session()
+    note_cut(session, CallRef("r", "c"), "fetch", 9_000)
+    message = read(desk(session), call="r/c")
+    assert not message.success
+    assert "$.call: the result of 'r/c' is not in this session" in message.content

@@ -9,8 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore, Store
-from handrail.store.protocol import ClaimOwner
+from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
+from handrail.session.persistence.protocol import AnswerChange, AnswerRow
+from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore, Store, protocol
+from handrail.store.protocol import ClaimOwner, EffectInsert, MarkApplied, RefusedWrite
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
 from tests.store.units import delete, insert, replace
@@ -205,3 +207,20 @@ def test_an_expired_lease_hides_no_other(store: Store, clock: FakeClock) -> None
     insert(store, held)
     (found,) = store.end_leases_of_dead("s1")
     assert found.key == "b"
+
+
+def test_a_refused_write_says_what_the_call_has_lost(clock: FakeClock) -> None:
+    """Its claim, its turn to apply, or the right to answer."""
+    row = running_row(clock)
+    lost = RefusedWrite(protocol.Testimony(row.effect_id, 3, clock.now(), "failed")).error()
+    assert isinstance(lost, LeaseLostError)
+    assert (lost.key, lost.fence) == (row.effect_id, 3)
+    claim = RefusedWrite(EffectInsert(row)).error()
+    assert isinstance(claim, LeaseLostError)
+    assert (claim.key, claim.fence) == (row.key, row.fence)
+    applied = RefusedWrite(MarkApplied(row, row._replace(applied_at=clock.now()))).error()
+    assert isinstance(applied, AppliedMeanwhileError)
+    assert applied.key == row.key
+    answered = RefusedWrite(AnswerChange(None, AnswerRow("s1", "r1", "c1", clock.now(), b"{}"))).error()
+    assert isinstance(answered, SessionError)
+    assert "another answer to call r1/c1 was given meanwhile" in str(answered)

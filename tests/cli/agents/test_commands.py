@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pydantic_ai
+import pytest
 
 from handrail.cli import main
+from handrail.cli.agents.commands import imports_unsearched
 
 AGENT = "---\nname: desk\n---\nYou keep notes.\n"
 
@@ -39,3 +41,19 @@ def test_a_program_that_has_imported_it_is_searched_as_before(tmp_path: Path) ->
     made: list[object] = []
     assert main(["check", str(tmp_path / "desk.agent")]) == 0
     assert any(each is made for each in gc.get_objects())
+
+
+def test_the_collector_rests_while_a_command_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was imported is set aside for good; where the collector does not run, it is left as it is."""
+    monkeypatch.delitem(sys.modules, "pydantic_ai")
+    before = gc.get_freeze_count()
+    try:
+        with imports_unsearched():
+            assert not gc.isenabled()
+            with imports_unsearched():
+                assert not gc.isenabled()
+            assert (gc.isenabled(), gc.get_freeze_count()) == (False, before)
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()

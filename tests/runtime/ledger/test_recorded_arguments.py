@@ -12,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from handrail.prompt import Tool
 from handrail.runtime import ToolCall
 from handrail.runtime.ledger.recorded_arguments import (
     MOST_BYTES,
     RecordedArguments,
     as_arguments,
+    is_record_of,
     read_arguments,
     recorded_arguments,
+    started_params,
 )
 from handrail.serde import MASK, Masking, masking_of, parse
 from tests.runtime.bench import Note
@@ -94,6 +97,20 @@ def test_secrets_are_masked_in_both() -> None:
     assert recorded(login, {"user": "bob", "password": "hunter3", "pin": 8}).written == {**shown, "user": "bob"}
     assert recorded(login, {"user": "ada", "pasword": "hunter3"}).written == {"user": "ada", "pasword": MASK}
     assert recorded(login, {"user": "ada", "password": "hunter3", "pin": 8}) == (shown, None)
+
+
+def test_parameters_with_secrets_are_not_restored_from_their_record() -> None:
+    """The mask would be used as the secret; without a secret they are, also where another call asks."""
+    ada, bob = (Login(user, SecretStr("hunter2")) for user in ("ada", "bob"))
+    login = Tool[Login, None](name="do", description="Logs in.", handler=None)
+    call = ToolCall("c1", "do")
+    record = recorded_arguments(call, ada, login.masking)
+    assert started_params(record, call, ada, login) == (ada,)
+    assert started_params(record, call, bob, login) is None
+    changed = recorded_arguments(ToolCall("c1", "do", "{}", {"user": "eve"}), ada, login.masking)
+    assert started_params(changed, call, ada, login) == (ada,)
+    note = Tool[Note, None](name="do", description="Notes.", handler=None)
+    assert started_params(b'{"text":"a"}', call, Note("b"), note) == (Note("a"),)
 
 
 @pytest.mark.parametrize("written", ['{"user": "ada", "password": "hunter3', '["hunter3"]', '"hunter3"'])
@@ -174,6 +191,9 @@ def test_parameters_that_cannot_be_written_do_not_fail_the_call(
             self.hides, self.json = False, refuse
 
     assert recorded_arguments(ToolCall("c", "do"), Note("a"), Broken()) == b'"(not shown: RuntimeError)"'
+    caplog.clear()
+    assert not is_record_of(b'{"text":"a"}', Note("a"), Broken())
+    assert caplog.messages == ["arguments could not be compared with those that are recorded: RuntimeError"]
 
 
 def test_what_is_not_json_was_recorded_by_something_else() -> None:

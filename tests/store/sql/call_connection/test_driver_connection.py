@@ -43,6 +43,7 @@ def test_what_is_written_on_it_is_committed_with_the_call(orders: Store) -> None
             native.commit()
             native.close()
             native.close()
+            native.rollback()  # without effect
             with pytest.raises(SessionError):
                 native.cursor()
             orders.connection().execute(MILK)
