@@ -66,11 +66,11 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def _providers(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Where a page has programs that ask a model, a folder of their own and a server in the place of the providers."""
+    """A folder of their own for the programs of a page, and for those that ask a model a server in its place."""
+    monkeypatch.chdir(tmp_path)
     if page not in {OWN_LOOP, PYDANTIC_AI}:
         yield
         return
-    monkeypatch.chdir(tmp_path)
     with serving(Chat(), Responses(), Messages()) as provider:
         for name, value in provider.environment().items():
             monkeypatch.setenv(name, value)
