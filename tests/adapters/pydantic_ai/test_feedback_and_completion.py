@@ -272,3 +272,16 @@ async def test_a_model_that_is_sent_back_after_a_restart_reads_the_question(tmp_
     said = "\n".join(repr(each) for each in response.messages)
     assert response.output == accepted
     assert said.index("Go.") < said.index("One.") < said.index("The report is empty.") < said.index("Two.")
+
+
+@FORMS
+async def test_an_answer_is_sent_back_once_however_often_the_model_is_unreachable(tmp_path: Path, form: str) -> None:
+    """Answers are counted, and not how often one of them is checked."""
+    desk = Desk(tmp_path, kind=str if form == "text" else Answer, most_sent_back=1)
+    with pytest.raises(ScriptError):
+        await desk.evaluate(answered(form, "One.")[0])
+    for _ in range(2):
+        with pytest.raises(ScriptError):
+            await desk.evaluate()
+    second, accepted = answered(form, "Two.")
+    assert (await desk.evaluate(second)).output == accepted
