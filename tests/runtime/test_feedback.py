@@ -289,6 +289,65 @@ class Asynchronous:
         return Feedback("Look again.")
 
 
+class Cancelling:
+    """A provider that awaits a task that is cancelled."""
+
+    name = "cancelling"
+    trigger = ALWAYS
+
+    async def provide(self, _context: FeedbackContext, /) -> Feedback | None:
+        """Does not come to an end."""
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+        return None
+
+
+class Cancelled:
+    """The same without an event loop."""
+
+    name = "cancelled"
+    trigger = ALWAYS
+
+    def provide(self, _context: FeedbackContext, /) -> Feedback | None:
+        """Raises what a future that was cancelled raises."""
+        raise asyncio.CancelledError
+
+
+def test_a_provider_whose_own_task_is_cancelled_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """It does not cancel the call, and the other providers are asked."""
+    executor = desk(Cancelling(), Cancelled(), Asynchronous())
+    call = ToolCall("c", "lookup", {"number": 1})
+    assert "Look again." in executor.execute(call, reply="r1").feedback
+    assert "Look again." in asyncio.run(executor.execute_async(call, reply="r2")).feedback
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["feedback cancelling failed", "feedback cancelled failed"] * 2
+
+
+def test_a_call_that_is_cancelled_while_a_provider_is_asked_is_cancelled() -> None:
+    """The cancellation is not the provider's."""
+
+    class Waiting:
+        name = "waiting"
+        trigger = ALWAYS
+
+        async def provide(self, _context: FeedbackContext, /) -> Feedback | None:
+            started.set()
+            await asyncio.Event().wait()
+            return None
+
+    async def cancel() -> None:
+        task = asyncio.create_task(executor.execute_async(ToolCall("c", "lookup", {"number": 1}), reply="r"))
+        await started.wait()
+        task.cancel()
+        await task
+
+    started = asyncio.Event()
+    executor = desk(Waiting())
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancel())
+
+
 def test_a_provider_may_be_asynchronous() -> None:
     """Through the entry point that blocks, and on an event loop; calls without a reply have feedback each."""
     executor = desk(Asynchronous())

@@ -372,7 +372,7 @@ class ToolExecutor:
         Args:
             answer: the answer, as the prompt declares it: text, or a dataclass.
             reply: identifies the reply of the model that has the answer, as for `execute`. An answer that is checked
-                again, after a restart, counts once and, once it was accepted after others were sent back, stays accepted.
+                again, after a restart, counts once; if it was accepted after others were sent back, it stays accepted.
 
         Returns:
             `None` if the answer is accepted, or else what to send back to the model as the next message of the user.

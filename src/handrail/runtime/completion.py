@@ -6,9 +6,9 @@ Theory of operation
     accepted as it is, and this is logged. Past the deadline or the budget no answer is sent back, because nothing could
     follow; this is looked at before and after the check, which may take long.
 
-    Which answers were sent back is in the session: a LOG of `SentBack`. So a run that is resumed in another process does
-    not begin to count anew. An answer with a name that is checked again, because the process or the request after it
-    failed, counts once. An answer that is accepted after others were sent back ends the count, and stays accepted.
+    Which answers were sent back is in the session: a LOG of `SentBack`. So a run that is resumed in another process
+    does not begin to count anew. An answer with a name that is checked again, because the process or the request after
+    it failed, counts once. An answer that is accepted after others were sent back ends the count, and stays accepted.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ Theory of operation
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, Feedbac
 from handrail.prompt.run_view import RunView
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
-from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.execution import ExecutionMode, loop_is_running
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import NESTED_SEPARATOR, CallRef, ToolCall
 
@@ -294,6 +295,12 @@ class RunFeedback:
             text = feedback.render(provider.name)
             given = FeedbackGiven(view.prompt, provider.name, *ref, text, calls, due.files, at)
             view.session.log_item(FeedbackGiven, given, written="deferred")
+        except asyncio.CancelledError:
+            # Of a task that the provider awaits, unless the call itself is cancelled.
+            if _call_is_cancelled():
+                raise
+            _log.exception("feedback %s failed", provider.name)
+            return ""
         except SessionError as error:  # closed, or passed to another process: the model is not sent anything any more
             _log.warning("feedback %s was not given: %s", provider.name, error)
             return ""
@@ -301,6 +308,11 @@ class RunFeedback:
             _log.exception("feedback %s failed", provider.name)
             return ""
         return text
+
+
+def _call_is_cancelled() -> bool:
+    task = asyncio.current_task() if loop_is_running() else None
+    return task is not None and task.cancelling() > 0
 
 
 def _identity(record: ToolInvoked) -> tuple[CallRef, datetime]:
