@@ -242,7 +242,7 @@ def test_a_resumed_conversation_is_what_the_model_was_sent(tmp_path: Path) -> No
     assert len(provider.asked) == 1
 
 
-def kill_after_record(folder: str) -> None:
+def make_calls(folder: str) -> None:
     """Make calls until the process is killed."""
     with handrail.store.open(f"sqlite:///{folder}/s.db") as store, Session.open(store, "s") as session:
         executor = desk(StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=2)), session=session)
@@ -250,9 +250,9 @@ def kill_after_record(folder: str) -> None:
             executor.execute(ToolCall("c", "lookup", {"number": 1}), reply=f"r{place}")
 
 
-def test_what_is_given_is_stored_with_the_next_unit(tmp_path: Path) -> None:
-    """A process that is killed in the next call has stored the call before with its feedback."""
-    run_to_crash(kill_after_record, str(tmp_path), at="after-record", nth=3)
+def test_what_is_given_is_stored_before_the_message_is_returned(tmp_path: Path) -> None:
+    """A process that is killed then makes the same message again."""
+    run_to_crash(make_calls, str(tmp_path), at="after-handler", nth=3)
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
         assert [each.reply for each in session[FeedbackGiven].all()] == ["r1"]
 

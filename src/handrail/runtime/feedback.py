@@ -13,8 +13,8 @@ Theory of operation
     call has the same text at its end: the request that the model is sent is the same, byte for byte. A message that is
     answered from the record, or from the ledger, has no other feedback.
 
-    The item is written with the next unit of the session, as the answers of a reply are. Both are lost together, and
-    then the reply is answered again.
+    The item is written at once: a process that is killed after that answers the call again, from its record, with the
+    same text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from itertools import islice, takewhile
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
-from handrail.errors import InvalidReturnError, SessionError
+from handrail.errors import InvalidReturnError, SessionError, StoreUnavailableError
 from handrail.limits import BudgetTracker
 from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger, TextPart
 from handrail.prompt.run_view import RunView
@@ -294,7 +294,7 @@ class RunFeedback:
                 return ""
             text = feedback.render(provider.name)
             given = FeedbackGiven(view.prompt, provider.name, *ref, text, calls, due.files, at)
-            view.session.log_item(FeedbackGiven, given, written="deferred")
+            await self._note(given, mode)
         except asyncio.CancelledError:
             # Of a task that the provider awaits, unless the call itself is cancelled.
             if _call_is_cancelled():
@@ -308,6 +308,13 @@ class RunFeedback:
             _log.exception("feedback %s failed", provider.name)
             return ""
         return text
+
+    async def _note(self, given: FeedbackGiven, mode: ExecutionMode) -> None:
+        session = self._view.session
+        try:
+            await mode.write_to(session.store, partial(session.log_item, FeedbackGiven, given))
+        except StoreUnavailableError as error:  # the session has it all the same, and writes it with its next unit
+            _log.warning("feedback %s is not stored yet: %s", given.provider, error)
 
 
 def _call_is_cancelled() -> bool:
