@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -243,16 +246,19 @@ def test_a_resumed_conversation_is_what_the_model_was_sent(tmp_path: Path) -> No
 
 
 def make_calls(folder: str) -> None:
-    """Make calls until the process is killed."""
+    """Make calls, of which the second one has feedback, and be killed."""
     with handrail.store.open(f"sqlite:///{folder}/s.db") as store, Session.open(store, "s") as session:
         executor = desk(StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=2)), session=session)
-        for place in range(3):
+        for place in range(2):
             executor.execute(ToolCall("c", "lookup", {"number": 1}), reply=f"r{place}")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_is_given_is_stored_before_the_message_is_returned(tmp_path: Path) -> None:
     """A process that is killed then makes the same message again."""
-    run_to_crash(make_calls, str(tmp_path), at="after-handler", nth=3)
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run_to_crash(make_calls, str(tmp_path), at=None)
+    assert caught.value.returncode == -signal.SIGKILL
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
         assert [each.reply for each in session[FeedbackGiven].all()] == ["r1"]
 
