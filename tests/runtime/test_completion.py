@@ -97,6 +97,33 @@ def test_the_count_is_state_of_the_session(tmp_path: Path) -> None:
     assert given == [False, False, True]
 
 
+def test_an_answer_with_a_name_counts_once() -> None:
+    """It may be checked again after a restart; then it stays sent back, or accepted."""
+    checker = Checker()
+    executor = desk(CompletionCheck(checker, most_sent_back=1))
+    given = [executor.completion("Done.", reply=reply) is None for reply in ("r1", "r1", "r1", "r2", "r2", "r3", "r3")]
+    assert given == [False, False, False, True, True, False, False]
+    assert [(each.reply, each.accepted) for each in executor.environment.session[SentBack]] == [
+        ("r1", False),
+        ("r2", True),
+        ("r3", False),
+    ]
+    assert len(checker.answers) == 6
+
+
+def test_an_answer_is_accepted_if_the_deadline_passes_during_its_check(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing could follow; that is logged."""
+    clock = FakeClock()
+
+    def slow(_context: CompletionContext) -> str:
+        clock.advance(timedelta(minutes=2))
+        return "The report is missing."
+
+    executor = desk(slow, deadline=Deadline.after(timedelta(minutes=1), clock=clock))
+    assert executor.completion("Done.") is None
+    assert "The report is missing." in caplog.text
+
+
 def test_nothing_is_checked_past_the_deadline_or_the_budget() -> None:
     """The model could not work on."""
     clock, tracker = FakeClock(), BudgetTracker(Budget(max_total_tokens=10))

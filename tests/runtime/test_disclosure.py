@@ -411,6 +411,25 @@ def test_another_process_finds_open_what_was_opened(store: FaultyStore) -> None:
         assert executor.execute(CHARGE, reply="r2").success
 
 
+def test_a_repeated_reply_opens_nothing_that_was_closed_after_it(store: FaultyStore) -> None:
+    """The section that a later call has closed stays closed, and the messages are the same."""
+    replies = [([opens("billing"), closes("billing")], "r1"), ([opens("guide")], "r2"), ([closes("guide")], "r3")]
+    said: list[list[str]] = []
+    for _ in range(2):
+        with Session.open(store, "s") as session:
+            executor = desk(session)
+            for calls, reply in replies:
+                answered = executor.answer(calls, reply=reply)
+                assert isinstance(answered, Answered)
+                said.append([message.content for message in answered])
+            assert open_paths(executor) == set()
+    assert said[:3] == said[3:]
+    with Session.open(store, "s") as session:
+        executor = desk(session)
+        executor.answer([opens("billing", id="again")], reply="r1")
+        assert open_paths(executor) == {"billing"}
+
+
 def test_what_opens_is_written_in_one_unit_with_the_record(store: FaultyStore) -> None:
     """If the store is lost, neither is: the model reads that the call was undone, and the next one opens it."""
     with Session.open(store, "s") as session:

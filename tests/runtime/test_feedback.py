@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -242,17 +245,20 @@ def test_a_resumed_conversation_is_what_the_model_was_sent(tmp_path: Path) -> No
     assert len(provider.asked) == 1
 
 
-def kill_after_record(folder: str) -> None:
-    """Make calls until the process is killed."""
+def make_calls(folder: str) -> None:
+    """Make calls, of which the second one has feedback, and be killed."""
     with handrail.store.open(f"sqlite:///{folder}/s.db") as store, Session.open(store, "s") as session:
         executor = desk(StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=2)), session=session)
-        for place in range(3):
+        for place in range(2):
             executor.execute(ToolCall("c", "lookup", {"number": 1}), reply=f"r{place}")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_is_given_is_stored_with_the_next_unit(tmp_path: Path) -> None:
-    """A process that is killed in the next call has stored the call before with its feedback."""
-    run_to_crash(kill_after_record, str(tmp_path), at="after-record", nth=3)
+def test_what_is_given_is_stored_before_the_message_is_returned(tmp_path: Path) -> None:
+    """A process that is killed then makes the same message again."""
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run_to_crash(make_calls, str(tmp_path), at=None)
+    assert caught.value.returncode == -signal.SIGKILL
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
         assert [each.reply for each in session[FeedbackGiven].all()] == ["r1"]
 
@@ -287,6 +293,65 @@ class Asynchronous:
         """Says it after a turn of the loop."""
         await asyncio.sleep(0)
         return Feedback("Look again.")
+
+
+class Cancelling:
+    """A provider that awaits a task that is cancelled."""
+
+    name = "cancelling"
+    trigger = ALWAYS
+
+    async def provide(self, _context: FeedbackContext, /) -> Feedback | None:
+        """Does not come to an end."""
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        task.cancel()
+        await task
+        return None
+
+
+class Cancelled:
+    """The same without an event loop."""
+
+    name = "cancelled"
+    trigger = ALWAYS
+
+    def provide(self, _context: FeedbackContext, /) -> Feedback | None:
+        """Raises what a future that was cancelled raises."""
+        raise asyncio.CancelledError
+
+
+def test_a_provider_whose_own_task_is_cancelled_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """It does not cancel the call, and the other providers are asked."""
+    executor = desk(Cancelling(), Cancelled(), Asynchronous())
+    call = ToolCall("c", "lookup", {"number": 1})
+    assert "Look again." in executor.execute(call, reply="r1").feedback
+    assert "Look again." in asyncio.run(executor.execute_async(call, reply="r2")).feedback
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["feedback cancelling failed", "feedback cancelled failed"] * 2
+
+
+def test_a_call_that_is_cancelled_while_a_provider_is_asked_is_cancelled() -> None:
+    """The cancellation is not the provider's."""
+
+    class Waiting:
+        name = "waiting"
+        trigger = ALWAYS
+
+        async def provide(self, _context: FeedbackContext, /) -> Feedback | None:
+            started.set()
+            await asyncio.Event().wait()
+            return None
+
+    async def cancel() -> None:
+        task = asyncio.create_task(executor.execute_async(ToolCall("c", "lookup", {"number": 1}), reply="r"))
+        await started.wait()
+        task.cancel()
+        await task
+
+    started = asyncio.Event()
+    executor = desk(Waiting())
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancel())
 
 
 def test_a_provider_may_be_asynchronous() -> None:

@@ -366,11 +366,13 @@ class ToolExecutor:
         """
         return await settle_open(self.environment, ASYNC)
 
-    def completion(self, answer: object) -> str | None:
+    def completion(self, answer: object, *, reply: str | None = None) -> str | None:
         """Check the model's answer, which ends a loop; a prompt without `completion` accepts every answer.
 
         Args:
             answer: the answer, as the prompt declares it: text, or a dataclass.
+            reply: identifies the reply of the model that has the answer, as for `execute`. An answer that is checked
+                again, after a restart, counts once; if it was accepted after others were sent back, it stays accepted.
 
         Returns:
             `None` if the answer is accepted, or else what to send back to the model as the next message of the user.
@@ -380,17 +382,20 @@ class ToolExecutor:
             CompletionCheckError: a `DeveloperMistake`: the checker failed.
             DeveloperMistake: another mistake of the program in the checker: a resource is not bound.
             SessionError: the session is closed, or has passed to another process.
+            ValueError: `reply` cannot name a reply.
         """
-        return run_to_completion(check_completion(self.environment, answer, BLOCKING))
+        named = None if reply is None else _checked(reply)
+        return run_to_completion(check_completion(self.environment, answer, BLOCKING, named))
 
-    async def completion_async(self, answer: object) -> str | None:
+    async def completion_async(self, answer: object, *, reply: str | None = None) -> str | None:
         """As `completion`; the checker runs on a thread of its own.
 
         Raises:
             DeveloperMistake: as for `completion`.
             SessionError: as for `completion`.
+            ValueError: as for `completion`.
         """
-        return await check_completion(self.environment, answer, ASYNC)
+        return await check_completion(self.environment, answer, ASYNC, None if reply is None else _checked(reply))
 
     def _reply_of(
         self, function: str, calls: Iterable[ToolCall] | None, reply: str | None

@@ -4,15 +4,16 @@ Theory of operation
     A prompt may declare a `CompletionCheck`. When the model gives its answer, its checker is asked. If something is
     missing, the run does not end: the model reads what is missing, at most `most_sent_back` times. Then its answer is
     accepted as it is, and this is logged. Past the deadline or the budget no answer is sent back, because nothing could
-    follow.
+    follow; this is looked at before and after the check, which may take long.
 
-    How often the model was sent back is in the session: a LOG of `SentBack`. So a run that is resumed in another
-    process does not begin to count anew. An answer that is accepted after others were sent back ends the count.
+    Which answers were sent back is in the session: a LOG of `SentBack`. So a run that is resumed in another process
+    does not begin to count anew. An answer with a name that is checked again, because the process or the request after
+    it failed, counts once. An answer that is accepted after others were sent back ends the count, and stays accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -49,6 +50,7 @@ class SentBack:
         missing: what was missing; empty for an answer that was accepted.
         accepted: whether the answer was accepted.
         at: when it was checked.
+        reply: the name of the answer; `None` if the caller has not named it.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -57,15 +59,19 @@ class SentBack:
     missing: tuple[str, ...]
     accepted: bool
     at: datetime
+    reply: str | None = None
 
 
-async def check_completion(environment: Environment, answer: object, mode: ExecutionMode) -> str | None:
+async def check_completion(
+    environment: Environment, answer: object, mode: ExecutionMode, reply: str | None = None
+) -> str | None:
     """The text with which the model is sent back; `None` if its answer is accepted.
 
     Args:
         environment: the run.
         answer: the answer, as the prompt declares it.
         mode: how to run what may take long.
+        reply: the name of the answer, by which it is known when it is checked again.
 
     Raises:
         CompletionCheckError: the checker failed, or returned something else than sentences.
@@ -76,15 +82,20 @@ async def check_completion(environment: Environment, answer: object, mode: Execu
     if completion is None or _is_over(environment):
         return None
     session, name = environment.session, environment.prompt.name
+    if reply is not None and _was_accepted(session, name, reply):
+        return None
     missing = await mode.in_thread(partial(_missing, completion, environment, answer))
-    times = _times_sent_back(session, name)
-    if missing and times < completion.most_sent_back:
-        _note(environment, missing, accepted=False)
+    sent_back = _sent_back(session, name)
+    is_noted = reply is not None and any(each.reply == reply for each in sent_back)
+    others = len(sent_back) - is_noted
+    if missing and others < completion.most_sent_back and not _is_over(environment):
+        if not is_noted:
+            _note(environment, missing, reply, accepted=False)
         return _text(missing)
     if missing:
         _log.warning("the answer of %s is accepted, although something is missing: %s", name, " ".join(missing))
-    if times:
-        _note(environment, missing, accepted=True)
+    if sent_back:
+        _note(environment, missing, reply, accepted=True)
     return None
 
 
@@ -128,13 +139,22 @@ def _missing(completion: CompletionCheck, environment: Environment, answer: obje
     return tuple(sentences)
 
 
-def _times_sent_back(session: Session, prompt: str) -> int:
-    newest_first = (each for each in reversed(session[SentBack]) if each.prompt == prompt)
-    return sum(1 for _ in takewhile(lambda each: not each.accepted, newest_first))
+def _newest_first(session: Session, prompt: str) -> Iterator[SentBack]:
+    return (each for each in reversed(session[SentBack]) if each.prompt == prompt)
 
 
-def _note(environment: Environment, missing: tuple[str, ...], *, accepted: bool) -> None:
-    noted = SentBack(environment.prompt.name, missing, accepted, environment.clock.now())
+def _was_accepted(session: Session, prompt: str, reply: str) -> bool:
+    newest = next(_newest_first(session, prompt), None)
+    return newest is not None and newest.accepted and newest.reply == reply
+
+
+def _sent_back(session: Session, prompt: str) -> list[SentBack]:
+    """The answers that were sent back since one was accepted, the newest first."""
+    return list(takewhile(lambda each: not each.accepted, _newest_first(session, prompt)))
+
+
+def _note(environment: Environment, missing: tuple[str, ...], reply: str | None, *, accepted: bool) -> None:
+    noted = SentBack(environment.prompt.name, missing, accepted, environment.clock.now(), reply)
     environment.session.log_item(SentBack, noted, written="deferred")
 
 

@@ -11,7 +11,8 @@ Theory of operation
 
     `open_sections` raises `VisibilityExpansionRequired`: its call is rolled back, and recorded as failed. The item that
     opens the sections is written in one unit with that record, and the exception is raised with `opened`. A handler of
-    the program that raises it has the same effect. A repeat of `open_sections` finds the sections open and says so.
+    the program that raises it has the same effect. A repeat of `open_sections` says that the sections are open, and
+    opens nothing: a later call may have closed them, and its record answers a repeat of that one.
 
     A call sees the sections as they were when its reply began: an item names the reply that it was written for, and
     calls of that reply look past it. Otherwise it would depend on the order of the calls, and on how many run at the
@@ -20,7 +21,7 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ from handrail.prompt.disclosure import SectionTools, SummarizedSection, closed_a
 from handrail.runtime.calls import ToolMessage
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session, stored_as
-from handrail.session.call_ref import ToolCall
+from handrail.session.call_ref import CallRef, ToolCall
 
 MAX_SECTION_PATHS = 100
 """The most sections that one call opens or closes."""
@@ -260,6 +261,14 @@ class PromptRendering:
             each.rendered_for(decided)
         return decided
 
+    def has_opened(self, asked: Iterable[SummarizedSection], call: CallRef) -> bool:
+        """Whether a call has opened these sections before, and is made again; they may have been closed since."""
+        if call.reply is None or self._session.recorded_call(call) is None:
+            return False
+        paths = {each.path for each in asked}
+        items = (each for each in reversed(self._session[OpenSections]) if each.reply == call.reply)
+        return any(self._is_mine(each) and paths.issubset(each.opened) for each in items)
+
     def closed_section_of(self, tool: str, reply: str | None) -> str | None:
         """The path of the section that has to be opened for a tool; `None` if no closed section brings it."""
         sections = self.sections_seen_by(reply)
@@ -305,10 +314,12 @@ class PromptRendering:
     def _decided(self, *, except_by: str | None = None) -> OpenSections:
         """The newest item, or the newest that calls of another reply have written."""
         for each in reversed(self._session[OpenSections]):
-            is_mine = each.prompt == self.start.name or each.prompt in self._joined
-            if is_mine and (except_by is None or each.reply != except_by):
+            if self._is_mine(each) and (except_by is None or each.reply != except_by):
                 return each
         return OpenSections(self.start.name)
+
+    def _is_mine(self, item: OpenSections) -> bool:
+        return item.prompt == self.start.name or item.prompt in self._joined
 
     def rendered_for(self, decided: OpenSections) -> RenderedPrompt[Any]:
         """The prompt with the sections open that have been decided to be.
@@ -337,9 +348,9 @@ class _SectionTools(NamedTuple):
     def of(rendering: PromptRendering) -> _SectionTools:
         names = rendering.names
 
-        def open_sections(params: OpenRequest, *, context: ToolContext) -> ToolResult[None]:  # noqa: ARG001
+        def open_sections(params: OpenRequest, *, context: ToolContext) -> ToolResult[None]:
             asked = _named(rendering, params.paths)
-            if all(each.is_open for each in asked):
+            if all(each.is_open for each in asked) or rendering.has_opened(asked, context.call):
                 return ToolResult.ok(None, opened_text(params.paths))
             raise VisibilityExpansionRequired(
                 f"the model asks to open {enumerated(params.paths, limit=_LONGEST_LIST)}",

@@ -13,12 +13,13 @@ Theory of operation
     call has the same text at its end: the request that the model is sent is the same, byte for byte. A message that is
     answered from the record, or from the ledger, has no other feedback.
 
-    The item is written with the next unit of the session, as the answers of a reply are. Both are lost together, and
-    then the reply is answered again.
+    The item is written at once: a process that is killed after that answers the call again, from its record, with the
+    same text.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -29,13 +30,13 @@ from itertools import islice, takewhile
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
-from handrail.errors import InvalidReturnError, SessionError
+from handrail.errors import InvalidReturnError, SessionError, StoreUnavailableError
 from handrail.limits import BudgetTracker
 from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger, TextPart
 from handrail.prompt.run_view import RunView
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
-from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.execution import ExecutionMode, loop_is_running
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import NESTED_SEPARATOR, CallRef, ToolCall
 
@@ -293,7 +294,13 @@ class RunFeedback:
                 return ""
             text = feedback.render(provider.name)
             given = FeedbackGiven(view.prompt, provider.name, *ref, text, calls, due.files, at)
-            view.session.log_item(FeedbackGiven, given, written="deferred")
+            await self._note(given, mode)
+        except asyncio.CancelledError:
+            # Of a task that the provider awaits, unless the call itself is cancelled.
+            if _call_is_cancelled():
+                raise
+            _log.exception("feedback %s failed", provider.name)
+            return ""
         except SessionError as error:  # closed, or passed to another process: the model is not sent anything any more
             _log.warning("feedback %s was not given: %s", provider.name, error)
             return ""
@@ -301,6 +308,18 @@ class RunFeedback:
             _log.exception("feedback %s failed", provider.name)
             return ""
         return text
+
+    async def _note(self, given: FeedbackGiven, mode: ExecutionMode) -> None:
+        session = self._view.session
+        try:
+            await mode.write_to(session.store, partial(session.log_item, FeedbackGiven, given))
+        except StoreUnavailableError as error:  # the session has it all the same, and writes it with its next unit
+            _log.warning("feedback %s is not stored yet: %s", given.provider, error)
+
+
+def _call_is_cancelled() -> bool:
+    task = asyncio.current_task() if loop_is_running() else None
+    return task is not None and task.cancelling() > 0
 
 
 def _identity(record: ToolInvoked) -> tuple[CallRef, datetime]:

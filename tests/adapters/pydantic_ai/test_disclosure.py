@@ -15,10 +15,11 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail import tool
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import VisibilityExpansionRequired
+from handrail.errors import ToolConflictError, VisibilityExpansionRequired
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate
 from handrail.runtime import Session, ToolInvoked
 from handrail.store import SqliteStore
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -110,6 +111,21 @@ async def test_the_run_goes_on_with_the_opened_section(
     assert not clerk.returned[1]["c"][0]
     assert "tool of the section billing" in clerk.returned[1]["c"][1]
     assert clerk.returned[2]["late"] == (True, "charged A-2")
+
+
+@pytest.mark.parametrize("capability", [HandrailCapability, PipelineCapability])
+async def test_no_tool_of_the_agent_hides_one_that_opens_sections(capability: Any, wording: Wording) -> None:
+    """Its calls would go elsewhere, and no section could be opened."""
+
+    def open_sections(page: str) -> str:
+        """Open a newspaper."""
+        return page
+
+    clerk = Clerk()
+    with pytest.raises(ToolConflictError) as caught:
+        await Agent(clerk.model, tools=[open_sections], capabilities=[capability(executor())]).run("Go.")
+    assert (caught.value.tools, str(caught.value)) == (("open_sections",), wording)
+    assert not clerk.tools
 
 
 async def test_a_bare_toolset_shows_the_opened_section_too() -> None:

@@ -24,9 +24,15 @@ from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
 import handrail.store
 from handrail import tool
-from handrail.adapters.pydantic_ai import HandrailCapability, PipelineCapability, PydanticAIAdapter, StoredHistory
+from handrail.adapters.pydantic_ai import (
+    HandrailCapability,
+    PipelineCapability,
+    PromptResponse,
+    PydanticAIAdapter,
+    StoredHistory,
+)
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CompletionCheckError, PromptEvaluationError
+from handrail.errors import CompletionCheckError, PromptEvaluationError, ScriptError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     CompletionCheck,
@@ -209,3 +215,73 @@ async def test_an_answer_that_is_streamed_is_checked(wording: Wording) -> None:
     assert (caught.value.phase, str(caught.value)) == ("response", wording)
     result = await agent().run("Do it.", event_stream_handler=handle)
     assert (result.output, len(sent_back(result.all_messages()))) == ("Done now.", 1)
+
+
+class Desk:
+    """A prompt on a stored session, which each evaluation opens anew. A model whose script ends is unreachable.
+
+    Attributes:
+        missing: what its checker misses in an answer.
+    """
+
+    def __init__(self, folder: Path, *, kind: Any = str, most_sent_back: int = 3) -> None:
+        self.missing: str | None = "The report is missing."
+        self._url = f"sqlite:///{folder}/s.db"
+        check = CompletionCheck(lambda _: self.missing, most_sent_back=most_sent_back)
+        self._prompt = prompt(kind, completion=check)
+
+    async def evaluate(self, *replies: Reply) -> PromptResponse[Any]:
+        """Evaluate the prompt; an evaluation that has ended is returned."""
+        with handrail.store.open(self._url) as store, Session.open(store, "s") as session:
+            adapter = PydanticAIAdapter(ScriptedModel(replies))
+            return await adapter.evaluate_async(self._prompt, session=session, user_prompt="Go.", finished="return")
+
+
+FORMS = pytest.mark.parametrize("form", ["text", "structured"])
+
+
+def answered(form: str, text: str) -> tuple[Reply, object]:
+    """A reply with an answer, and the answer."""
+    return (Reply(text=text), text) if form == "text" else (Reply(output={"title": text}), Answer(text))
+
+
+@FORMS
+async def test_an_evaluation_that_is_resumed_at_its_check_has_its_answer(tmp_path: Path, form: str) -> None:
+    """The answer of before is checked, and accepted or sent back behind the question; it is also what is returned."""
+    desk = Desk(tmp_path, kind=str if form == "text" else Answer)
+    first, accepted = answered(form, "One.")
+    with pytest.raises(ScriptError):
+        await desk.evaluate(Reply(calls=[Call("write", {"path": "a.md"})]), first)
+    with pytest.raises(ScriptError):
+        await desk.evaluate()
+    desk.missing = None
+    responses = [await desk.evaluate() for _ in range(2)]
+    assert [each.output for each in responses] == [accepted, accepted]
+    assert responses[0].text == responses[1].text == ("One." if form == "text" else "")
+
+
+@FORMS
+async def test_a_model_that_is_sent_back_after_a_restart_reads_the_question(tmp_path: Path, form: str) -> None:
+    """And its answer that was not accepted."""
+    desk = Desk(tmp_path, kind=str if form == "text" else Answer)
+    with pytest.raises(ScriptError):
+        await desk.evaluate(answered(form, "One.")[0])
+    desk.missing = "The report is empty."
+    second, accepted = answered(form, "Two.")
+    response = await desk.evaluate(second, second, second)
+    said = "\n".join(repr(each) for each in response.messages)
+    assert response.output == accepted
+    assert said.index("Go.") < said.index("One.") < said.index("The report is empty.") < said.index("Two.")
+
+
+@FORMS
+async def test_an_answer_is_sent_back_once_however_often_the_model_is_unreachable(tmp_path: Path, form: str) -> None:
+    """Answers are counted, and not how often one of them is checked."""
+    desk = Desk(tmp_path, kind=str if form == "text" else Answer, most_sent_back=1)
+    with pytest.raises(ScriptError):
+        await desk.evaluate(answered(form, "One.")[0])
+    for _ in range(2):
+        with pytest.raises(ScriptError):
+            await desk.evaluate()
+    second, accepted = answered(form, "Two.")
+    assert (await desk.evaluate(second)).output == accepted

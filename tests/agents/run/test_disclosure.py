@@ -170,6 +170,36 @@ async def test_disclose_names_toolsets_of_the_file(tmp_path: Path, value: str, w
     assert str(caught.value) == wording
 
 
+@tool(effect="read", name="read_section")
+def read_newspaper(page: str) -> str:
+    """Read a section of a newspaper."""
+    return page
+
+
+@tool(effect="read", name="open_sections")
+def open_newspaper(page: str) -> str:
+    """Open the sections of a newspaper."""
+    return page
+
+
+@pytest.mark.parametrize("own", [read_newspaper, open_newspaper], ids=["read", "open"])
+async def test_no_tool_has_the_name_of_one_that_opens_what_is_closed(
+    tmp_path: Path, own: Any, wording: Wording
+) -> None:
+    """A run and `handrail check` say where both come from. Without closed sections it may."""
+    text = MarkdownSection[None](title="Prices", template="A lamp costs 64.", summary="Has prices.")
+    paper = MarkdownSection[None](title="Paper", template="A newspaper.", tools=[own])
+    agent = loaded(tmp_path, "disclose: {money: summary}", text=text, paper=paper, money=money())
+    with pytest.raises(ToolConflictError) as caught:
+        await watched(agent, [])
+    assert (caught.value.tools, str(caught.value)) == ((own.name,), wording)
+    with pytest.raises(ToolConflictError):
+        await agent.inspection(RunOptions(root=tmp_path))
+    with pytest.raises(ToolConflictError):
+        await watched(agent, [], check_names=False)
+    assert (await watched(loaded(tmp_path / "open", "", paper=paper), [Reply(text="Done.")])).tools == [[own.name]]
+
+
 async def test_an_inspection_shows_closed_tools_and_what_is_saved(tmp_path: Path) -> None:
     """Nothing is saved where nothing is closed."""
     marked = loaded(tmp_path / "a", "disclose: {money: Refunds.}", orders=orders(), money=money(), books=books())

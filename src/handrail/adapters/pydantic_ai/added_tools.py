@@ -2,6 +2,9 @@
 
 `Environment.added_tools` decides which these are, and asks the session; here they are put beside the tools of an agent.
 PydanticAI refuses two tools of one name in an agent, so that a tool that appears in the middle of a run could end it.
+
+The tools that open, close and read sections are there from the first step, and the text of the prompt names them: an
+agent with a tool of such a name is refused, because no section could be opened.
 """
 
 from __future__ import annotations
@@ -16,6 +19,11 @@ from typing import Any, Protocol, cast
 from pydantic_ai import RunContext, ToolsetTool
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
+
+from handrail.errors import ToolConflictError
+
+SECTION_TOOLS = "the sections and toolsets with a summary"
+"""Where the tools come from that open, close and read sections, in words."""
 
 MOST_RUNS = 1_000
 """The most runs of which it is remembered which bare toolset adds tools: more than run at the same time."""
@@ -46,8 +54,15 @@ ADDING_TOOLSETS = AddingToolsets()
 """Those of all runs of this process."""
 
 
+@dataclass(kw_only=True)
 class AddedTool(ToolsetTool[Any]):
-    """A tool that the session adds."""
+    """A tool that the session adds.
+
+    Attributes:
+        opens: whether it opens, closes or reads sections.
+    """
+
+    opens: bool = False
 
 
 class AddingToolset(Protocol):
@@ -64,7 +79,9 @@ class AddingToolset(Protocol):
 
 @dataclass
 class WithAddedTools(WrapperToolset[Any]):
-    """All toolsets of an agent, with the tools that the session adds. A tool of the agent with such a name stays.
+    """All toolsets of an agent, with the tools that the session adds.
+
+    A tool of the agent with such a name stays, unless it would hide one that opens sections.
 
     Attributes:
         wrapped: the toolsets.
@@ -75,9 +92,24 @@ class WithAddedTools(WrapperToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools of all toolsets, and those that are added."""
+        """The tools of all toolsets, and those that are added.
+
+        Raises:
+            ToolConflictError: a tool of the agent has the name of one that opens, closes or reads sections.
+        """
         tools = await super().get_tools(ctx)
-        return tools | {name: tool for name, tool in self.adding.added_tools().items() if name not in tools}
+        added = self.adding.added_tools()
+        # Those of another capability of the agent are not the agent's.
+        hidden = [name for name in added if name in tools and not isinstance(tools[name], AddedTool)]
+        if taken := [name for name in hidden if added[name].opens]:
+            places = "".join(f"\n  {name}: {tools[name].toolset.label}, {SECTION_TOOLS}" for name in taken)
+            raise ToolConflictError(
+                f"the tools of an agent need different names, and these are taken more than once:{places}\nRename the "
+                "tool of the agent: a tool with such a name opens, closes or reads the sections of the prompt that "
+                "have a summary.",
+                tools=taken,
+            )
+        return tools | {name: tool for name, tool in added.items() if name not in tools}
 
     @override
     async def call_tool(

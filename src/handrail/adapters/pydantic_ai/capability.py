@@ -65,7 +65,7 @@ from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.questions import OnAsk, check_permits_deferred, defer_question
-from handrail.adapters.pydantic_ai.replies import stamped
+from handrail.adapters.pydantic_ai.replies import name_of_answer, stamped
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset, reaches_pipeline
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
@@ -208,7 +208,8 @@ class HandrailCapability(AbstractCapability[Any]):
             answer = None if self.conversation is None else self.conversation.unchecked_answer
             return result if answer is None else CallToolsNode(answer)
         if isinstance(result, End) and not isinstance(result.data.output, DeferredToolRequests):
-            missing = await self.executor.completion_async(result.data.output)
+            reply = name_of_answer(node.model_response) if isinstance(node, CallToolsNode) else None
+            missing = await self.executor.completion_async(result.data.output, reply=reply)
             if missing is not None and isinstance(node, UserPromptNode | ModelRequestNode | CallToolsNode):
                 return ModelRequestNode(ModelRequest(parts=[UserPromptPart(missing)]))
             if missing is not None:

@@ -197,10 +197,13 @@ class StoredHistory:
 
     @property
     def resumable(self) -> list[ModelMessage]:
-        """The history without a final reply that has no calls: the model is asked for that one again."""
+        """The history without a final reply that has no calls: the model is asked for that one again.
+
+        An answer that is still to be checked stays: the run begins with the check.
+        """
         last = self.history[-1] if self.history else None
         asks_nothing = isinstance(last, ModelResponse) and not last.tool_calls
-        return self.history[:-1] if asks_nothing else self.history
+        return self.history[:-1] if asks_nothing and not self._unchecked else self.history
 
     def adopt_records(self) -> None:
         """Let records without a reply, from older versions, answer the unanswered calls.

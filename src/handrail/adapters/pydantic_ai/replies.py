@@ -172,6 +172,15 @@ def _escaped_call(call: ToolCallPart) -> ToolCallPart:
     )
 
 
+def name_of_answer(response: ModelResponse) -> str | None:
+    """The name of an answer: that of its response, with its time, because a server may reuse the id of an answer.
+
+    It is the same when the response is loaded from a store; `None` for a response that has no name.
+    """
+    name = _stamp(response)
+    return None if name is None else _storable(f"{name}@{response.timestamp.isoformat()}")
+
+
 def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
     """The name of the response at that index of a history; it is not written into it."""
     response = messages[place]

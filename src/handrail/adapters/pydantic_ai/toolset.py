@@ -172,10 +172,17 @@ class HandrailToolset(AbstractToolset[Any]):
 
     def added_tools(self) -> dict[str, AddedTool]:
         """The tools that the session adds now, by name."""
-        definitions = [self._definition(tool) for tool in self.executor.environment.added_tools]
+        environment = self.executor.environment
+        opening = {tool.name for tool in environment.rendering.tools}
         return {
-            each.name: AddedTool(toolset=self, tool_def=each, max_retries=0, args_validator=self.validator)
-            for each in definitions
+            tool.name: AddedTool(
+                toolset=self,
+                tool_def=self._definition(tool),
+                max_retries=0,
+                args_validator=self.validator,
+                opens=tool.name in opening,
+            )
+            for tool in environment.added_tools
         }
 
     def tool(self, definition: ToolDefinition, max_retries: int = 0) -> ToolsetTool[Any]:

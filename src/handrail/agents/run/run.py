@@ -33,6 +33,7 @@ from pydantic_ai.models import Model
 from pydantic_core import to_json
 
 from handrail.adapters.pydantic_ai import HandrailToolset
+from handrail.adapters.pydantic_ai.added_tools import SECTION_TOOLS
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import RUN_ERRORS, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import asked
@@ -224,9 +225,11 @@ class AgentRun:
         # Where some names are known only when the run has made their toolsets, the first step reports all of them.
         if checked and all(map(static_names, entries)) and (conflict := static_conflicts(entries)) is not None:
             raise conflict
+        rendering = self._doors.foreign.environment.rendering
         return LabelledToolset(
             build_toolsets(self.agent, self.tree.project.agents, self._doors.is_open),
-            reserved=reserved,
+            # The toolsets of sections, which are made later, may add tools that open sections.
+            reserved=lambda: {**{tool.name: SECTION_TOOLS for tool in rendering.tools}, **reserved()},
             check=checked,
             notify=self._note_listed,
             shown=self.texts.definition,
