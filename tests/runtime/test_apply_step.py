@@ -215,6 +215,18 @@ def test_if_it_raises_the_effect_stays_done_and_the_next_call_applies_it(
     assert (len(session[Booked]), shop.booked) == (1, ["hello", "hello"])
 
 
+@pytest.mark.parametrize("key", [None, SHARED])
+def test_only_a_declared_key_lets_the_model_ask_again(
+    stall: Shop, key: IdempotencyConfig | None, wording: Wording
+) -> None:
+    """Without one a call under a new id is another effect, which the message must not invite."""
+    stall.fails.append(ValueError("no such account"))
+    door = stall.door(stall.session(), stall.tool(key=key))
+    assert ask(door).content == wording
+    (settled,) = door.settle_open()
+    assert (settled.message.success, stall.charged, stall.row().applied_at) == (True, ["lamp"], stall.clock.now())
+
+
 def test_a_failing_reducer_undoes_what_was_applied_and_leaves_the_effect_unapplied(shop: Shop) -> None:
     """All of step 10 is one transaction."""
     session = shop.session()

@@ -53,7 +53,7 @@ class UnappliedResult(ReplayedResult):
 
     def unresolved_note(self) -> str:
         """That the effect has happened, and what waits; see `Claim.unresolved_note`."""
-        return f"But {applied_later(self._tool.name)}"
+        return f"But {applied_later(self._tool)}"
 
     def prepare(self) -> None:
         """Do nothing: the row is compared when it is written."""
