@@ -39,6 +39,8 @@ from handrail.runtime import (
 )
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult
+from handrail.session.call_ref import CallRef
+from handrail.session.open_calls import open_calls_in_store
 from handrail.store import EffectRow, MemoryStore, Store
 from handrail.store.protocol import EffectChange
 from handrail.testing import FakeClock, run_tool
@@ -389,6 +391,46 @@ def test_a_nested_call_is_applied_with_its_parent_and_nowhere_else(shop: Shop) -
     assert ask(door, name="parent").success
     assert (len(session[Booked]), shop.booked, shop.charged) == (1, ["hello", "hello"], ["hello"])
     assert shop.row().applied_at == shop.clock.now()
+
+
+def test_a_nested_effect_whose_parent_is_final_is_settled_by_itself(shop: Shop) -> None:
+    """The parent is answered from its record, so nothing else would apply the result."""
+
+    def parent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert door.execute(call("charge", id="inner")).success
+        return ToolResult.error("empty after all")
+
+    session = shop.session()
+    door = shop.door(session, shop.tool(), tool("parent", parent))
+    assert not ask(door, name="parent").success
+    assert ask(door, name="parent").replayed
+    (open_call,) = session.open_calls
+    assert (open_call.state, open_call.awaits_apply, open_call.call.parent) == (
+        "unapplied",
+        True,
+        CallRef("r1", "call-1"),
+    )
+    found = shop.store.find("till")
+    assert found is not None
+    assert open_calls_in_store(shop.store, found) == (open_call,)
+    (settled,) = door.settle_open()
+    assert (settled.call, settled.message.success) == (open_call.call, True)
+    assert (session.open_calls, len(session[Booked]), shop.charged) == ((), 1, ["hello"])
+    assert door.settle_open() == ()
+
+
+def test_a_tool_without_apply_is_settled_once(stall: Shop) -> None:
+    """Its row is marked, so its call is no longer open; an `apply` that it is given later does not run for it."""
+    session = stall.session()
+    plain = tool("charge", stall.charge, effect=External(lease=MINUTE))
+    door = stall.door(session, plain)
+    assert not ask(door, "lost").success
+    assert session_ledger(session, clock=stall.clock).resolve(stall.row(), EffectResult("paid", b'{"text":"lost"}'))
+    (settled,) = door.settle_open()
+    assert (settled.message.success, session.open_calls) == (True, ())
+    assert stall.row().applied_at == stall.clock.now()
+    assert stall.door(session).settle_open() == ()
+    assert stall.booked == []
 
 
 def test_a_parent_is_undone_if_another_session_applies_the_nested_effect_first(shop: Shop, wording: Wording) -> None:

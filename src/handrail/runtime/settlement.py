@@ -9,7 +9,8 @@ What was done is recorded as a call nested in the open one, named `settled`, and
 arguments that the model wrote are not known here, and a call is recognized by them. Asked again, the open call is
 answered from the ledger.
 
-An effect of a nested call is left to its parent, because its result is applied in the transaction of the parent alone.
+An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
+final record: then it is not made again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.session import Session
 from handrail.store.protocol import EffectRow
 
 SETTLED = "settled"
@@ -76,18 +78,23 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
 
 
 def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
-    """The open calls whose effects are done and not applied, with their rows; those of nested calls are left out."""
+    """The open calls whose effects are done and not applied, with their rows; without those left to their parents."""
     session, ledger = environment.session, environment.effect_ledger
     if session.store is not ledger.units:
         return
     for call in session.open_calls:
-        if call.state != "unapplied" or call.key is None or call.call.parent is not None:
+        if call.state != "unapplied" or call.key is None or _is_left_to_parent(session, call.call):
             continue
         for partition in (session.session_id, ""):
             row = ledger.row(call.key, partition=partition)
             if row is not None and row.owner.call == call.call and (row.status, row.applied_at) == ("done", None):
                 yield call, row
                 break
+
+
+def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
+    records = [session.recorded_call(parent) for parent in ref.ancestors]
+    return bool(records) and not any(record is not None and record.final for record in records)
 
 
 async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> ToolMessage:

@@ -41,8 +41,8 @@ from handrail.runtime.failures import describe_error, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
-from handrail.runtime.ledger.states import UNTIL_APPLIED, TestimonyWord
-from handrail.store.protocol import EffectChange, EffectRow, MarkApplied
+from handrail.runtime.ledger.states import TestimonyWord
+from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
 
@@ -69,7 +69,7 @@ _LATE_RESULTS: Mapping[TestimonyWord | None, str] = {
 """What the model reads of an effect that was done under a lost claim, by the answer to its testimony."""
 
 _NOT_AGAIN = "Do not ask for it again: another call would do it again."
-"""What the model reads of an effect that is done, and that is named by the call: it gives each call an id of its own."""
+"""What the model reads of an effect that is done and named by its call: the next call would have another id."""
 
 _LATE = threading.Lock()
 """Held while a claim records that it is settled, or a late outcome: the second of the two testifies."""

@@ -130,10 +130,6 @@ TestimonyWord = Literal["accepted", "kept", "duplicate", "dropped"]
 """The answer to testimony: it resolves the effect; it is stored; it is stored, and the effect may happen twice; or it
 is not stored, because the entry of the effect has been removed."""
 
-UNTIL_APPLIED = timedelta(days=36_500)
-"""How long a result is kept that waits to be applied: in effect for ever. A row without an expiry is that of a slot
-whose call did not learn that its effect is done."""
-
 _EFFECT_ID = re.compile("[0-9a-f]{32}")
 
 
@@ -256,7 +252,7 @@ def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> E
         now: the store's time.
         ttl: how long the result is replayed, if it was kept until it is applied; `None` for ever.
     """
-    if row.expires_at is None or row.completed_at is None or row.expires_at - row.completed_at < UNTIL_APPLIED:
+    if not row.is_kept_until_applied:
         return row._replace(applied_at=now)
     return row._replace(applied_at=now, expires_at=None if ttl is None else now + ttl)
 
