@@ -16,13 +16,14 @@ final record: then it is not made again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
-from handrail.redaction import MASK
+from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -32,6 +33,9 @@ from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.session import Session
 from handrail.store.protocol import EffectRow
+from handrail.transaction import current
+
+_log = redacted_logger("handrail.runtime")
 
 SETTLED = "settled"
 """The id under which the application of a result is recorded."""
@@ -53,8 +57,35 @@ class SettledCall:
     message: ToolMessage
 
 
-async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
+async def settle_before_run(environment: Environment, mode: ExecutionMode) -> None:
+    """Apply, before a model is asked, what waits for the tools of a prompt that have `apply`; log what still waits.
+
+    Inside a call nothing is done: its result may be applied by that call.
+
+    Raises:
+        DeveloperMistake: as for `settle_open`.
+        RunAbortedError: as for `settle_open`.
+        StoreError: as for `settle_open`.
+    """
+    if environment.session.store is None or current() is not None:
+        return
+    tools = frozenset(tool.name for tool, _ in environment.prompt.template.placed_tools() if tool.apply is not None)
+    if not tools:
+        return
+    for settled in await settle_open(environment, mode, tools=tools):
+        if not settled.message.success:
+            _log.warning("the result of call %s is not applied yet: %s", settled.call, settled.message.content)
+
+
+async def settle_open(
+    environment: Environment, mode: ExecutionMode, *, tools: AbstractSet[str] | None = None
+) -> tuple[SettledCall, ...]:
     """Apply the results of the open calls of a session whose effects have happened, one by one.
+
+    Args:
+        environment: what the calls run in.
+        mode: how to wait.
+        tools: the names of the tools whose calls are settled; `None` for all.
 
     Raises:
         DeveloperMistake: the program is at fault; the others have been settled. If there are several, the first is
@@ -65,6 +96,8 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
     settled: list[SettledCall] = []
     mistakes: list[BaseException] = []
     for call, row in await mode.in_thread(lambda: list(_unapplied(environment))):
+        if tools is not None and row.tool not in tools:
+            continue
         try:
             settled.append(SettledCall(call.call, row.tool, await _settle(environment, mode, call.call, row)))
         except BaseException as error:
