@@ -183,3 +183,11 @@ def test_a_connection_that_commits_last_is_rolled_back_in_doubt(tmp_path: Path) 
     part.after_rollback()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as again:
         assert again.execute("SELECT count(*) FROM orders").fetchone() == (0,)
+
+
+def test_a_connection_in_autocommit_mode_is_refused(url: str) -> None:
+    """Its statements would stay although the call fails."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        with pytest.raises(InvalidArgumentError) as raised:
+            CommitsLast(connection)
+        assert raised.value.argument == "connection"

@@ -230,13 +230,23 @@ class CommitsLast:
     database instead.
 
     Args:
-        connection: a connection of the DB-API that is not in autocommit mode.
+        connection: a connection of the DB-API that is not in autocommit mode. What is committed on it before the call
+            is, by the handler or by a library, stays if the call fails.
         release: called when the transaction is settled; `connection.close` by default.
+
+    Raises:
+        InvalidArgumentError: the connection is in autocommit mode, as far as its attribute `autocommit` shows it.
     """
 
     store: UnitStore | None = None
 
     def __init__(self, connection: PlainConnection, *, release: Callable[[], object] | None = None) -> None:
+        # Drivers have the attribute with other values and meanings, too: a method, or -1 for `sqlite3`.
+        if getattr(connection, "autocommit", None) is True:
+            expected = "a connection that is not in autocommit mode, where each statement is committed by itself"
+            raise InvalidArgumentError(
+                function="CommitsLast", argument="connection", given=connection, expected=expected
+            )
         self._connection = connection
         self._release: Callable[[], object] = connection.close if release is None else release
 
