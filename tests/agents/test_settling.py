@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import ModelMessage, ModelResponse
+from pydantic_ai.models.function import AgentInfo
 
 from handrail import store
+from handrail.agents import RunEvent
 from handrail.runtime import EffectLedger, Session
 from handrail.runtime.ledger.effects import EffectResult
 from tests.agents.folders import write
@@ -52,9 +55,9 @@ class _Watching(Reader):
         self.desk = desk
         self.booked: list[list[str]] = []
 
-    def _reply(self, *said: Any) -> Any:
+    def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         self.booked.append(self.desk.world)
-        return super()._reply(*said)
+        return super()._reply(messages, info)
 
 
 @pytest.mark.parametrize("listens", [False, True])
@@ -73,7 +76,8 @@ def test_a_result_that_a_person_has_found_is_applied_before_the_model_is_asked(t
         f"sqlite:///{tmp_path / 'desk.db'}",
     )
     replies: Replies = {"desk": [[Asked("p1", "pay", {"order": "lamp"})], "One.", "Two."]}
-    options: dict[str, Any] = {"listener": lambda _event: None} if listens else {}
+    events: list[RunEvent] = []
+    options: dict[str, Any] = {"listener": events.append} if listens else {}
     assert desk.run(Reader(replies), "Pay.", **options).output == "One."
     with store.open(desk.url) as kept:
         (row,) = kept.rows()

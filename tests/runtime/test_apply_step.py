@@ -14,7 +14,13 @@ import pytest
 from pydantic import SecretStr
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import AppliedMeanwhileError, PromptValidationError, SecondStoreError, UnboundResourceError
+from handrail.errors import (
+    AppliedMeanwhileError,
+    LedgerError,
+    PromptValidationError,
+    SecondStoreError,
+    UnboundResourceError,
+)
 from handrail.limits import Deadline
 from handrail.prompt import (
     External,
@@ -417,6 +423,20 @@ def test_a_nested_effect_whose_parent_is_final_is_settled_by_itself(shop: Shop) 
     assert (settled.call, settled.message.success) == (open_call.call, True)
     assert (session.open_calls, len(session[Booked]), shop.charged) == ((), 1, ["hello"])
     assert door.settle_open() == ()
+
+
+def test_what_waits_to_be_applied_is_not_invalidated_unless_by_force(stall: Shop, wording: Wording) -> None:
+    """The effect would happen again, and what belongs to it would be lost."""
+    stall.fails.append(ValueError("no such account"))
+    session = stall.session()
+    ask(stall.door(session))
+    ledger = session_ledger(session, clock=stall.clock)
+    row = stall.row()
+    with pytest.raises(LedgerError) as caught:
+        ledger.invalidate(row.key, partition=row.partition)
+    assert str(caught.value) == wording
+    assert (ledger.invalidate_by_tool("charge"), ledger.clear(), stall.rows()) == (0, 0, [row])
+    assert ledger.invalidate(row.key, partition=row.partition, force=True)
 
 
 def test_a_tool_without_apply_is_settled_once(stall: Shop) -> None:

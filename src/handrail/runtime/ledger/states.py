@@ -395,8 +395,17 @@ def check_removable(row: EffectRow) -> None:
     """Permit only done and failed effects to be removed.
 
     Raises:
-        LedgerError: the effect is running or unknown (or its row is corrupt): removed, it could happen twice.
+        LedgerError: the effect is running or unknown (or its row is corrupt): removed, it could happen twice. Or its
+            result waits for `apply`: removed, it would be lost as well.
     """
+    if row.is_kept_until_applied:
+        raise LedgerError(
+            f"the effect {row.key} of {row.tool} is done, and its result is not applied: if its entry were removed, it "
+            "would happen twice and its result would be lost, so the entry stays. ToolExecutor.settle_open() applies "
+            "it; force=True removes it anyway.",
+            key=row.key,
+            status=row.status,
+        )
     if not removable(row):
         raise LedgerError(
             f"the effect {row.key} of {row.tool} is {row.status}: if its entry were removed, it could happen twice, "
@@ -417,7 +426,7 @@ def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
 
 def removable(row: EffectRow) -> bool:
     """Whether a row may be removed without the risk that its effect happens twice."""
-    return row.status in {"done", "failed"}
+    return row.status in {"done", "failed"} and not row.is_kept_until_applied
 
 
 def _not_unresolved(row: EffectRow) -> str:
