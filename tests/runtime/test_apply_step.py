@@ -425,6 +425,22 @@ def test_a_nested_effect_whose_parent_is_final_is_settled_by_itself(shop: Shop) 
     assert door.settle_open() == ()
 
 
+def test_a_nested_effect_that_a_person_has_found_is_settled_though_its_parent_has_succeeded(stall: Shop) -> None:
+    """The parent went on without the result, and is not made again."""
+
+    def parent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert not door.execute(call("charge", "lost", id="inner")).success
+        return ToolResult.ok(Note("parent"))
+
+    session = stall.session()
+    door = stall.door(session, stall.tool(), tool("parent", parent))
+    assert ask(door, name="parent").success
+    assert session_ledger(session, clock=stall.clock).resolve(stall.row(), EffectResult("paid", b'{"text":"lost"}'))
+    (settled,) = door.settle_open()
+    assert (settled.message.success, stall.booked, stall.charged) == (True, ["lost"], ["lost"])
+    assert door.settle_open() == ()
+
+
 def test_what_waits_to_be_applied_is_not_invalidated_unless_by_force(stall: Shop, wording: Wording) -> None:
     """The effect would happen again, and what belongs to it would be lost."""
     stall.fails.append(ValueError("no such account"))

@@ -115,7 +115,7 @@ def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
     session, ledger = environment.session, environment.effect_ledger
     if session.store is not ledger.units:
         return
-    for call in session.open_calls:
+    for call in (*session.open_calls, *_found_by_others(environment)):
         if call.state != "unapplied" or call.key is None or _is_left_to_parent(session, call.call):
             continue
         for partition in (session.session_id, ""):
@@ -123,6 +123,23 @@ def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
             if row is not None and row.owner.call == call.call and (row.status, row.applied_at) == ("done", None):
                 yield call, row
                 break
+
+
+def _found_by_others(environment: Environment) -> Iterator[OpenCall]:
+    """Calls nested in calls with final records, whose effects somebody else has found to have happened.
+
+    Their rows do not show that their tools have `apply`, so they are not listed as open.
+    """
+    session = environment.session
+    if session.recorder is None:
+        return
+    listed = {call.call for call in session.open_calls}
+    for call in session.recorder.store.open_claims(session.session_id):
+        if call.call.parent is None or call.call in listed:
+            continue
+        tool = _tool_of(environment, call.tool)
+        if tool is not None and tool.apply is not None:
+            yield call
 
 
 def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
@@ -138,7 +155,7 @@ async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, r
     if arguments is None:
         return _refused(
             f"the result of {row.tool} was not applied: the parameters that it started with cannot be restored from "
-            "their record. Ask for the call again."
+            "their record. Make the same call again, under its reply and its id."
         )
     if environment.tool(row.tool) is None:  # its section is closed
         shown = environment.rendered_prompt
