@@ -115,7 +115,7 @@ def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
     session, ledger = environment.session, environment.effect_ledger
     if session.store is not ledger.units:
         return
-    for call in (*session.open_calls, *_found_by_others(environment)):
+    for call in (*session.open_calls, *_found_by_a_person(environment)):
         if call.state != "unapplied" or call.key is None or _is_left_to_parent(session, call.call):
             continue
         for partition in (session.session_id, ""):
@@ -125,8 +125,8 @@ def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
                 break
 
 
-def _found_by_others(environment: Environment) -> Iterator[OpenCall]:
-    """Calls nested in calls with final records, whose effects somebody else has found to have happened.
+def _found_by_a_person(environment: Environment) -> Iterator[OpenCall]:
+    """Calls nested in calls with final records, whose effects a person has found to have happened.
 
     Their rows do not show that their tools have `apply`, so they are not listed as open.
     """

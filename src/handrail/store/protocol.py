@@ -151,7 +151,7 @@ class EffectRow(NamedTuple):
     def is_kept_until_applied(self) -> bool:
         """Whether the tool has `apply`, and its call was rolled back after the effect had happened.
 
-        A result that was found by somebody else is not marked so.
+        A result that a person or a reconciler has found is not marked so.
         """
         if self.applied_at is not None or self.expires_at is None or self.completed_at is None:
             return False
