@@ -39,12 +39,8 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Decides, Note, Run, both_ways, call, executor, tool
-<<<<<<< HEAD
-from tests.store.stores import STORES
-from tests.store.units import delete, replace
-=======
 from tests.runtime.shops import MINUTE, SHARED, Booked, Shop, ask
->>>>>>> 1674142b (Give settled calls a test file of their own)
+from tests.store.units import delete, replace
 from tests.wording import Wording
 
 
