@@ -1,14 +1,16 @@
-"""A ledger over each kind of store, and the clock by which both measure time."""
+"""A ledger, a world and a shop over each kind of store, and the clock by which both measure time."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import ExitStack
 
 import pytest
 
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.store import LedgerStore
+from handrail.store import LedgerStore, MemoryStore
 from handrail.testing import FakeClock
+from tests.runtime.shops import Shop
 from tests.runtime.worlds import World
 from tests.store.ledger_stores import STORES
 from tests.store.stores import STORES as WHOLE_STORES
@@ -39,3 +41,19 @@ def world(request: pytest.FixtureRequest) -> Generator[World]:
     clock = FakeClock()
     with WHOLE_STORES[request.param](clock) as store:
         yield World(store, clock)
+
+
+@pytest.fixture(params=list(WHOLE_STORES))
+def shop(request: pytest.FixtureRequest) -> Generator[Shop]:
+    """A shop over each kind of store."""
+    clock = FakeClock()
+    with WHOLE_STORES[request.param](clock) as store, ExitStack() as opened:
+        yield Shop(store, clock, opened)
+
+
+@pytest.fixture
+def stall() -> Generator[Shop]:
+    """A shop in memory, for what no store has a part in."""
+    clock = FakeClock()
+    with MemoryStore(clock=clock) as store, ExitStack() as opened:
+        yield Shop(store, clock, opened)

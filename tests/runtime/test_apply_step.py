@@ -4,148 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import AppliedMeanwhileError, PromptValidationError, SecondStoreError, UnboundResourceError
+from handrail.errors import (
+    AppliedMeanwhileError,
+    LedgerError,
+    PromptValidationError,
+    SecondStoreError,
+)
 from handrail.limits import Deadline
 from handrail.prompt import (
     External,
     IdempotencyConfig,
-    MarkdownSection,
     PolicyDecision,
-    Prompt,
-    PromptTemplate,
     Tool,
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.context import tool_context
 from handrail.runtime import (
     EffectLedger,
     PromptEvaluationError,
     Session,
-    ToolCall,
     ToolInvoked,
-    ToolMessage,
     ToolRaised,
 )
 from handrail.runtime.environment import session_ledger
-from handrail.runtime.ledger.effects import EffectResult
-from handrail.store import EffectRow, MemoryStore, Store
-from handrail.store.protocol import EffectChange
+from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
-from handrail.transaction import UnitOfWork
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Decides, Note, Run, both_ways, call, executor, tool
-from tests.store.stores import STORES
+from tests.runtime.shops import MINUTE, SHARED, Booked, Shop, ask
 from tests.store.units import delete, replace
 from tests.wording import Wording
-
-SHARED = IdempotencyConfig(scope="shop")
-MINUTE = timedelta(minutes=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Booked:
-    """What `apply` writes to the session."""
-
-    text: str
-    key: str
-
-
-@dataclass
-class Shop:
-    """Sessions of one store with the tool `charge`, and what its handler and its `apply` have done.
-
-    Attributes:
-        charged: what the handler has charged.
-        booked: what `apply` has written, also in calls that were rolled back.
-        fails: what `apply` raises, the last one first.
-        meets: what happens while `apply` runs, the last one first.
-        known: what the reconciler knows.
-    """
-
-    store: Store
-    clock: FakeClock
-    opened: ExitStack
-    charged: list[str] = field(default_factory=list[str])
-    booked: list[str] = field(default_factory=list[str])
-    fails: list[BaseException] = field(default_factory=list[BaseException])
-    meets: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
-    known: list[str] = field(default_factory=list[str])
-
-    def charge(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        """Charge; `lost` after the deed."""
-        self.charged.append(params.text)
-        if params.text == "lost":
-            raise TimeoutError
-        return ToolResult.ok(params)
-
-    def find(self, params: Note, key: str) -> ToolResult[Note] | None:
-        """What the service knows."""
-        return ToolResult.ok(params, "found") if params.text in self.known else None
-
-    def book(self, params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
-        """Write to the session, then fail if that is planned."""
-        assert result.value == params
-        assert tool_context() is context
-        context.session[Booked].append(Booked(params.text, str(context.idempotency_key)))
-        self.booked.append(params.text)
-        if self.meets:
-            self.meets.pop()()
-        if self.fails:
-            raise self.fails.pop()
-
-    def tool(self, *, apply: Any = None, key: IdempotencyConfig | None = None, **options: Any) -> Tool[Note, Note]:
-        """The tool; it books with `book` unless something else is given."""
-        said = External(apply=apply or self.book, reconcile=self.find, lease=MINUTE)
-        return tool("charge", self.charge, effect=said, idempotency=key, **options)
-
-    def session(self, name: str = "till") -> Session:
-        """A session, open until the end of the test."""
-        return self.opened.enter_context(Session.open(self.store, name, types=(Booked, Note)))
-
-    def door(self, session: Session, *tools: Tool[Any, Any], **options: Any) -> ToolExecutor:
-        """The tool, and others, over a session."""
-        return executor(*(tools or (self.tool(),)), session=session, clock=self.clock, **options)
-
-    def rows(self) -> list[EffectRow]:
-        """All effects."""
-        return list(self.store.rows())
-
-    def row(self) -> EffectRow:
-        """The only effect."""
-        (row,) = self.rows()
-        return row
-
-
-@pytest.fixture(params=list(STORES))
-def shop(request: pytest.FixtureRequest) -> Generator[Shop]:
-    """A shop over each kind of store."""
-    clock = FakeClock()
-    with STORES[request.param](clock) as store, ExitStack() as opened:
-        yield Shop(store, clock, opened)
-
-
-@pytest.fixture
-def stall() -> Generator[Shop]:
-    """A shop in memory, for what no store has a part in."""
-    clock = FakeClock()
-    with MemoryStore(clock=clock) as store, ExitStack() as opened:
-        yield Shop(store, clock, opened)
-
-
-def ask(door: ToolExecutor, text: str = "lamp", name: str = "charge", reply: str = "r1") -> ToolMessage:
-    """Ask for a call."""
-    return door.execute(ToolCall("call-1", name, {"text": text}), reply=reply)
 
 
 @both_ways
@@ -215,6 +111,18 @@ def test_if_it_raises_the_effect_stays_done_and_the_next_call_applies_it(
     assert (len(session[Booked]), shop.booked) == (1, ["hello", "hello"])
 
 
+@pytest.mark.parametrize("key", [None, SHARED])
+def test_only_a_declared_key_lets_the_model_ask_again(
+    stall: Shop, key: IdempotencyConfig | None, wording: Wording
+) -> None:
+    """Without one a call under a new id is another effect, which the message must not invite."""
+    stall.fails.append(ValueError("no such account"))
+    door = stall.door(stall.session(), stall.tool(key=key))
+    assert ask(door).content == wording
+    (settled,) = door.settle_open()
+    assert (settled.message.success, stall.charged, stall.row().applied_at) == (True, ["lamp"], stall.clock.now())
+
+
 def test_a_failing_reducer_undoes_what_was_applied_and_leaves_the_effect_unapplied(shop: Shop) -> None:
     """All of step 10 is one transaction."""
     session = shop.session()
@@ -243,54 +151,6 @@ def test_a_result_that_the_reconciler_finds_is_applied(shop: Shop, way: Run) -> 
     found = way(door, call("charge", "lost", id="call-2"))
     assert (found.success, found.replayed, shop.booked, len(session[Booked])) == (True, True, ["lost"], 1)
     assert shop.row().applied_at == shop.clock.now()
-
-
-def _resolved_by_a_person(shop: Shop, session: Session) -> None:
-    door = shop.door(session)
-    assert not ask(door, "lost").success
-    ledger = session_ledger(session, clock=shop.clock)
-    assert ledger.resolve(shop.row(), EffectResult("the bank says so", b'{"text":"lost"}'))
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next(shop: Shop, is_async: bool) -> None:
-    """Once, without policies and approvers; it is recorded as nested in the open call, which replays afterwards."""
-    with Session.open(shop.store, "till", types=(Booked, Note)) as session:
-        _resolved_by_a_person(shop, session)
-    session = shop.session()
-    (open_call,) = session.open_calls
-    assert open_call.state == "unapplied"
-    denies = Decides(lambda _tool, _params: PolicyDecision.deny("closed"))
-    door = shop.door(session, policies=[denies])
-    (settled,) = asyncio.run(door.settle_open_async()) if is_async else door.settle_open()
-    assert (settled.call, settled.tool) == (open_call.call, "charge")
-    assert (settled.message.success, settled.message.replayed) == (True, True)
-    assert settled.message.result == ToolResult("the bank says so", Note("lost"))
-    assert [one.text for one in session[Booked]] == ["lost"]
-    assert (len(session[Note]), shop.charged, shop.row().applied_at) == (1, ["lost"], shop.clock.now())
-    assert session.open_calls == ()
-    assert door.settle_open() == ()
-    assert session[ToolInvoked].all()[-1].ref.parent == open_call.call
-    again = ask(shop.door(session), "lost")
-    assert (again.success, again.replayed, len(session[Booked]), len(session[Note])) == (True, True, 1, 1)
-
-
-def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording) -> None:
-    """Its tool is not in the prompt, `apply` raises, or the program is at fault."""
-    session = stall.session()
-    _resolved_by_a_person(stall, session)
-    (unknown_tool,) = executor(tool("other"), session=session).settle_open()
-    assert unknown_tool.message.content == wording
-    stall.fails.append(ValueError("no such account"))
-    door = stall.door(session)
-    (raised,) = door.settle_open()
-    assert raised.message.content == wording
-    assert (len(session.open_calls), len(session[Booked])) == (1, 0)
-    stall.fails.append(UnboundResourceError(int))
-    with pytest.raises(UnboundResourceError):
-        door.settle_open()
-    (settled,) = door.settle_open()
-    assert (settled.message.success, len(session[Booked])) == (True, 1)
 
 
 def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop: Shop) -> None:
@@ -377,6 +237,20 @@ def test_a_nested_call_is_applied_with_its_parent_and_nowhere_else(shop: Shop) -
     assert ask(door, name="parent").success
     assert (len(session[Booked]), shop.booked, shop.charged) == (1, ["hello", "hello"], ["hello"])
     assert shop.row().applied_at == shop.clock.now()
+
+
+def test_what_waits_to_be_applied_is_not_invalidated_unless_by_force(stall: Shop, wording: Wording) -> None:
+    """The effect would happen again, and what belongs to it would be lost."""
+    stall.fails.append(ValueError("no such account"))
+    session = stall.session()
+    ask(stall.door(session))
+    ledger = session_ledger(session, clock=stall.clock)
+    row = stall.row()
+    with pytest.raises(LedgerError) as caught:
+        ledger.invalidate(row.key, partition=row.partition)
+    assert str(caught.value) == wording
+    assert (ledger.invalidate_by_tool("charge"), ledger.clear(), stall.rows()) == (0, 0, [row])
+    assert ledger.invalidate(row.key, partition=row.partition, force=True)
 
 
 def test_a_parent_is_undone_if_another_session_applies_the_nested_effect_first(shop: Shop, wording: Wording) -> None:
@@ -495,52 +369,6 @@ def _returning(params: Note, result: ToolResult[Note], *, context: ToolContext) 
 def test_the_error_of_a_lost_race_names_the_key() -> None:
     """For programs."""
     assert AppliedMeanwhileError("shop:1").key == "shop:1"
-
-
-@dataclass(frozen=True)
-class Secret:
-    """Parameters of which the ledger has only a mask."""
-
-    text: str
-    pin: SecretStr
-
-
-def test_secrets_are_taken_from_the_record_of_the_open_call(stall: Shop, wording: Wording) -> None:
-    """The ledger has masked them; without the record the result waits for the call to be asked again."""
-    pins: list[str] = []
-
-    def charge(params: Secret, *, context: ToolContext) -> ToolResult[None]:
-        raise TimeoutError
-
-    def book(params: Secret, result: ToolResult[None], *, context: ToolContext) -> None:
-        pins.append(params.pin.get_secret_value())
-
-    made = Tool[Secret, None](name="charge", description="Charges.", handler=charge, effect=External(apply=book))
-    session = stall.session()
-    door = stall.door(session, made)
-    asked = ToolCall("call-1", "charge", {"text": "lamp", "pin": "1234"})
-    door.execute(asked, reply="r1")
-    ledger = session_ledger(session, clock=stall.clock)
-    assert ledger.resolve(stall.row(), EffectResult("paid"))
-    # As if the process had died before the call was recorded: the same effect, of a call without a record.
-    row = stall.row()
-    stall.store.apply(UnitOfWork((EffectChange(row, row._replace(owner=row.owner._replace(call_id="gone"))),)))
-    (lost,) = door.settle_open()
-    assert lost.message.content == wording
-    stall.store.apply(UnitOfWork((EffectChange(stall.row(), row),)))
-    (settled,) = door.settle_open()
-    assert (settled.message.success, pins) == (True, ["1234"])
-
-
-def test_a_tool_in_a_closed_section_is_settled(stall: Shop) -> None:
-    """Its effect has happened, whatever the model sees now."""
-    with Session.open(stall.store, "till", types=(Booked, Note)) as before:
-        _resolved_by_a_person(stall, before)
-    session = stall.session()
-    section = MarkdownSection(title="Till", key="till", template="Charge.", tools=[stall.tool()], summary="The till.")
-    prompt = Prompt(PromptTemplate(ns="tests", key="closed", sections=[section]))
-    (settled,) = ToolExecutor(prompt=prompt, session=session, clock=stall.clock).settle_open()
-    assert (settled.message.success, len(session[Booked])) == (True, 1)
 
 
 def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallTransactionEndedError
-from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session import stored_as
 from handrail.store import Store
@@ -98,3 +98,37 @@ async def test_a_call_of_an_event_loop_is_no_exception(orders: Store) -> None:
         assert (await executor.execute_async(ToolCall("call-2", "sell", {"item": "milk"}), reply="r1")).success
         assert session[Sale].all() == (Sale("milk"),)
     assert settled == ["rolled back", "committed"]
+
+
+def test_an_apply_that_ends_the_transaction_leaves_a_recorded_result_to_be_settled(orders: Store) -> None:
+    """The call is not run again, so the result would wait for ever; once `apply` is mended, it is applied."""
+    does = ["raises", "ends", "writes"]
+
+    def book(params: Order, result: ToolResult[Sale], *, context: ToolContext) -> None:
+        native = context.connection.driver_connection()
+        add(native, params.item)
+        match does.pop(0):
+            case "raises":
+                raise ValueError("no such account")
+            case "ends":
+                native.execute("ROLLBACK")
+            case _:
+                pass
+
+    def charge(params: Order, *, context: ToolContext) -> ToolResult[Sale]:
+        return ToolResult.ok(Sale(params.item))
+
+    tool = Tool[Order, Sale](name="sell", description="Sells.", handler=charge, effect=External(apply=book))
+    prompt = Prompt(PromptTemplate(ns="tests", key="ended", sections=[Section(title="Desk", tools=[tool])]))
+    call = ToolCall("call-1", "sell", {"item": "tea"})
+    with Session.open(orders, "desk", types=(Sale,)) as session:
+        executor = ToolExecutor(prompt=prompt, session=session)
+        assert not executor.execute(call, reply="r1").success
+        with pytest.raises(CallTransactionEndedError):
+            executor.execute(call, reply="r1")
+        assert executor.execute(call, reply="r1").replayed
+        assert [open_call.state for open_call in session.open_calls] == ["unapplied"]
+        assert items(orders) == []
+        (settled,) = executor.settle_open()
+        assert (settled.message.success, session.open_calls) == (True, ())
+    assert items(orders) == ["tea"]

@@ -162,3 +162,18 @@ def _stored(store: FaultyStore) -> Receipt:
     receipt = Receipt()
     receipt.store = store
     return receipt
+
+
+def test_a_participant_is_enlisted_once() -> None:
+    """Also by a nested call: it would be prepared and committed twice, or rolled back in part."""
+    settled: list[str] = []
+    shop = Shop(settled)
+    with call() as outer:
+        enlist(shop)
+        with pytest.raises(InvalidArgumentError) as raised:
+            enlist(shop)
+        assert raised.value.argument == "participant"
+        with call(parent=outer), pytest.raises(InvalidArgumentError):
+            enlist(shop)
+        outer.commit()
+    assert settled == ["prepare", "write", "after_commit"]

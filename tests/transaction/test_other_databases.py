@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+import handrail.store
 from handrail.errors import InvalidArgumentError, StoreUnavailableError
 from handrail.runtime import Session
 from handrail.store import MemoryStore
@@ -101,6 +102,42 @@ def test_recovery_asks_the_store_whether_the_call_was_committed(url: str, sessio
     assert items(url) == ["tea"] * committed
 
 
+def test_recovery_leaves_the_transactions_of_another_store_with_the_same_url_and_session(url: str) -> None:
+    """As two machines have them whose stores are at the same path; the URL of a memory store is always the same."""
+    with Session.open(MemoryStore(), "desk") as theirs, Session.open(MemoryStore(), "desk") as ours:
+        _, part = begun(url, theirs)
+        part.prepare()
+        assert theirs.store is not None
+        theirs.store.apply(UnitOfWork(tuple(part.write())))
+        part.in_doubt()
+        assert recover(url, ours) == Recovered(0, 0)
+        assert recover(url, theirs) == Recovered(1, 0)
+    assert items(url) == ["tea"]
+
+
+def test_a_store_is_the_same_under_another_url(url: str, tmp_path: Path) -> None:
+    """Its file may have been moved since the crash."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/desk.db") as store, Session.open(store, "desk") as session:
+        _, part = begun(url, session)
+        part.prepare()
+        store.apply(UnitOfWork(tuple(part.write())))
+        part.in_doubt()
+    (tmp_path / "desk.db").rename(tmp_path / "moved.db")
+    with handrail.store.open(f"sqlite:///{tmp_path}/moved.db") as store, Session.open(store, "desk") as session:
+        assert recover(url, session) == Recovered(1, 0)
+    assert items(url) == ["tea"]
+
+
+def test_recovery_leaves_the_transactions_of_another_database_of_the_server(url: str, session: Session) -> None:
+    """The server lists them as well, and settles them only on a connection to their own database."""
+    _, part = begun(url, session)
+    part.prepare()
+    part.in_doubt()
+    with psycopg.connect(url, dbname="template1") as connection:
+        assert PreparedTransaction.recover(connection, session=session) == Recovered(0, 0)
+    assert recover(url, session) == Recovered(0, 1)
+
+
 def test_a_connection_that_is_lost_before_it_prepares_fails_the_call(url: str, session: Session) -> None:
     """Nothing of it is left; that it cannot be rolled back any more is logged."""
     with call() as transaction:
@@ -146,3 +183,11 @@ def test_a_connection_that_commits_last_is_rolled_back_in_doubt(tmp_path: Path) 
     part.after_rollback()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as again:
         assert again.execute("SELECT count(*) FROM orders").fetchone() == (0,)
+
+
+def test_a_connection_in_autocommit_mode_is_refused(url: str) -> None:
+    """Its statements would stay although the call fails."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        with pytest.raises(InvalidArgumentError) as raised:
+            CommitsLast(connection)
+        assert raised.value.argument == "connection"

@@ -29,7 +29,7 @@ from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, check_one_store, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
-from handrail.runtime.settlement import SettledCall, settle_open
+from handrail.runtime.settlement import SettledCall, settle_before_run, settle_open
 from handrail.session import Session
 from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
 
@@ -344,7 +344,8 @@ class ToolExecutor:
         Those are the calls that `session.open_calls` lists as `"unapplied"`: a person has resolved their effects, say.
         `External.apply` of the tool runs, policies record the result, reducers apply it. No policy and no approver
         decides, and no handler runs. Each is recorded as a call `settled` nested in the open one. Calls that are nested
-        themselves are left to their parents.
+        themselves are left to their parents, unless these have final records. A call of a tool without `apply` is
+        settled once.
 
         Returns:
             The outcome of each, in the order of `session.open_calls`; empty for a session without a store.
@@ -365,6 +366,16 @@ class ToolExecutor:
             StoreError: as for `settle_open`.
         """
         return await settle_open(self.environment, ASYNC)
+
+    async def settle_before_run_async(self) -> None:
+        """Apply what waits for the tools with `External.apply`, and log what still waits; the adapters call it.
+
+        Raises:
+            DeveloperMistake: as for `settle_open`.
+            RunAbortedError: as for `settle_open`.
+            StoreError: as for `settle_open`.
+        """
+        await settle_before_run(self.environment, ASYNC)
 
     def completion(self, answer: object, *, reply: str | None = None) -> str | None:
         """Check the model's answer, which ends a loop; a prompt without `completion` accepts every answer.

@@ -203,7 +203,8 @@ def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit) -> ReplayedResult
         stored = load_result(tool, hit)
     except Exception as error:
         raise _unreadable(tool, hit.row, error) from error
-    return replayed(run.environment.effect_ledger, hit, tool, stored)
+    environment = run.environment
+    return replayed(environment.effect_ledger, hit, tool, stored, settles=environment.settles is not None)
 
 
 def _settled(run: Invocation, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult:

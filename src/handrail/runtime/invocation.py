@@ -118,7 +118,9 @@ class Invocation:
         self.policies: tuple[ToolPolicy, ...] = () if tool is None else environment.policies_for(call.name, reply)
         stored = environment.session.store is not None
         self.is_stored: bool = stored
-        self.has_identity: bool = reply is not None or (stored and bool(call.id))
+        # A result that is settled once more is not answered from the record of the first time.
+        is_asked_for = environment.settles is None
+        self.has_identity: bool = is_asked_for and (reply is not None or (stored and bool(call.id)))
         self.ref: CallRef = CallRef(reply, call.id)
         resources = environment.resources
         beside = tool is not None and tool.concurrent
@@ -322,7 +324,8 @@ class Invocation:
     @property
     def replays_unapplied(self) -> bool:
         """Whether the call was answered from the ledger, and applied the result."""
-        return self.claim.stored is not None and self.claim.apply is not None
+        claim = self.claim
+        return claim.stored is not None and (claim.apply is not None or self.environment.settles is not None)
 
     def reopen(self) -> None:
         """Prepare to answer the call once more: its claim has ended, and the commit has closed its resources."""

@@ -9,19 +9,21 @@ What was done is recorded as a call nested in the open one, named `settled`, and
 arguments that the model wrote are not known here, and a call is recognized by them. Asked again, the open call is
 answered from the ledger.
 
-An effect of a nested call is left to its parent, because its result is applied in the transaction of the parent alone.
+An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
+final record: then it is not made again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
-from handrail.redaction import MASK
+from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -29,7 +31,11 @@ from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.session import Session
 from handrail.store.protocol import EffectRow
+from handrail.transaction import current
+
+_log = redacted_logger("handrail.runtime")
 
 SETTLED = "settled"
 """The id under which the application of a result is recorded."""
@@ -51,8 +57,35 @@ class SettledCall:
     message: ToolMessage
 
 
-async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
+async def settle_before_run(environment: Environment, mode: ExecutionMode) -> None:
+    """Apply, before a model is asked, what waits for the tools of a prompt that have `apply`; log what still waits.
+
+    Inside a call nothing is done: its result may be applied by that call.
+
+    Raises:
+        DeveloperMistake: as for `settle_open`.
+        RunAbortedError: as for `settle_open`.
+        StoreError: as for `settle_open`.
+    """
+    if environment.session.store is None or current() is not None:
+        return
+    tools = frozenset(tool.name for tool, _ in environment.prompt.template.placed_tools() if tool.apply is not None)
+    if not tools:
+        return
+    for settled in await settle_open(environment, mode, tools=tools):
+        if not settled.message.success:
+            _log.warning("the result of call %s is not applied yet: %s", settled.call, settled.message.content)
+
+
+async def settle_open(
+    environment: Environment, mode: ExecutionMode, *, tools: AbstractSet[str] | None = None
+) -> tuple[SettledCall, ...]:
     """Apply the results of the open calls of a session whose effects have happened, one by one.
+
+    Args:
+        environment: what the calls run in.
+        mode: how to wait.
+        tools: the names of the tools whose calls are settled; `None` for all.
 
     Raises:
         DeveloperMistake: the program is at fault; the others have been settled. If there are several, the first is
@@ -63,6 +96,8 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
     settled: list[SettledCall] = []
     mistakes: list[BaseException] = []
     for call, row in await mode.in_thread(lambda: list(_unapplied(environment))):
+        if tools is not None and row.tool not in tools:
+            continue
         try:
             settled.append(SettledCall(call.call, row.tool, await _settle(environment, mode, call.call, row)))
         except BaseException as error:
@@ -76,18 +111,40 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
 
 
 def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
-    """The open calls whose effects are done and not applied, with their rows; those of nested calls are left out."""
+    """The open calls whose effects are done and not applied, with their rows; without those left to their parents."""
     session, ledger = environment.session, environment.effect_ledger
     if session.store is not ledger.units:
         return
-    for call in session.open_calls:
-        if call.state != "unapplied" or call.key is None or call.call.parent is not None:
+    for call in (*session.open_calls, *_found_by_a_person(environment)):
+        if call.state != "unapplied" or call.key is None or _is_left_to_parent(session, call.call):
             continue
         for partition in (session.session_id, ""):
             row = ledger.row(call.key, partition=partition)
             if row is not None and row.owner.call == call.call and (row.status, row.applied_at) == ("done", None):
                 yield call, row
                 break
+
+
+def _found_by_a_person(environment: Environment) -> Iterator[OpenCall]:
+    """Calls nested in calls with final records, whose effects a person has found to have happened.
+
+    Their rows do not show that their tools have `apply`, so they are not listed as open.
+    """
+    session = environment.session
+    if session.recorder is None:
+        return
+    listed = {call.call for call in session.open_calls}
+    for call in session.recorder.store.open_claims(session.session_id):
+        if call.call.parent is None or call.call in listed:
+            continue
+        tool = _tool_of(environment, call.tool)
+        if tool is not None and tool.apply is not None:
+            yield call
+
+
+def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
+    records = [session.recorded_call(parent) for parent in ref.ancestors]
+    return bool(records) and not any(record is not None and record.final for record in records)
 
 
 async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> ToolMessage:
@@ -98,7 +155,7 @@ async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, r
     if arguments is None:
         return _refused(
             f"the result of {row.tool} was not applied: the parameters that it started with cannot be restored from "
-            "their record. Ask for the call again."
+            "their record. Make the same call again, under its reply and its id."
         )
     if environment.tool(row.tool) is None:  # its section is closed
         shown = environment.rendered_prompt

@@ -174,6 +174,8 @@ class OpenCall:
             the claim is proved dead: then nothing is waited for.
         owner: the process that holds the claim, in words; empty unless `"running"`.
         claimed_at: when its effect was first claimed, aware; `None` if that was not done.
+        awaits_apply: whether its result is kept until the `apply` of its tool has run. Then the call is open even if it
+            has a final record, or is nested in a call that has one.
     """
 
     call: CallRef
@@ -183,6 +185,7 @@ class OpenCall:
     lease_until: datetime | None = None
     owner: str = ""
     claimed_at: datetime | None = None
+    awaits_apply: bool = False
 
     def __str__(self) -> str:
         """The call and why it is open, for people."""
@@ -238,12 +241,12 @@ def still_open(
             found[each.call] = each
 
     def is_open(each: OpenCall) -> bool:
+        if each.state in {"running", "unknown"} or each.awaits_apply:
+            return True
         # It is made with the outermost call, which alone has a record that answers it.
-        if each.state not in {"running", "unknown"} and any(is_settled(call) for call in each.call.ancestors):
+        if any(is_settled(call) for call in each.call.ancestors):
             return False
         before = _without_reply(each)
-        if each.state in {"running", "unknown"}:
-            return True
         return not is_settled(each.call) and (before is None or not is_settled(before))
 
     return tuple(each for each in found.values() if is_open(each))

@@ -82,6 +82,10 @@ class ClaimOwner(NamedTuple):
         return ", ".join(part for part in (str(self), process_in_words(self.process)) if part)
 
 
+UNTIL_APPLIED = timedelta(days=36_500)
+"""How long a result is kept that waits for the `apply` of its tool: in effect for ever. A row without an expiry is that
+of a slot whose call did not learn that its effect is done."""
+
 _SLOT = "call:"
 """What the keys of slots begin with, and no other key."""
 
@@ -142,6 +146,16 @@ class EffectRow(NamedTuple):
     def is_slot(self) -> bool:
         """Whether the key is the slot of a call: the tool has not declared any."""
         return self.key.startswith(_SLOT)
+
+    @property
+    def is_kept_until_applied(self) -> bool:
+        """Whether the tool has `apply`, and its call was rolled back after the effect had happened.
+
+        A result that a person or a reconciler has found is not marked so.
+        """
+        if self.applied_at is not None or self.expires_at is None or self.completed_at is None:
+            return False
+        return self.expires_at - self.completed_at >= UNTIL_APPLIED
 
     @property
     def was_found_done(self) -> bool:
@@ -313,6 +327,7 @@ def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
         state="unapplied" if row.status == "done" else "unknown",
         key=row.key,
         claimed_at=row.created_at,
+        awaits_apply=row.status == "done" and row.is_kept_until_applied,
     )
 
 

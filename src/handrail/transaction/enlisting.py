@@ -15,13 +15,13 @@ unit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from handrail.crash_points import reached
 from handrail.errors import InvalidArgumentError, ReadOnlyViolation, SessionUseError
 from handrail.redaction import redacted_logger
 from handrail.transaction.participants import TwoPhaseParticipant
-from handrail.transaction.transaction import current
+from handrail.transaction.transaction import Transaction, current
 from handrail.transaction.unit_of_work import UnitStore
 
 _log = redacted_logger("handrail.transaction")
@@ -35,7 +35,8 @@ def enlist(participant: TwoPhaseParticipant) -> None:
     A nested call commits with its parent. If this raises, the participant is not enlisted, and nothing of it is called.
 
     Raises:
-        InvalidArgumentError: a method of the protocol is missing.
+        InvalidArgumentError: a method of the protocol is missing; or the participant is enlisted already, in this call
+            or in one that it is nested in.
         SessionUseError: no call runs here.
         ReadOnlyViolation: the call may only read.
         SecondStoreError: the participant names another store than that of the call.
@@ -51,6 +52,11 @@ def enlist(participant: TwoPhaseParticipant) -> None:
         raise SessionUseError("no call runs here, so nothing is committed; use transaction.enlist inside a handler")
     if not transaction.writes:
         raise ReadOnlyViolation(transaction.tool, f"enlist a {type(participant).__name__}")
+    if any(part.stands_for(participant) for part in _enlisted_in(transaction)):
+        expected = "a participant that is not enlisted yet: each is committed once, or rolled back once"
+        raise InvalidArgumentError(
+            function="transaction.enlist", argument="participant", given=participant, expected=expected
+        )
     transaction.enlist(_Enlisted(participant))
 
 
@@ -64,6 +70,10 @@ class _Enlisted:
         self._participant = participant
         self._prepared = False
         self.store: UnitStore | None = participant.store
+
+    def stands_for(self, participant: TwoPhaseParticipant) -> bool:
+        """Whether this is the same object, enlisted."""
+        return self._participant is participant
 
     def prepare(self) -> None:
         """Prepare the participant."""
@@ -93,3 +103,10 @@ class _Enlisted:
     def after_rollback(self) -> None:
         """Roll the participant back."""
         self._participant.after_rollback()
+
+
+def _enlisted_in(transaction: Transaction) -> Iterator[_Enlisted]:
+    for each in transaction.chain():
+        for part in each.enlisted:
+            if isinstance(part, _Enlisted):
+                yield part

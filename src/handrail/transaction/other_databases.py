@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import sha256
-from typing import Any, NamedTuple, Protocol
+from hmac import digest
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from uuid import uuid4
 
 from handrail.errors import InvalidArgumentError
@@ -71,6 +71,19 @@ class TwoPhaseConnection(PlainConnection, Protocol):
         ...
 
 
+@runtime_checkable
+class IdentifiedStore(CommitRecordStore, Protocol):
+    """A store that has a key which no other store has."""
+
+    def hash_key(self) -> bytes:
+        """Its random key.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        ...
+
+
 class SessionView(Protocol):
     """A session, as far as it is needed here; `Session` is one."""
 
@@ -104,6 +117,9 @@ class PreparedTransaction:
     transaction is prepared before the call is committed, and committed after it. If the process dies in between, the
     transaction stays prepared, and holds its locks, until `recover` settles it.
 
+    It is named by the store, the session and an id. A store is known by its random key, wherever it is; a copy of it
+    has the same key.
+
     On PostgreSQL it is `PREPARE TRANSACTION`, which the server allows if `max_prepared_transactions` is not 0.
 
     Args:
@@ -115,6 +131,7 @@ class PreparedTransaction:
 
     Raises:
         InvalidArgumentError: the session is in memory.
+        StoreUnavailableError: the store does not answer.
         Exception: the driver cannot begin a transaction.
     """
 
@@ -178,8 +195,9 @@ class PreparedTransaction:
         session then, and what one that was killed had sent to the store has been committed or not.
 
         Args:
-            connection: a connection to the database that the transactions are prepared in.
-            session: the session, open, under the same URL of its store as before.
+            connection: a connection to the database that the transactions are prepared in. Those of other databases of
+                its server stay.
+            session: the session, open.
 
         Raises:
             InvalidArgumentError: the session is in memory.
@@ -192,7 +210,7 @@ class PreparedTransaction:
             record = f"{scope}:{xid.bqual}"
             with _GUARD:
                 is_ours = (xid.format_id, xid.gtrid) == (_FORMAT, scope) and record not in _OPEN
-            if not is_ours:
+            if not is_ours or _is_elsewhere(connection, xid):
                 continue
             committed = records.is_committed(record)
             if committed:
@@ -212,13 +230,23 @@ class CommitsLast:
     database instead.
 
     Args:
-        connection: a connection of the DB-API that is not in autocommit mode.
+        connection: a connection of the DB-API that is not in autocommit mode. What is committed on it before the call
+            is, by the handler or by a library, stays if the call fails.
         release: called when the transaction is settled; `connection.close` by default.
+
+    Raises:
+        InvalidArgumentError: the connection is in autocommit mode, as far as its attribute `autocommit` shows it.
     """
 
     store: UnitStore | None = None
 
     def __init__(self, connection: PlainConnection, *, release: Callable[[], object] | None = None) -> None:
+        # Drivers have the attribute with other values and meanings, too: a method, or -1 for `sqlite3`.
+        if getattr(connection, "autocommit", None) is True:
+            expected = "a connection that is not in autocommit mode, where each statement is committed by itself"
+            raise InvalidArgumentError(
+                function="CommitsLast", argument="connection", given=connection, expected=expected
+            )
         self._connection = connection
         self._release: Callable[[], object] = connection.close if release is None else release
 
@@ -250,14 +278,21 @@ class CommitsLast:
             self._release()
 
 
-def _records_of(function: str, session: SessionView) -> CommitRecordStore:
+def _is_elsewhere(connection: TwoPhaseConnection, xid: object) -> bool:
+    """Whether a transaction is prepared in another database of the server, which alone can settle it."""
+    database = getattr(xid, "database", None)
+    own = getattr(getattr(connection, "info", None), "dbname", None)
+    return database is not None and own is not None and database != own
+
+
+def _records_of(function: str, session: SessionView) -> IdentifiedStore:
     store = session.store
-    if not isinstance(store, CommitRecordStore):
+    if not isinstance(store, IdentifiedStore):
         expected = 'a session in a store: Session.open(handrail.store.open("sqlite:///desk.db"), "desk")'
         raise InvalidArgumentError(function=function, argument="session", given=session, expected=expected)
     return store
 
 
-def _scope_of(session: SessionView, records: CommitRecordStore) -> str:
+def _scope_of(session: SessionView, records: IdentifiedStore) -> str:
     """What names a session of a store among the transactions of a database; ids of these are short."""
-    return sha256(f"{records.url}\n{session.session_id}".encode()).hexdigest()[:40]
+    return digest(records.hash_key(), f"prepared\n{session.session_id}".encode(), "sha256").hex()[:40]

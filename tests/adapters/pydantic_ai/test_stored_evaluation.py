@@ -19,8 +19,9 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
-from handrail.runtime import Session, ToolInvoked
+from handrail.prompt import External, MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolInvoked
+from handrail.runtime.ledger.effects import EffectResult
 from handrail.session.call_records import OpenCall
 from handrail.session.conversation_parts import ConversationPart
 from handrail.store import SqliteStore
@@ -375,3 +376,33 @@ async def test_the_choice_for_finished_evaluations_is_one_of_two(room: Room) -> 
     wrong: Any = "again"
     with pytest.raises(ValueError, match="'repeat', 'return'"):
         await room.evaluate("Done.", finished=wrong)
+
+
+async def test_what_a_person_has_found_is_applied_before_the_model_is_asked(room: Room) -> None:
+    """The call that had the effect was answered, and no call of the model asks for it again."""
+    booked: list[str] = []
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise TimeoutError
+
+    def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        booked.append(params.text)
+
+    paying = Tool[Note, Note](name="pay", description="Pays.", handler=pay, effect=External(apply=book))
+    section = MarkdownSection(title="Desk", template="Pay.", tools=[paying])
+    prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        first = PydanticAIAdapter(model(asks("lamp", tool="pay")))
+        await first.evaluate_async(prompt, session=session, user_prompt="Pay.")
+        (row,) = store.rows()
+        assert EffectLedger(store).resolve(row, EffectResult("paid", b'{"text":"lamp"}'))
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        seen: list[list[str]] = []
+
+        def reply(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+            seen.append(list(booked))
+            return ModelResponse([TextPart("Done.")])
+
+        await PydanticAIAdapter(FunctionModel(reply)).evaluate_async(prompt, session=session, user_prompt="And now?")
+        assert session.open_calls == ()
+    assert (booked, seen) == (["lamp"], [["lamp"]])

@@ -12,6 +12,7 @@ from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow, Store
+from handrail.store.protocol import UNTIL_APPLIED
 from tests.cli.desk import SESSION, Command, Terminal, effect
 from tests.store.units import insert, replace
 from tests.wording import Wording
@@ -197,6 +198,21 @@ def test_what_could_happen_twice_is_not_forgotten_unless_by_force(
     assert ran.err == wording
     assert handrail("ledger", "invalidate", key, "-y", "--force").code == 0
     assert key not in {row.key for row in store.rows()}
+
+
+def test_what_waits_to_be_applied_is_not_forgotten_unless_by_force(
+    handrail: Command, store: Store, wording: Wording
+) -> None:
+    """It has happened; the refusal says what applies it."""
+    done = _row(store, "session:pay:done", SESSION)
+    assert done.completed_at is not None
+    key = "session:pay:waits"
+    kept = done._replace(key=key, effect_id="f" * 32, applied_at=None, expires_at=done.completed_at + UNTIL_APPLIED)
+    assert insert(store, kept) is None
+    ran = handrail("ledger", "invalidate", key, "-y")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == wording
+    assert handrail("ledger", "invalidate", key, "-y", "--force").code == 0
 
 
 def test_the_effects_of_a_tool_are_forgotten_together(handrail: Command, store: Store, wording: Wording) -> None:

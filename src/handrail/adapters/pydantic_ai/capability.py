@@ -153,15 +153,17 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Store what was said, however the run ends.
+        """Apply what waits for the tools, and store what was said, however the run ends.
 
         Raises:
+            DeveloperMistake: an `apply` is at fault.
             AgentError: the conversation has another run, or an unfinished one that this run does not continue.
             SessionError: the messages cannot be stored.
             InvalidArgumentError: `on_ask` is `"defer"`, and the output type of the agent has no `DeferredToolRequests`.
         """
         if self.on_ask == "defer" and ctx.agent is not None:
             check_permits_deferred(ctx.agent.output_type)
+        await self.settle()
         if self.conversation is None:
             return await handler()
         with self.conversation.run(ctx.messages):
@@ -170,6 +172,14 @@ class HandrailCapability(AbstractCapability[Any]):
             waits = isinstance(result.output, DeferredToolRequests)
             self.conversation.save(result.all_messages(), ended=not waits)
             return result
+
+    async def settle(self) -> None:
+        """Apply the results that wait for the tools of the run, before the model is asked.
+
+        Raises:
+            DeveloperMistake: as for `wrap_run`.
+        """
+        await self.executor.settle_before_run_async()
 
     @override
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:

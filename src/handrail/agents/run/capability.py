@@ -8,7 +8,7 @@ decided here but enforced in the pipeline, by the policy `approval`; here it is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from pydantic_ai.capabilities import ValidatedToolArgs
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.run.events import CallStarted, RunEvent
@@ -46,6 +47,7 @@ class AgentCapability(PipelineCapability):
         describe: how a call looks to the gate.
         admit: refuses a tool whose calls would not take the pipeline of this run.
         tools_known: is called at each step once its tools are known, before the model is offered any.
+        executors: those of the tools of Handrail.
         count: counts what a reply of the model has used.
         notify: is called with what happens.
         output_names: the names of the tools by which the model gives structured answers.
@@ -56,11 +58,22 @@ class AgentCapability(PipelineCapability):
     describe: DescribeAhead = field(kw_only=True)
     admit: Callable[[ToolDefinition], None] = field(kw_only=True)
     tools_known: Callable[[], None] = field(kw_only=True)
+    executors: Callable[[], Iterable[ToolExecutor]] = field(kw_only=True)
     count: Callable[[ModelResponse], None] = field(kw_only=True)
     notify: Callable[[RunEvent], None] = field(kw_only=True)
     output_names: dict[str, str] = field(default_factory=dict[str, str])
     put_off: set[CallRef] = field(default_factory=set[CallRef])
     _asked: dict[CallRef, GatedCall] = field(init=False, repr=False, default_factory=dict[CallRef, GatedCall])
+
+    @override
+    async def settle(self) -> None:
+        """Apply the results that wait for any of the tools of Handrail.
+
+        Raises:
+            DeveloperMistake: as for `wrap_run`.
+        """
+        for executor in self.executors():
+            await executor.settle_before_run_async()
 
     @override
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:

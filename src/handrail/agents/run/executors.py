@@ -304,6 +304,10 @@ class RunExecutors:
         name, own = _own_name(definition), self._own_of(definition)
         return None if name is None or own is None else own.executor.environment.rendered_prompt.tool(name)
 
+    def own_executors(self) -> tuple[ToolExecutor, ...]:
+        """The executors of Handrail's tools, of the toolsets that have been made."""
+        return tuple(own.executor for own in self._own.values())
+
     def _own_of(self, definition: ToolDefinition) -> _Own | None:
         environment = self.foreign.environment
         # The toolset of the capability is called as the prompt, which another toolset may be, too.

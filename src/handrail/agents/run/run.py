@@ -400,6 +400,7 @@ class AgentRun:
             describe=self._doors.describe_ahead,
             admit=self._doors.admit,
             tools_known=self._tools_known,
+            executors=self._doors.own_executors,
             count=self._count,
             notify=self.tree.notify,
             output_names=output_names,

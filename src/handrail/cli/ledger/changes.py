@@ -298,8 +298,14 @@ class _Removed:
 def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: datetime) -> str:
     if not rows:
         return f"{store.url} has no effect of a tool {tool}; handrail ledger list shows all"
+    if tool is None and rows[0].is_kept_until_applied:
+        return (
+            f"the effect {rows[0].key} is done, and its result is not applied: forgotten, it would happen twice and "
+            "its result would be lost, so nothing was removed. The next run of its session applies it; --force removes "
+            "it anyway"
+        )
     one = f"the effect {rows[0].key} is {show.state(rows[0], now)}"
-    what = one if tool is None else f"all effects of {tool} are running or unknown"
+    what = one if tool is None else f"all effects of {tool} are running, unknown or not applied"
     return (
         f"{what}: forgotten, it could happen twice, so nothing was removed. Wait for its end, or record it with "
         "handrail ledger reconcile; --force removes it anyway"
@@ -328,7 +334,8 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
         screen.say(f"Forgot {_named(came.removed)}; the same call runs again.")
     if came.kept and not options.as_json:
         screen.note(
-            f"{count_noun(came.kept, 'effect')} stayed, being running or unknown: forgotten, they could happen twice."
+            f"{count_noun(came.kept, 'effect')} stayed, being running, unknown or not applied: forgotten, they could "
+            "happen twice."
         )
     if missed:
         screen.fault(f"{count_noun(missed, 'effect')} {_CHANGED}")

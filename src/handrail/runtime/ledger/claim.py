@@ -41,8 +41,8 @@ from handrail.runtime.failures import describe_error, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
-from handrail.runtime.ledger.states import UNTIL_APPLIED, TestimonyWord
-from handrail.store.protocol import EffectChange, EffectRow, MarkApplied
+from handrail.runtime.ledger.states import TestimonyWord
+from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
 
@@ -67,6 +67,9 @@ _LATE_RESULTS: Mapping[TestimonyWord | None, str] = {
     None: ", and that could not be recorded.",
 }
 """What the model reads of an effect that was done under a lost claim, by the answer to its testimony."""
+
+_NOT_AGAIN = "Do not ask for it again: another call would do it again."
+"""What the model reads of an effect that is done and named by its call: the next call would have another id."""
 
 _LATE = threading.Lock()
 """Held while a claim records that it is settled, or a late outcome: the second of the two testifies."""
@@ -258,7 +261,7 @@ class EffectClaim(Claim):
         # The exception states the outcome, so `unresolved_note` adds nothing to it.
         self._testified = True
         if self._recorded:
-            raise EffectUncertain(f"{_done(self._tool.name)} Its changes here were not saved: {error}") from error
+            raise EffectUncertain(f"{_done(self._tool)} Its changes here were not saved: {error}") from error
         self._given_up = True
         self._ledger.stop_renewing(self._claimed)
         raise _unrecorded(self._tool.name, error) from error
@@ -270,7 +273,7 @@ class EffectClaim(Claim):
         if self._happened is None or self._testified:
             return ""
         if self._recorded:
-            return f"But {applied_later(self._tool.name) if self.apply is not None else _done(self._tool.name)}"
+            return f"But {_done(self._tool) if self.apply is None else applied_later(self._tool)}"
         return f"But {self._tool.name} itself was done{_LATE_RESULTS[self._testimony]} Do not ask for it again."
 
     def ended_late(self, ended: Future[Any]) -> None:
@@ -430,18 +433,19 @@ def _without_result(tool: Tool[Any, Any]) -> EffectResult:
     return EffectResult(f"{tool.name} was done, but its handler returned no result.", None)
 
 
-def applied_later(tool_name: str) -> str:
-    """A sentence for the model: an effect has happened, and what belongs to it waits."""
-    return (
-        f"{tool_name} itself was done, and is recorded. What belongs to it has not been applied: asked again, that is "
-        f"applied, and {tool_name} is not repeated."
-    )
+def applied_later(tool: Tool[Any, Any]) -> str:
+    """Sentences for the model: an effect has happened, and what belongs to it waits."""
+    done = f"{tool.name} itself was done, and is recorded. What belongs to it has not been applied"
+    if tool.idempotency is not None:
+        return f"{done}: asked again, that is applied, and {tool.name} is not repeated."
+    return f"{done}; the program applies it. {_NOT_AGAIN}"
 
 
-def _done(tool_name: str) -> str:
-    return (
-        f"{tool_name} itself was done, and is recorded: asked again, it is answered from the record and not repeated."
-    )
+def _done(tool: Tool[Any, Any]) -> str:
+    done = f"{tool.name} itself was done, and is recorded"
+    if tool.idempotency is not None:
+        return f"{done}: asked again, it is answered from the record and not repeated."
+    return f"{done}. {_NOT_AGAIN}"
 
 
 def _unknown(tool: Tool[Any, Any]) -> str:

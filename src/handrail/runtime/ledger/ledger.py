@@ -440,7 +440,8 @@ class EffectLedger:
         """Remove the entry of a key, so that the same call runs again; returns whether it existed.
 
         Raises:
-            LedgerError: the effect is running or unknown, and `force` is not given: it could happen twice.
+            LedgerError: the effect is running or unknown, or its result waits for `apply`, and `force` is not given: it
+                could happen twice.
         """
         while (row := self._store.get(partition, key)) is not None:
             if not force:

@@ -130,10 +130,6 @@ TestimonyWord = Literal["accepted", "kept", "duplicate", "dropped"]
 """The answer to testimony: it resolves the effect; it is stored; it is stored, and the effect may happen twice; or it
 is not stored, because the entry of the effect has been removed."""
 
-UNTIL_APPLIED = timedelta(days=36_500)
-"""How long a result is kept that waits to be applied: in effect for ever. A row without an expiry is that of a slot
-whose call did not learn that its effect is done."""
-
 _EFFECT_ID = re.compile("[0-9a-f]{32}")
 
 
@@ -256,7 +252,7 @@ def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> E
         now: the store's time.
         ttl: how long the result is replayed, if it was kept until it is applied; `None` for ever.
     """
-    if row.expires_at is None or row.completed_at is None or row.expires_at - row.completed_at < UNTIL_APPLIED:
+    if not row.is_kept_until_applied:
         return row._replace(applied_at=now)
     return row._replace(applied_at=now, expires_at=None if ttl is None else now + ttl)
 
@@ -399,8 +395,17 @@ def check_removable(row: EffectRow) -> None:
     """Permit only done and failed effects to be removed.
 
     Raises:
-        LedgerError: the effect is running or unknown (or its row is corrupt): removed, it could happen twice.
+        LedgerError: the effect is running or unknown (or its row is corrupt): removed, it could happen twice. Or its
+            result waits for `apply`: removed, it would be lost as well.
     """
+    if row.is_kept_until_applied:
+        raise LedgerError(
+            f"the effect {row.key} of {row.tool} is done, and its result is not applied: if its entry were removed, it "
+            "would happen twice and its result would be lost, so the entry stays. ToolExecutor.settle_open() applies "
+            "it; force=True removes it anyway.",
+            key=row.key,
+            status=row.status,
+        )
     if not removable(row):
         raise LedgerError(
             f"the effect {row.key} of {row.tool} is {row.status}: if its entry were removed, it could happen twice, "
@@ -421,7 +426,7 @@ def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
 
 def removable(row: EffectRow) -> bool:
     """Whether a row may be removed without the risk that its effect happens twice."""
-    return row.status in {"done", "failed"}
+    return row.status in {"done", "failed"} and not row.is_kept_until_applied
 
 
 def _not_unresolved(row: EffectRow) -> str:

@@ -36,7 +36,7 @@ class UnappliedResult(ReplayedResult):
         Args:
             ledger: the ledger, in the store of the session.
             hit: the row.
-            tool: the tool of the effect; it has `apply`.
+            tool: the tool of the effect.
             stored: the result, as the row has it.
         """
         super().__init__(EffectRef(hit.row.key, hit.effect_id), stored)
@@ -53,7 +53,7 @@ class UnappliedResult(ReplayedResult):
 
     def unresolved_note(self) -> str:
         """That the effect has happened, and what waits; see `Claim.unresolved_note`."""
-        return f"But {applied_later(self._tool.name)}"
+        return f"But {applied_later(self._tool)}"
 
     def prepare(self) -> None:
         """Do nothing: the row is compared when it is written."""
@@ -73,7 +73,9 @@ class UnappliedResult(ReplayedResult):
         """Do nothing: the row is done and not applied, as before."""
 
 
-def replayed(ledger: EffectLedger, hit: Hit, tool: Tool[Any, Any], stored: ToolResult[Any]) -> ReplayedResult:
+def replayed(
+    ledger: EffectLedger, hit: Hit, tool: Tool[Any, Any], stored: ToolResult[Any], *, settles: bool = False
+) -> ReplayedResult:
     """The claim of a call whose effect is done: its result is applied, unless that has been done.
 
     Args:
@@ -81,8 +83,9 @@ def replayed(ledger: EffectLedger, hit: Hit, tool: Tool[Any, Any], stored: ToolR
         hit: the row of the effect.
         tool: the tool.
         stored: the result, as the row has it.
+        settles: whether the row is marked also if the tool has no `apply`, because only its call is settled.
     """
-    if tool.apply is None or hit.row.applied_at is not None or _is_applied_here(hit):
+    if (tool.apply is None and not settles) or hit.row.applied_at is not None or _is_applied_here(hit):
         return ReplayedResult(EffectRef(hit.row.key, hit.effect_id), stored)
     return UnappliedResult(ledger, hit, tool, stored)
 

@@ -8,7 +8,7 @@ fails. So a library that commits and rolls back works as it is, and the call rem
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from handrail.errors import SessionError
 from handrail.store.sql.driver import DriverConnection
@@ -82,6 +82,22 @@ class DriverProxy:
             CallTransactionEndedError: the transaction of the call was ended.
         """
         self._in_savepoint(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
+
+    def __enter__(self) -> Self:
+        """Itself: at the end of the block, `commit` or `rollback` is called, as by the driver's."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object, /) -> None:
+        """Keep what was written, or undo it if the block raised; the connection can be used further.
+
+        Raises:
+            StoreError: as for `commit`.
+            CallTransactionEndedError: as for `commit`.
+        """
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
 
     def close(self) -> None:
         """Return the connection to the call, which ends with it; calling it twice has the same effect."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -72,6 +73,19 @@ def test_what_a_handler_sets_on_it_is_set_on_the_drivers(orders: Store, clock: F
         native.row_factory = dictionary
         transaction.commit()
     assert orders.get("s1", row.key) == row._replace(status="done")
+
+
+def test_as_a_context_manager_it_keeps_what_was_written_or_undoes_it_on_an_exception(orders: Store) -> None:
+    """As the driver's connections do; nothing is committed before the call is."""
+    with call() as transaction:
+        native: Any = orders.connection().driver_connection()
+        with native as inside:
+            inside.execute(TEA)
+        with suppress(KeyError), native:
+            native.execute(MILK)
+            raise KeyError
+        transaction.commit()
+    assert items(orders) == ["tea"]
 
 
 def test_a_rollback_undoes_what_came_after_the_last_commit(orders: Store) -> None:

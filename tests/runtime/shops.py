@@ -1,0 +1,111 @@
+"""Sessions of one store with a tool that charges, and whose `apply` books what was charged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import (
+    External,
+    IdempotencyConfig,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from handrail.prompt.context import tool_context
+from handrail.runtime import (
+    Session,
+    ToolCall,
+    ToolMessage,
+)
+from handrail.store import EffectRow, Store
+from handrail.testing import FakeClock
+from tests.runtime.bench import Note, executor, tool
+
+SHARED = IdempotencyConfig(scope="shop")
+
+
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """What `apply` writes to the session."""
+
+    text: str
+    key: str
+
+
+@dataclass
+class Shop:
+    """Sessions of one store with the tool `charge`, and what its handler and its `apply` have done.
+
+    Attributes:
+        charged: what the handler has charged.
+        booked: what `apply` has written, also in calls that were rolled back.
+        fails: what `apply` raises, the last one first.
+        meets: what happens while `apply` runs, the last one first.
+        known: what the reconciler knows.
+    """
+
+    store: Store
+    clock: FakeClock
+    opened: ExitStack
+    charged: list[str] = field(default_factory=list[str])
+    booked: list[str] = field(default_factory=list[str])
+    fails: list[BaseException] = field(default_factory=list[BaseException])
+    meets: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    known: list[str] = field(default_factory=list[str])
+
+    def charge(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        """Charge; `lost` after the deed."""
+        self.charged.append(params.text)
+        if params.text == "lost":
+            raise TimeoutError
+        return ToolResult.ok(params)
+
+    def find(self, params: Note, key: str) -> ToolResult[Note] | None:
+        """What the service knows."""
+        return ToolResult.ok(params, "found") if params.text in self.known else None
+
+    def book(self, params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        """Write to the session, then fail if that is planned."""
+        assert result.value == params
+        assert tool_context() is context
+        context.session[Booked].append(Booked(params.text, str(context.idempotency_key)))
+        self.booked.append(params.text)
+        if self.meets:
+            self.meets.pop()()
+        if self.fails:
+            raise self.fails.pop()
+
+    def tool(self, *, apply: Any = None, key: IdempotencyConfig | None = None, **options: Any) -> Tool[Note, Note]:
+        """The tool; it books with `book` unless something else is given."""
+        said = External(apply=apply or self.book, reconcile=self.find, lease=MINUTE)
+        return tool("charge", self.charge, effect=said, idempotency=key, **options)
+
+    def session(self, name: str = "till") -> Session:
+        """A session, open until the end of the test."""
+        return self.opened.enter_context(Session.open(self.store, name, types=(Booked, Note)))
+
+    def door(self, session: Session, *tools: Tool[Any, Any], **options: Any) -> ToolExecutor:
+        """The tool, and others, over a session."""
+        return executor(*(tools or (self.tool(),)), session=session, clock=self.clock, **options)
+
+    def rows(self) -> list[EffectRow]:
+        """All effects."""
+        return list(self.store.rows())
+
+    def row(self) -> EffectRow:
+        """The only effect."""
+        (row,) = self.rows()
+        return row
+
+
+def ask(door: ToolExecutor, text: str = "lamp", name: str = "charge", reply: str = "r1") -> ToolMessage:
+    """Ask for a call."""
+    return door.execute(ToolCall("call-1", name, {"text": text}), reply=reply)

@@ -1,0 +1,188 @@
+"""Results that wait are applied without a call of the model, once each."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from pydantic import SecretStr
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import (
+    UnboundResourceError,
+)
+from handrail.prompt import (
+    External,
+    MarkdownSection,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from handrail.runtime import (
+    Session,
+    ToolCall,
+    ToolInvoked,
+)
+from handrail.runtime.environment import session_ledger
+from handrail.runtime.ledger.effects import EffectResult
+from handrail.session.call_ref import CallRef
+from handrail.session.open_calls import open_calls_in_store
+from handrail.store.protocol import EffectChange
+from handrail.transaction import UnitOfWork
+from tests.runtime.bench import Decides, Note, call, executor, tool
+from tests.runtime.shops import MINUTE, Booked, Shop, ask
+from tests.wording import Wording
+
+
+def _resolved_by_a_person(shop: Shop, session: Session) -> None:
+    door = shop.door(session)
+    assert not ask(door, "lost").success
+    ledger = session_ledger(session, clock=shop.clock)
+    assert ledger.resolve(shop.row(), EffectResult("the bank says so", b'{"text":"lost"}'))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next(shop: Shop, is_async: bool) -> None:
+    """Once, without policies and approvers; it is recorded as nested in the open call, which replays afterwards."""
+    with Session.open(shop.store, "till", types=(Booked, Note)) as session:
+        _resolved_by_a_person(shop, session)
+    session = shop.session()
+    (open_call,) = session.open_calls
+    assert open_call.state == "unapplied"
+    denies = Decides(lambda _tool, _params: PolicyDecision.deny("closed"))
+    door = shop.door(session, policies=[denies])
+    (settled,) = asyncio.run(door.settle_open_async()) if is_async else door.settle_open()
+    assert (settled.call, settled.tool) == (open_call.call, "charge")
+    assert (settled.message.success, settled.message.replayed) == (True, True)
+    assert settled.message.result == ToolResult("the bank says so", Note("lost"))
+    assert [one.text for one in session[Booked]] == ["lost"]
+    assert (len(session[Note]), shop.charged, shop.row().applied_at) == (1, ["lost"], shop.clock.now())
+    assert session.open_calls == ()
+    assert door.settle_open() == ()
+    assert session[ToolInvoked].all()[-1].ref.parent == open_call.call
+    again = ask(shop.door(session), "lost")
+    assert (again.success, again.replayed, len(session[Booked]), len(session[Note])) == (True, True, 1, 1)
+
+
+def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording) -> None:
+    """Its tool is not in the prompt, `apply` raises, or the program is at fault."""
+    session = stall.session()
+    _resolved_by_a_person(stall, session)
+    (unknown_tool,) = executor(tool("other"), session=session).settle_open()
+    assert unknown_tool.message.content == wording
+    stall.fails.append(ValueError("no such account"))
+    door = stall.door(session)
+    (raised,) = door.settle_open()
+    assert raised.message.content == wording
+    assert (len(session.open_calls), len(session[Booked])) == (1, 0)
+    stall.fails.append(UnboundResourceError(int))
+    with pytest.raises(UnboundResourceError):
+        door.settle_open()
+    (settled,) = door.settle_open()
+    assert (settled.message.success, len(session[Booked])) == (True, 1)
+
+
+def test_a_nested_effect_whose_parent_is_final_is_settled_by_itself(shop: Shop) -> None:
+    """The parent is answered from its record, so nothing else would apply the result."""
+
+    def parent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert door.execute(call("charge", id="inner")).success
+        return ToolResult.error("empty after all")
+
+    session = shop.session()
+    door = shop.door(session, shop.tool(), tool("parent", parent))
+    assert not ask(door, name="parent").success
+    assert ask(door, name="parent").replayed
+    (open_call,) = session.open_calls
+    assert (open_call.state, open_call.awaits_apply, open_call.call.parent) == (
+        "unapplied",
+        True,
+        CallRef("r1", "call-1"),
+    )
+    found = shop.store.find("till")
+    assert found is not None
+    assert open_calls_in_store(shop.store, found) == (open_call,)
+    (settled,) = door.settle_open()
+    assert (settled.call, settled.message.success) == (open_call.call, True)
+    assert (session.open_calls, len(session[Booked]), shop.charged) == ((), 1, ["hello"])
+    assert door.settle_open() == ()
+
+
+def test_a_nested_effect_that_a_person_has_found_is_settled_though_its_parent_has_succeeded(stall: Shop) -> None:
+    """The parent went on without the result, and is not made again."""
+
+    def parent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert not door.execute(call("charge", "lost", id="inner")).success
+        return ToolResult.ok(Note("parent"))
+
+    session = stall.session()
+    door = stall.door(session, stall.tool(), tool("parent", parent))
+    assert ask(door, name="parent").success
+    assert session_ledger(session, clock=stall.clock).resolve(stall.row(), EffectResult("paid", b'{"text":"lost"}'))
+    (settled,) = door.settle_open()
+    assert (settled.message.success, stall.booked, stall.charged) == (True, ["lost"], ["lost"])
+    assert door.settle_open() == ()
+
+
+def test_a_tool_without_apply_is_settled_once(stall: Shop) -> None:
+    """Its row is marked, so its call is no longer open; an `apply` that it is given later does not run for it."""
+    session = stall.session()
+    plain = tool("charge", stall.charge, effect=External(lease=MINUTE))
+    door = stall.door(session, plain)
+    assert not ask(door, "lost").success
+    assert session_ledger(session, clock=stall.clock).resolve(stall.row(), EffectResult("paid", b'{"text":"lost"}'))
+    (settled,) = door.settle_open()
+    assert (settled.message.success, session.open_calls) == (True, ())
+    assert stall.row().applied_at == stall.clock.now()
+    assert stall.door(session).settle_open() == ()
+    assert stall.booked == []
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Parameters of which the ledger has only a mask."""
+
+    text: str
+    pin: SecretStr
+
+
+def test_secrets_are_taken_from_the_record_of_the_open_call(stall: Shop, wording: Wording) -> None:
+    """The ledger has masked them; without the record the result waits for the call to be asked again."""
+    pins: list[str] = []
+
+    def charge(params: Secret, *, context: ToolContext) -> ToolResult[None]:
+        raise TimeoutError
+
+    def book(params: Secret, result: ToolResult[None], *, context: ToolContext) -> None:
+        pins.append(params.pin.get_secret_value())
+
+    made = Tool[Secret, None](name="charge", description="Charges.", handler=charge, effect=External(apply=book))
+    session = stall.session()
+    door = stall.door(session, made)
+    asked = ToolCall("call-1", "charge", {"text": "lamp", "pin": "1234"})
+    door.execute(asked, reply="r1")
+    ledger = session_ledger(session, clock=stall.clock)
+    assert ledger.resolve(stall.row(), EffectResult("paid"))
+    # As if the process had died before the call was recorded: the same effect, of a call without a record.
+    row = stall.row()
+    stall.store.apply(UnitOfWork((EffectChange(row, row._replace(owner=row.owner._replace(call_id="gone"))),)))
+    (lost,) = door.settle_open()
+    assert lost.message.content == wording
+    stall.store.apply(UnitOfWork((EffectChange(stall.row(), row),)))
+    (settled,) = door.settle_open()
+    assert (settled.message.success, pins) == (True, ["1234"])
+
+
+def test_a_tool_in_a_closed_section_is_settled(stall: Shop) -> None:
+    """Its effect has happened, whatever the model sees now."""
+    with Session.open(stall.store, "till", types=(Booked, Note)) as before:
+        _resolved_by_a_person(stall, before)
+    session = stall.session()
+    section = MarkdownSection(title="Till", key="till", template="Charge.", tools=[stall.tool()], summary="The till.")
+    prompt = Prompt(PromptTemplate(ns="tests", key="closed", sections=[section]))
+    (settled,) = ToolExecutor(prompt=prompt, session=session, clock=stall.clock).settle_open()
+    assert (settled.message.success, len(session[Booked])) == (True, 1)
