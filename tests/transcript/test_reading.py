@@ -314,12 +314,17 @@ def _most_alive(store: Store, session_id: str, items: Iterator[object]) -> int:
     _append(store, session_id, _entries(items))
     row = row_of(store, session_id)
     reader = TranscriptReader(store, row)
-    most = 0
-    kinds = (SessionEntry, TranscriptMessage, TranscriptCall, ConversationPart, ToolInvoked)
+    gc.collect()
+    most, others = 0, _alive()  # of tests before this one, in the same process
     for number, _ in enumerate(_all(reader, row.head)):
         if number % 50 == 0:
-            most = max(most, sum(isinstance(each, kinds) for each in gc.get_objects()))
+            most = max(most, _alive() - others)
     return most
+
+
+def _alive() -> int:
+    kinds = (SessionEntry, TranscriptMessage, TranscriptCall, ConversationPart, ToolInvoked)
+    return sum(isinstance(each, kinds) for each in gc.get_objects())
 
 
 def _all(reader: TranscriptReader, head: int) -> Iterator[TranscriptItem]:
