@@ -150,7 +150,7 @@ def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
 async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> ToolMessage:
     tool = _tool_of(environment, row.tool)
     if tool is None:
-        return _refused(f"there is no tool {row.tool} in this prompt, so the result of its effect was not applied.")
+        return _refused(f"this prompt has no tool {row.tool}, so the result of its effect was not applied.")
     arguments = _arguments_of(environment, ref, row, tool)
     if arguments is None:
         return _refused(
