@@ -6,7 +6,7 @@ The cases are those of `tests/prompts/overrides` and `tests/prompt/overrides`. W
 |---|---|---|
 | `expected_hash` of a section, `expected_contract_hash` of a tool | a hash of each text | one change makes one stale |
 | the hash of a tool has its schemas | that of its description alone | a type is not what is replaced |
-| stale and unknown entries are left out when a file is read | they are reported and logged | otherwise it would not be seen |
+| stale and unknown entries are left out when a file is read | they are reported and logged | else it goes unseen |
 | an entry of what accepts none is left out | it is an error | the same |
 | writing a stale entry is an error | `apply` refuses it, `write` does not | a store does not know the prompts |
 | a file may set the visibility | it cannot | it decides which tools there are |
