@@ -45,29 +45,41 @@ class Forge:
         return [Left(**left) for left in lefts], [Told(**told) for told in tolds]
 
     def _order(self, verb: str, cell: Cell, at: str | None, how: int | str) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([verb, cell, at, how]) + "\n")
-        self._process.stdin.flush()
-        found = json.loads(self._process.stdout.readline())
-        assert "fault" not in found, found["fault"]
-        return found["came"]
+        return answer_of(self._process, verb, cell, at, how)
+
+
+def answer_of(process: subprocess.Popen[str], *request: object) -> Any:
+    """What a process that serves requests answers to one."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    found = json.loads(process.stdout.readline())
+    assert "fault" not in found, found["fault"]
+    return found["came"]
 
 
 @contextmanager
-def running() -> Generator[Forge]:
-    """A forge, while the block runs."""
+def serving(module: str) -> Generator[subprocess.Popen[str]]:
+    """A process that serves requests by a module, while the block runs."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.forge"],
+        [sys.executable, "-m", module],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         encoding="utf-8",
     ) as process:
-        yield Forge(process)
+        yield process
         assert process.stdin is not None
         process.stdin.close()
+
+
+@contextmanager
+def running() -> Generator[Forge]:
+    """A forge, while the block runs."""
+    with serving("tests.crash.forge") as process:
+        yield Forge(process)
 
 
 def _serve() -> None:

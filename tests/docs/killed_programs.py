@@ -20,8 +20,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from tests.architecture.sources import ROOT
-from tests.crash.forge import forked
+from tests.crash.forge import answer_of, forked, serving
 
 MODULES = ("psycopg", "handrail.adapters.tool_executor", "handrail.store.postgres", "handrail.store.sqlite")
 
@@ -42,29 +41,14 @@ class Killer:
         return output, {int(line): times for line, times in lines.items()}
 
     def _order(self, source: str, folder: Path, line: int, nth: int) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([source, str(folder), line, nth]) + "\n")
-        self._process.stdin.flush()
-        found = json.loads(self._process.stdout.readline())
-        assert "fault" not in found, found["fault"]
-        return found["came"]
+        return answer_of(self._process, source, str(folder), line, nth)
 
 
 @contextmanager
 def running() -> Generator[Killer]:
     """Such a process, while the block runs."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.docs.killed_programs"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
+    with serving("tests.docs.killed_programs") as process:
         yield Killer(process)
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def _serve() -> None:
