@@ -52,7 +52,9 @@ def test_the_collector_rests_while_a_command_imports(monkeypatch: pytest.MonkeyP
             assert not gc.isenabled()
             with imports_unsearched():
                 assert not gc.isenabled()
-            assert (gc.isenabled(), gc.get_freeze_count()) == (False, before)
+            assert not gc.isenabled()
+            # Not equal: a set-aside object of an earlier import may end meanwhile: its references are counted.
+            assert gc.get_freeze_count() <= before
         assert gc.isenabled()
         assert gc.get_freeze_count() > before
     finally:
