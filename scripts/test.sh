@@ -1,5 +1,6 @@
 #!/bin/sh
-# What `make test` runs: the static checks beside the tests, all of them even if one fails. Fails if any did.
+# What `make test` runs: some cases of each test, and the static checks beside them; all of it even if one fails. Fails if
+# any did. `make test-more` runs all cases, and measures the branches that they take.
 set -u
 cd "$(dirname "$0")/.."
 bin=.venv/bin
@@ -17,12 +18,9 @@ check_statically() {
 
 check_statically >"$logs/static" 2>&1 &
 checks=$!
-# Branch coverage costs little where Python itself reports which branches were taken, from 3.14 on. Where a tracer has to,
-# it costs half of the time again, and `make test-more` measures it.
-coverage=$("$bin/python" -c 'import sys; print("--cov" if sys.version_info >= (3, 14) else "")')
 echo "--- pytest"
 # Without its plugin a snapshot is the value in the file, and is compared as such; the plugin costs a part of each test.
-COVERAGE_CORE=sysmon "$bin/pytest" $coverage --numprocesses "${WORKERS:-3}" --dist loadfile \
+HANDRAIL_TESTS=${HANDRAIL_TESTS:-short} "$bin/pytest" --numprocesses "${WORKERS:-3}" --dist loadfile \
     --no-loadscope-reorder --durations 10 --durations-min 1 -p no:inline_snapshot
 tests=$?
 wait "$checks"

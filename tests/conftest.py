@@ -16,15 +16,15 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.extent import FULL
+from tests.extent import FULL, SHORT
 
-pytest_plugins = ["tests.forked_coverage", "tests.tracing", "tests.wording"]
+pytest_plugins = ["tests.cases", "tests.forked_coverage", "tests.tracing", "tests.wording"]
 
 # Neither profile measures time: a slow machine must not fail a test. In CI the examples are the same at every run.
 _UNTIMED = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=100 if FULL else 40,
+    max_examples=100 if FULL else 20 if SHORT else 40,
     stateful_step_count=50,
 )
 settings.register_profile("dev", _UNTIMED)

@@ -1,7 +1,8 @@
-"""How far the long tests go: `make test` runs short forms of them, `make test-more` all.
+"""How far the long tests go: `make test-more` runs the full forms of them, every other run short ones.
 
-A crash matrix has a cell for each point at which a process is killed, and a cell takes a process. The short form has
-some of the cells, evenly spread; nothing is in it alone. A state machine and a property have fewer examples.
+A crash matrix has a cell for each point at which a process is killed, and a cell takes a process. The full form has
+all cells; the short form has some of them, evenly spread, and nothing is in it alone. A state machine and a property
+have fewer examples.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 FULL: Final = os.environ.get("HANDRAIL_TESTS") == "full"
-"""Whether all is run."""
+"""Whether the long tests are run in full."""
+
+SHORT: Final = os.environ.get("HANDRAIL_TESTS") == "short"
+"""Whether some of the cases of each test are run, as `make test` does."""
 
 
 def some(items: Sequence[T], number: int) -> list[T]:
@@ -30,5 +34,8 @@ def step(number: int) -> int:
 
 
 def examples(number: int) -> int:
-    """How many examples Hypothesis makes: `number` in the full form, else a quarter of them, at least five."""
-    return number if FULL else max(5, number // 4)
+    """How many examples Hypothesis makes: `number` in the full form, else a quarter of them, at least five.
+
+    `make test` makes an eighth.
+    """
+    return number if FULL else max(5, number // (8 if SHORT else 4))

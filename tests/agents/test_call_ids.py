@@ -50,6 +50,7 @@ def calling(call_id: str) -> FunctionModel:
 
 @pytest.mark.parametrize("kind", list(STORES))
 @pytest.mark.parametrize("call_id", IDS.values(), ids=IDS)
+@pytest.mark.short(2)
 async def test_a_run_waits_and_is_resumed_whatever_ids_its_model_gives(tmp_path: Path, kind: str, call_id: str) -> None:
     """The ids are replaced before anything is stored under them; each call is asked about and made once."""
     store = STORES[kind](FakeClock())

@@ -84,6 +84,7 @@ def assert_whole(desk: Desk, reader: Reader, before: list[str]) -> None:
 
 
 @pytest.mark.parametrize("point", CALL_POINTS)
+@pytest.mark.short(2)
 def test_a_run_that_was_killed_in_a_call_is_finished_by_another_process(
     point: str, doomed: Doomed, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_run_that_was_killed_in_a_call_is_finished_by_another_process(
 
 
 @pytest.mark.parametrize("point", ["unit-before-commit", "unit-after-commit"])
+@pytest.mark.short(1)
 def test_a_run_that_was_killed_in_a_unit_of_work_is_finished_by_another_process(
     point: str, doomed: Doomed, tmp_path: Path
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_run_that_was_killed_in_a_unit_of_work_is_finished_by_another_process(
         assert_whole(desk, reader, before)
 
 
+@pytest.mark.short(0)
 def test_a_run_that_was_killed_twice_is_finished_by_a_third_process(doomed: Doomed, tmp_path: Path) -> None:
     """A resumed run can be resumed as well."""
     desk = desk_in(tmp_path)
@@ -145,6 +148,7 @@ def test_a_kill_between_the_end_of_an_agent_and_its_record_asks_that_agent_nothi
     assert desk.calls() == [("d4", True)]
 
 
+@pytest.mark.short(0)
 def test_a_kill_in_postgresql_is_as_harmless(doomed: Doomed, tmp_path: Path) -> None:
     """The other store keeps the same promise."""
     with fresh_url() as url:

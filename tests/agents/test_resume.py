@@ -150,6 +150,7 @@ def test_a_nested_agent_whose_provider_failed_is_told_to_the_model(desk: Desk, w
         assert StoredHistory(session, "helper").unfinished
 
 
+@pytest.mark.short(0)
 def test_nobody_holds_a_nested_session_after_an_interruption(desk: Desk) -> None:
     """It can be opened at once, here and elsewhere; the run goes on, and so does the nested one, where it was."""
     with pytest.raises(KeyboardInterrupt):
@@ -194,6 +195,7 @@ async def test_nobody_holds_a_nested_session_after_a_cancellation(desk: Desk) ->
 @pytest.mark.anyio
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("other", ["desk", "helper"])
+@pytest.mark.short(1)
 async def test_a_run_beside_another_on_one_session_is_refused(
     desk: Desk, other: str, stored: bool, wording: Wording
 ) -> None:
@@ -280,6 +282,7 @@ def test_a_resumed_run_says_so(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("tool", ["sign", "stamp", "guard"])
+@pytest.mark.short(1)
 def test_a_call_that_is_recorded_is_not_asked_about(tool: str, desk: Desk, wording: Wording) -> None:
     """What was carried out in the mode `approve-all` is answered from the record, whoever is there when it goes on."""
     replies: Replies = {"desk": [[Asked("d1", tool, {"text": "a"})], "Done."]}

@@ -57,6 +57,7 @@ async def outcome(folder: Path, prefix: str, tool: str, given: dict[str, Any], r
 @pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("prefix", ["", "notes"], ids=["plain toolset", "prefixed toolset"])
 @pytest.mark.parametrize("verdict", ["ask", "deny"])
+@pytest.mark.short(3)
 async def test_a_rule_that_asks_or_denies_holds_by_either_name(
     verdict: str, prefix: str, where: dict[str, str], asked: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ async def test_a_rule_that_asks_or_denies_holds_by_either_name(
 
 @pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("tool, given", CALLS, ids=[tool for tool, _ in CALLS])
+@pytest.mark.short(2)
 async def test_a_rule_that_allows_holds_by_the_name_that_is_called(
     tool: str, given: dict[str, Any], where: dict[str, str], tmp_path: Path
 ) -> None:

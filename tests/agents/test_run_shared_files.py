@@ -71,6 +71,7 @@ AROUND = [
 
 @pytest.mark.parametrize("rules", [DENY, ASK], ids=["denied", "asked"])
 @pytest.mark.parametrize("order", [["notes", "two", "mount", "programs"], ["programs", "mount", "two", "notes"]])
+@pytest.mark.short(2)
 async def test_a_rule_on_a_toolset_holds_for_its_files_whatever_reaches_them(
     order: Sequence[str], rules: ApprovalRules, folder: Path, tmp_path: Path
 ) -> None:

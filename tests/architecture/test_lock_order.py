@@ -41,6 +41,7 @@ def test_locks_are_acquired_in_the_order_of_the_page(acquired: list[tuple[str, s
     assert not faults, listed(faults)
 
 
+@pytest.mark.short(0)
 def test_each_lock_of_the_page_is_held_together_with_another(acquired: list[tuple[str, str, str]]) -> None:
     """So that the page has no lock that is not there any more."""
     seen = {name for before, after, _ in acquired for name in (before, after)}

@@ -154,6 +154,7 @@ def test_the_example_of_the_readme_runs_from_the_wheel(unpacked: Path, tmp_path:
 
 @pytest.mark.parametrize("version", ["own", *(VERSIONS if FULL else ())])
 @pytest.mark.timeout(200)  # it makes an environment
+@pytest.mark.short(0)
 def test_what_the_readme_has_a_newcomer_type_works(version: str, wheel: Path, unpacked: Path, tmp_path: Path) -> None:
     """From a fresh environment of each Python that uv finds; the short form runs one command, unpacked."""
     where: dict[str, str] = {}

@@ -290,6 +290,7 @@ def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, fol
     assert len(json.loads(check("--format", "json").out)["problems"]) == 30
 
 
+@pytest.mark.short(0)
 def test_of_very_many_agents_no_line_and_no_class_is_long(check: Check, handrail: Command, folder: Path) -> None:
     """Names that are missing everywhere, names that are taken twice, rules on nothing: as lines that people read."""
     agents = folder / "agents"

@@ -68,6 +68,7 @@ WORDS = ("run desk.agent hello --model test", "check desk.agent", "new other")
 
 
 @pytest.mark.parametrize("closed, words", some([*product(CLOSED, WORDS)], 4))
+@pytest.mark.short(1)
 def test_no_closed_stream_ends_in_a_traceback(folder: Path, closed: str, words: str) -> None:
     """Whichever of them a process is started without."""
     line = f'exec "$0" -c "$1" {words} {closed}'

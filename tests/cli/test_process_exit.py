@@ -60,6 +60,7 @@ def test_ctrl_c_while_modules_are_imported_ends_quietly(folder: Path) -> None:
     assert (process.returncode, err) == (130, "")
 
 
+@pytest.mark.short(0)
 def test_a_call_that_cannot_be_stopped_is_waited_for(folder: Path) -> None:
     """Which is said, once."""
     write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=WAITING)
@@ -117,6 +118,7 @@ def test_a_plain_function_that_still_runs_is_reported_with_what_the_next_ones_do
     assert process.returncode == 130
 
 
+@pytest.mark.short(0)
 def test_who_does_not_want_to_wait_ends_the_process(folder: Path) -> None:
     """By three of them, however long the call would take."""
     write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=WAITING)
@@ -176,6 +178,7 @@ def ended_by_default() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ended_by_default")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.short(1)
 def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
     folder: Path, number: signal.Signals
 ) -> None:

@@ -26,6 +26,7 @@ _RUNS = [
 # The run ends itself after two minutes and says what is not done; if it were killed, its workers would go on.
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("store, policy, agents, kills", some(_RUNS, 2))
+@pytest.mark.short(1)
 def test_nothing_is_lost_and_nothing_happens_twice_when_workers_are_killed(
     store: str, policy: str, agents: int, kills: int
 ) -> None:

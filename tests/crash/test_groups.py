@@ -33,6 +33,7 @@ def schema() -> Generator[str]:
 
 @pytest.mark.parametrize("row", rows(GROUP), ids=" ".join)
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.short(2)
 def test_a_group_that_is_killed_is_written_whole_or_not_at_all(
     row: tuple[str, ...], kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def _is_used(pattern: re.Pattern[str], allowed: list[re.Pattern[str]], text: str
 
 
 @pytest.mark.parametrize("rule", FORBIDDEN["names"], ids=lambda rule: str(rule["word"]))
+@pytest.mark.short(2)
 def test_a_word_that_is_in_no_name(rule: dict[str, Any]) -> None:
     """Names are compared word by word: `is_told` has the word `told`."""
     found = [name for name in all_names() if rule["word"] in [word.lower() for word in _WORDS.findall(name.text)]]

@@ -154,6 +154,7 @@ def test_the_organiser_sorts_a_folder_and_loses_nothing(organised: Played, tmp_p
     assert organised.ended.failed() == {"unseen", "rubbish", "outside", "taken"}
 
 
+@pytest.mark.short(0)
 def test_the_organiser_moves_nothing_where_nobody_can_be_asked(tmp_path: Path) -> None:
     """Without a terminal and without `--approve` a move is denied, which the script of a good day does not expect."""
     mess = make_mess(tmp_path / "mess")
@@ -205,6 +206,7 @@ def test_the_refund_desk_pays_every_order_once(refunded: Played) -> None:
 
 
 @pytest.mark.parametrize("name", some(["organiser", "report", "refund_desk"], 2))
+@pytest.mark.short(1)
 def test_every_agent_can_be_checked_without_a_model(name: str, tmp_path: Path) -> None:
     """`handrail check` finds no problem in any file of the project, from whatever folder it is called."""
     ended = handrail("check", EXAMPLES / name / f"{name}.agent", folder=tmp_path)
@@ -218,6 +220,7 @@ def test_every_readme_says_what_its_agent_answers(organised: Played, reported: P
         assert played.answer.split() == said(name).split()
 
 
+@pytest.mark.short(0)
 def test_nothing_is_written_to_standard_error_unasked(
     organised: Played, reported: Played, refunded: Played, tmp_path: Path
 ) -> None:

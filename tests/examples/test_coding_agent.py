@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "coding_agent" / "demo.py"
 READING = Path("durations", "reading.py")
 CALL = re.compile(r"^  call \d+: (\w+): ([a-z ]+(?:\d+, [a-z ]+)?) \(", re.MULTILINE)
@@ -51,6 +53,7 @@ def test_every_promise_holds_in_a_sandbox(tmp_path: Path) -> None:
     assert "give --out another folder" in again.stderr
 
 
+@pytest.mark.short(0)
 def test_a_broken_promise_ends_in_fail_where_commands_run_on_the_host(tmp_path: Path) -> None:
     """Without bubblewrap the first lines say what that means; and a test that was changed past the runtime is found."""
     git = shutil.which("git")

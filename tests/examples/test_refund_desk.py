@@ -62,6 +62,7 @@ def test_the_desk_says_first_what_it_will_show(day: subprocess.CompletedProcess[
     assert len(promised) == 6
 
 
+@pytest.mark.short(0)
 def test_a_broken_promise_ends_in_fail_and_exit_code_1() -> None:
     """A refund that was paid past the runtime is found, and nothing else is."""
     broken = run("--act", "1", "--fault")
@@ -117,6 +118,7 @@ def test_the_files_are_what_the_trace_says(day: subprocess.CompletedProcess[str]
     }  # fmt: skip
 
 
+@pytest.mark.short(0)
 def test_another_run_gives_the_same_report(out: Path, day: subprocess.CompletedProcess[str]) -> None:
     """The same script gives the same bytes, the same charges and the same slices; without `--act` both acts are run."""
     assert day.returncode == 0
@@ -137,6 +139,7 @@ def test_another_run_gives_the_same_report(out: Path, day: subprocess.CompletedP
 
 
 @pytest.mark.parametrize("act, model", some([("1", "nonsense"), ("1", "openai:gpt-5.2"), ("2", "openai:gpt-5.2")], 2))
+@pytest.mark.short(0)
 def test_a_model_that_cannot_be_used_is_told_and_nothing_runs(act: str, model: str) -> None:
     """A missing key and an unknown name are one clear line and exit code 2, not a traceback."""
     told = run("--model", model, "--act", act)
@@ -148,6 +151,7 @@ def test_a_model_that_cannot_be_used_is_told_and_nothing_runs(act: str, model: s
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("act, ended_by", some([("1", signal.SIGINT), ("1", signal.SIGTERM), ("2", signal.SIGTERM)], 2))
+@pytest.mark.short(1)
 def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, act: str, ended_by: signal.Signals) -> None:
     """Ctrl-C while the model is asked stops the service and the night desk, and removes the temporary folder."""
     with socket.create_server(("127.0.0.1", 0)) as provider:
@@ -167,6 +171,7 @@ def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, act: str, end
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.short(0)
 def test_help_explains_the_trace_and_the_exit_code() -> None:
     """`--help` says what the words of the trace mean."""
     told = run("--help")

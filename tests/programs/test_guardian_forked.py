@@ -96,6 +96,7 @@ def test_program_that_cannot_join_a_group_does_not_run(tmp_path: Path, forked: F
 
 
 @pytest.mark.parametrize("line, folder, reason", [("/nowhere/x", ".", errno.ENOENT), ("/", ".", errno.EACCES)])
+@pytest.mark.short(1)
 def test_program_that_cannot_be_executed(
     tmp_path: Path, forked: ForkedGuardian, line: str, folder: str, reason: int
 ) -> None:
@@ -192,6 +193,7 @@ def test_guardian_and_supervisors_end_with_the_agent(tmp_path: Path, fifo: Fifo)
 
 
 @pytest.mark.parametrize("reason", ["no subreaper", "another agent"])
+@pytest.mark.short(1)
 def test_guardian_that_cannot_do_its_work_ends(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no program is started below it."""
     if reason == "no subreaper":

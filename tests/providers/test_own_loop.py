@@ -64,6 +64,7 @@ def test_a_loop_is_short(name: str) -> None:
 
 @pytest.mark.timeout(300)  # of the full form: a line is reached up to 13 times
 @pytest.mark.parametrize("name, line", [*some(LINES, 6), *some(OTHER_LINES, 2)])
+@pytest.mark.short(3)
 def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
     """At each time that it is reached; run again to its end, the program has the conversation of an undisturbed run."""
     for nth in times_of(bench.whole[name].lines.get(str(line), 0)):  # 0 for `break`, see below
@@ -72,6 +73,7 @@ def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name, point", some([*product(PROVIDERS, CALL_POINTS)], 5))
+@pytest.mark.short(2)
 def test_a_kill_at_a_point(name: str, point: str, bench: Bench) -> None:
     """At each time that it is reached. A payment that had begun and is not recorded is not repeated: it is unknown."""
     for nth in times_of(bench.whole[name].points.get(point, 0)):
@@ -80,6 +82,7 @@ def test_a_kill_at_a_point(name: str, point: str, bench: Bench) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.short(1)
 def test_a_program_that_is_killed_again_and_again(
     name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
 ) -> None:
@@ -98,6 +101,7 @@ def test_a_program_that_is_killed_again_and_again(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.short(1)
 def test_each_response_has_ids_of_its_own(name: str, smith: Forge, tmp_path: Path) -> None:
     """As with the real APIs: a repeated request is answered under other ids, and nothing is done twice all the same."""
     program = program_of(name)
@@ -114,6 +118,7 @@ def test_each_response_has_ids_of_its_own(name: str, smith: Forge, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.short(1)
 def test_a_payment_that_waits_for_a_person(
     name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
 ) -> None:

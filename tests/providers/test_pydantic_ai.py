@@ -43,6 +43,7 @@ def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.short(1)
 def test_a_kill_before_a_line_of_the_adapter(name: str, bench: Bench) -> None:
     """A run is at such a line at each of its steps: between requests, replies, calls, answers and its end."""
     reached = bench.whole[name].library
@@ -54,6 +55,7 @@ def test_a_kill_before_a_line_of_the_adapter(name: str, bench: Bench) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name, point", some([*product(ADAPTERS, CALL_POINTS)], 4))
+@pytest.mark.short(1)
 def test_a_kill_at_a_point(name: str, point: str, bench: Bench) -> None:
     """At each time that it is reached. A payment that had begun and is not recorded is not repeated: it is unknown."""
     for nth in times_of(bench.whole[name].points.get(point, 0)):
@@ -62,6 +64,7 @@ def test_a_kill_at_a_point(name: str, point: str, bench: Bench) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.short(0)
 def test_a_program_that_is_killed_again_and_again(
     name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
 ) -> None:
@@ -79,6 +82,7 @@ def test_a_program_that_is_killed_again_and_again(
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.short(1)
 def test_each_response_has_ids_of_its_own(name: str, smith: Forge, whole: dict[str, Run], tmp_path: Path) -> None:
     """As with the real APIs: a repeated request is answered under other ids, and nothing is done twice all the same."""
     program = program_of(name)

@@ -215,6 +215,7 @@ def test_idle_threads_keep_no_more_loops_than_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("thread", ["main", "daemon"])
+@pytest.mark.short(1)
 def test_a_process_ends_cleanly_whatever_its_handlers_have_used(thread: str) -> None:
     """Also where the loop has threads of its own, and where a daemon thread still has a loop."""
     program = f"""

@@ -10,6 +10,8 @@ import sys
 import weakref
 from typing import Any
 
+import pytest
+
 from tests.architecture.sources import ROOT
 from tests.runtime.bench import Note, call
 from tests.scenarios.growth import Growth, world
@@ -37,6 +39,7 @@ def counted(what: str) -> dict[str, Any]:
     return printed
 
 
+@pytest.mark.short(0)
 def test_ten_thousand_calls_leave_what_they_wrote_and_nothing_else() -> None:
     """Transactions, tickets, turns and claims are gone, though a handler saw its own; the queue is empty."""
     growth = measured("calls")
@@ -45,6 +48,7 @@ def test_ten_thousand_calls_leave_what_they_wrote_and_nothing_else() -> None:
     assert (growth.recorded, growth.queued) == (10_000, 0)
 
 
+@pytest.mark.short(0)
 def test_replies_on_an_event_loop_leave_nothing_either() -> None:
     """With many calls in the queue at once, and some of them cancelled; futures are gone as well."""
     growth = measured("replies")

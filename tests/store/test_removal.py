@@ -168,6 +168,7 @@ def test_reader_of_a_session_that_is_deleted_is_told_so(database: Store, clock: 
     "at, nth",
     [("unit-before-commit", 1), ("unit-after-commit", 1), ("unit-before-commit", 4), ("unit-after-commit", 6)],
 )
+@pytest.mark.short(2)
 def test_deletion_that_is_killed_leaves_a_session_whole_or_absent(url: str, at: str, nth: int) -> None:
     """It is absent once its first transaction is committed, and what is left is removed by the next deletion."""
     assert run_to_crash(delete_in_steps, url, "s1", at=at, nth=nth) == Crashed(at, nth)
@@ -181,6 +182,7 @@ def test_deletion_that_is_killed_leaves_a_session_whole_or_absent(url: str, at: 
         assert stands(store, "s2")
 
 
+@pytest.mark.short(1)
 def test_session_of_an_id_whose_deletion_was_killed_begins_empty(url: str) -> None:
     """`create` removes what is left of the old one first."""
     run_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=2)
@@ -194,6 +196,7 @@ def test_session_of_an_id_whose_deletion_was_killed_begins_empty(url: str) -> No
         assert list(store.entries("s1")) == entries(1, 1)
 
 
+@pytest.mark.short(1)
 def test_two_that_finish_a_deletion_leave_a_new_session_alone(url: str) -> None:
     """The second one finds nothing to do, although the session was begun anew meanwhile."""
     run_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=1)
@@ -264,6 +267,7 @@ def test_others_write_between_the_pages(clock: FakeClock) -> None:
     assert paused == [True, True, True]
 
 
+@pytest.mark.short(1)
 def test_removal_that_is_killed_is_completed_by_the_next(url: str) -> None:
     """What was removed stays removed; the rest is there whole, with its testimony."""
     with handrail.store.open(url) as store:

@@ -72,6 +72,7 @@ EVERY_KIND = ["slot", "key-unknown", "key-retry", "key-reconcile", "shared-unkno
 
 
 @pytest.mark.parametrize("name, where", some([*product(EVERY_KIND, get_args(Where))], 5))
+@pytest.mark.short(2)
 def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: str, where: Where) -> None:
     """As its `on_orphan` says, and before the deadline; so is that of a child session, and one under a shared key."""
     killed(url, name, where)
@@ -91,6 +92,7 @@ def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: 
 
 
 @pytest.mark.parametrize("name", ["key-reconcile", "shared-reconcile"])
+@pytest.mark.short(2)
 def test_call_that_was_killed_after_it_was_done_is_answered_by_the_other_side(
     store: Store, url: str, name: str, wording: Wording
 ) -> None:
@@ -103,6 +105,7 @@ def test_call_that_was_killed_after_it_was_done_is_answered_by_the_other_side(
     assert (message.content, message.replayed, service.done) == (wording, True, [])
 
 
+@pytest.mark.short(1)
 def test_opening_ends_the_leases_of_the_dead(store: Store, url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Only those of the session: others are found when theirs is opened, or by the call that meets them."""
     killed(url, "key-unknown")
@@ -121,6 +124,7 @@ def test_opening_ends_the_leases_of_the_dead(store: Store, url: str, caplog: pyt
     assert caplog.records == []  # nothing is waited for
 
 
+@pytest.mark.short(1)
 def test_call_that_meets_a_dead_owner_is_answered_at_once(store: Store, url: str) -> None:
     """Another session has claimed the shared key, and nobody opens that session."""
     killed(url, "shared-retry")
@@ -131,6 +135,7 @@ def test_call_that_meets_a_dead_owner_is_answered_at_once(store: Store, url: str
     assert (len(service.done), heard) == (1, [])
 
 
+@pytest.mark.short(1)
 def test_wait_ends_when_the_owner_dies(store: Store, url: str) -> None:
     """The one that waits finds the death out by itself, long before the lease expires."""
     with in_the_handler(url, "shared-retry") as process, Session.open(store, "day") as session:
@@ -142,6 +147,7 @@ def test_wait_ends_when_the_owner_dies(store: Store, url: str) -> None:
         assert (after.fence, service.done) == (row.fence + 1, [row.key])
 
 
+@pytest.mark.short(1)
 def test_live_owner_is_waited_for_which_is_said_at_once(
     store: Store, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

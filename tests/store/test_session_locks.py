@@ -87,6 +87,7 @@ def test_waiting_ends_with_the_time(wording: Wording) -> None:
     assert clock.now() - started == timedelta(seconds=3)
 
 
+@pytest.mark.short(1)
 def test_another_process_keeps_its_session_until_it_dies(url: str) -> None:
     """Then the session is free at once; nothing has to run out."""
     with handrail.store.open(url) as store, another_process(url, "hold") as holder:
@@ -96,6 +97,7 @@ def test_another_process_keeps_its_session_until_it_dies(url: str) -> None:
         append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
 
 
+@pytest.mark.short(1)
 def test_forked_child_does_not_keep_the_session_of_a_dead_parent(url: str) -> None:
     """A worker that a handler has forked outlives the kill; the session is free at once all the same."""
     with handrail.store.open(url) as store, another_process(url, "hold", "fork") as holder:
@@ -105,6 +107,7 @@ def test_forked_child_does_not_keep_the_session_of_a_dead_parent(url: str) -> No
         append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
 
 
+@pytest.mark.short(1)
 def test_process_that_dies_in_a_unit_leaves_nothing_behind(url: str) -> None:
     """Others write as soon as it is gone."""
     with handrail.store.open(url, busy=PATIENCE) as store:

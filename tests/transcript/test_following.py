@@ -87,6 +87,7 @@ def test_a_session_that_is_deleted_adds_nothing(at_desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 30, 100, 1_000])
+@pytest.mark.short(2)
 def test_the_last_messages_are_those_at_the_end(count: int, at_desk: Desk) -> None:
     """With their calls; the calls of the last one are still held."""
     for number in range(60):

@@ -177,6 +177,7 @@ def test_changed_arguments_may_be_put_off_as_well(desk: Desk) -> None:
 
 @pytest.mark.parametrize("remember", ["arguments", "rule"])
 @pytest.mark.parametrize("verdict", ["yes", "no"])
+@pytest.mark.short(2)
 def test_an_answer_for_later_calls_holds_in_later_runs(
     remember: Literal["arguments", "rule"], verdict: Literal["yes", "no"], desk: Desk
 ) -> None:

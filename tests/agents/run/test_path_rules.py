@@ -71,6 +71,7 @@ def secrets(filesystem: Filesystem) -> dict[str, bytes | None]:
 
 @pytest.mark.parametrize("rules", [BY_TOOL, FOR_ALL], ids=["by tool", "for all"])
 @pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
+@pytest.mark.short(2)
 async def test_no_file_tool_shows_what_a_rule_denies(where: Where, rules: str, tmp_path: Path) -> None:
     """By links, case, other spellings, globs and searches; nor what is in `.git`."""
     with where(PLAIN | SECRET, tmp_path / "files") as (arguments, _, start):
@@ -83,6 +84,7 @@ async def test_no_file_tool_shows_what_a_rule_denies(where: Where, rules: str, t
 
 @pytest.mark.parametrize("rules", [BY_TOOL, FOR_ALL], ids=["by tool", "for all"])
 @pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
+@pytest.mark.short(2)
 async def test_no_file_tool_changes_what_a_rule_denies(where: Where, rules: str, tmp_path: Path) -> None:
     """Nor moves it to where it could be read."""
     with where(PLAIN | SECRET, tmp_path / "files") as (arguments, filesystem, start):

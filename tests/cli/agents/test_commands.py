@@ -26,6 +26,7 @@ sys.exit(f"{code} {is_searched} {gc.isenabled()}")
 """
 
 
+@pytest.mark.short(0)
 def test_what_a_command_imports_is_not_searched_for_garbage(tmp_path: Path) -> None:
     """Modules stay to the end of the process; what comes after them is collected as before."""
     (tmp_path / "desk.agent").write_text(AGENT)

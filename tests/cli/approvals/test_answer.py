@@ -99,6 +99,7 @@ def test_call_of_an_agent_that_was_called_is_answered_in_the_outermost_session(h
 
 
 @pytest.mark.parametrize("remember", ["arguments", "rule"])
+@pytest.mark.short(2)
 def test_answer_may_hold_for_later_calls(remember: str, handrail: Command, desk: Desk) -> None:
     """As that of a person before a terminal."""
     twice: Replies = {"desk": [[PAY], [Asked("d3", "pay", {"order": "tea"})], "Done."]}
@@ -153,6 +154,7 @@ def test_of_two_answers_at_the_same_time_one_counts(url: str, desk: Desk) -> Non
 
 
 @pytest.mark.parametrize("change", ["answered", "changed", "decided"])
+@pytest.mark.short(2)
 def test_question_that_has_changed_since_it_was_shown_is_left(
     change: str, handrail: Command, desk: Desk, wording: Wording
 ) -> None:
@@ -182,6 +184,7 @@ def test_question_that_has_changed_since_it_was_shown_is_left(
 
 
 @pytest.mark.parametrize("point, given", [("unit-begun", 0), ("unit-session-written", 1)])
+@pytest.mark.short(2)
 def test_answer_is_recorded_as_a_whole(point: str, given: int, url: str, desk: Desk) -> None:
     """With what it holds for. A process that ends before the session has it leaves it for the next holder."""
     left_open(desk)
@@ -220,6 +223,7 @@ def test_session_that_a_process_has_open_is_answered(handrail: Command, desk: De
     assert last.at is not None
 
 
+@pytest.mark.short(1)
 def test_run_takes_in_an_answer_that_another_process_gives_meanwhile(desk: Desk) -> None:
     """The question is left open, another call of the reply runs while a person answers, and the run continues."""
     replies: Replies = {"desk": [[PAY, Asked("d1", "note", {"text": "a"})], "Done."]}
@@ -248,6 +252,7 @@ def test_unknown_session_and_call_are_reported(handrail: Command, desk: Desk, wo
 
 
 @pytest.mark.parametrize("point", ["before-handler", "before-commit", "after-commit"])
+@pytest.mark.short(2)
 def test_killed_run_finds_the_answer_again(point: str, handrail: Command, desk: Desk) -> None:
     """The call is carried out once, by that run or by the next one, without a question."""
     sign: Replies = {"desk": [[Asked("d2", "sign", {"text": "a"})], "Done."]}

@@ -121,6 +121,7 @@ def test_call_whose_question_was_not_recorded_is_listed_and_left_to_its_program(
     assert handrail("approvals", "answer", "--all", "yes", "--yes").code == 0
 
 
+@pytest.mark.short(1)
 def test_program_that_holds_its_session_takes_in_the_answer_of_another_process(loop: Loop) -> None:
     """At its next step, without opening the session again; with who has given it, and not asking its approver."""
     loop.calls = [pay_call("A-1", "c1"), pay_call("A-2", "c2")]

@@ -159,6 +159,7 @@ def test_a_git_dir_that_cannot_be_made_is_named(root: Path, tmp_path: Path, word
 
 
 @pytest.mark.parametrize("what", ["snapshot", "restore"])
+@pytest.mark.short(1)
 def test_a_process_killed_at_any_step_leaves_nothing_that_the_next_cannot_mend(what: str, tmp_path: Path) -> None:
     """A snapshot that was cut short has not touched the tree; a restore that was, goes on when it is called again."""
     line = [sys.executable, "-m", "tests.filesystem.shadow_killing", what, str(tmp_path)]

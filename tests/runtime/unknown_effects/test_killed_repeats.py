@@ -71,6 +71,7 @@ def test_the_page_has_a_row_for_each_point_that_a_repeat_passes(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("row", rows(REPEAT), ids=lambda row: row[0])
+@pytest.mark.short(2)
 def test_a_repeat_whose_process_dies_is_refused_again_when_it_is_resumed(
     row: tuple[str, ...], tmp_path: Path, wording: Wording
 ) -> None:

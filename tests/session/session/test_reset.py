@@ -262,6 +262,7 @@ def reset_stored(url: str) -> list[str]:
 
 
 @pytest.mark.parametrize("at", ["unit-session-written", "unit-before-commit", "unit-after-commit"])
+@pytest.mark.short(1)
 def test_reset_that_is_killed_has_happened_whole_or_not_at_all(tmp_path: Path, at: str) -> None:
     """Whichever it was, the next reset empties the session."""
     url = f"sqlite:///{tmp_path / 'desk.db'}"

@@ -121,6 +121,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.short(0)
 def test_a_function_of_the_main_program_is_found_by_its_file(tmp_path: Path, wording: Wording) -> None:
     """The program is loaded anew, under another name, so that it does not begin again."""
     program = tmp_path / "program.py"
@@ -143,6 +144,7 @@ def test_the_file_of_the_main_program_is_found_from_any_folder(tmp_path: Path, m
     assert run_to_crash(program.charge, at=None, cwd=tmp_path.parent) == Finished("charged")
 
 
+@pytest.mark.short(0)
 def test_a_function_that_raises_is_an_error_with_what_it_wrote() -> None:
     """The traceback of the other process stands in the note."""
     with pytest.raises(subprocess.CalledProcessError) as caught:

@@ -39,6 +39,7 @@ async def failure_of(name: str, behavior: Behavior) -> Exception:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("behavior", ["retry", "failed", "error"])
+@pytest.mark.short(1)
 async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(behavior: Behavior) -> None:
     """However PydanticAI was told to raise it."""
     assert is_answer_lost(await failure_of("die", behavior))
@@ -46,6 +47,7 @@ async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_o
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["break", "refuse"])
+@pytest.mark.short(1)
 async def test_a_server_that_answers_leaves_nothing_open(name: str) -> None:
     """Neither a failed call nor one that the server would not take is a lost answer."""
     assert not is_answer_lost(await failure_of(name, "retry"))

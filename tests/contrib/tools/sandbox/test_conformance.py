@@ -84,6 +84,7 @@ def test_output_is_bounded(ground: Ground) -> None:
     assert "\nend" in text
 
 
+@pytest.mark.short(2)
 def test_command_that_takes_too_long_is_killed(ground: Ground) -> None:
     """The call fails, its changes are rolled back, and the next call works."""
     before = ground.picture()
