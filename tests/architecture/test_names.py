@@ -72,7 +72,8 @@ FACES = {
     """,
     "handrail.agents": """
         AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits Decision Entry
-        GatedCall Listener LoadedAgent Origin Project PythonOptions QuestionAsked QuestionDecided Registry Rule RunEnded
+        GatedCall Judgement judge_call Listener LoadedAgent Origin Project PythonOptions QuestionAsked
+        QuestionDecided Registry Rule RunEnded
         RunEvent RunOptions RunResult RunStarted RunWarned TextDelta current_run files_toolset load_agent
         parse_agent_file parse_rules python_toolset read_agent_file read_rules sandbox_toolset SandboxOptions shared
         shell_toolset toolset_factory
@@ -86,7 +87,8 @@ FACES = {
         FileRemoved FileWritten FilesFound GIT_READING
         GlobFiles GrepFiles OverflowExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanCompleted
         PlanStatus
-        PlanStep PlanningStrategy PlanningToolsSection Podman PodmanSandboxSection ProgramEnded PythonEvaluated
+        PlanStep PlanningStrategy PlanningToolsSection Podman PodmanSandboxSection ProgramEnded ProgramProgress
+        PythonEvaluated
         PythonFault READING ReadFile
         ReadKept ReadPlan RemoveFile
         SandboxLimits SandboxSection SetupPlan ShellExecute ShellExecuted
@@ -120,7 +122,8 @@ FACES = {
     """,
     "handrail.prompt": """
         AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck CompletionChecker
-        CompletionContext DeadlineFeedback External Feedback FeedbackContext FeedbackProvider FeedbackTrigger FileShown
+        CompletionContext DeadlineFeedback Effect External Feedback FeedbackContext FeedbackProvider FeedbackTrigger
+        FileShown
         FilesExist StaticFeedback FunctionTool IdempotencyConfig MarkdownSection
         MayBlock PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError
         ReadBeforeWritePolicy

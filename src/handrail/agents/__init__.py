@@ -22,7 +22,7 @@ from handrail.agents.active_run import current_run
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.agent_file import AgentFile, parse_agent_file, read_agent_file
 from handrail.agents.approval.decisions import Answer, Asker, Decision, GatedCall
-from handrail.agents.approval.rules import ApprovalRules, Rule, parse_rules, read_rules
+from handrail.agents.approval.rules import ApprovalRules, Judgement, Rule, judge_call, parse_rules, read_rules
 from handrail.agents.exports.entries import Entry, Origin, toolset_factory
 from handrail.agents.exports.registry import Registry
 from handrail.agents.project import Project
@@ -66,6 +66,7 @@ __all__ = [
     "Decision",
     "Entry",
     "GatedCall",
+    "Judgement",
     "Listener",
     "LoadedAgent",
     "Origin",
@@ -85,6 +86,7 @@ __all__ = [
     "TextDelta",
     "current_run",
     "files_toolset",
+    "judge_call",
     "load_agent",
     "parse_agent_file",
     "parse_rules",

@@ -17,7 +17,7 @@ from handrail.prompt.completion import (
 )
 from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import External
+from handrail.prompt.effect import Effect, External
 from handrail.prompt.feedback.provider import Feedback, FeedbackContext, FeedbackProvider
 from handrail.prompt.feedback.ready import BudgetFeedback, DeadlineFeedback, StaticFeedback
 from handrail.prompt.feedback.trigger import FeedbackTrigger
@@ -53,6 +53,7 @@ __all__ = [
     "CompletionChecker",
     "CompletionContext",
     "DeadlineFeedback",
+    "Effect",
     "External",
     "Feedback",
     "FeedbackContext",

@@ -23,6 +23,7 @@ from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellRun
+from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.contrib.tools.shell.presets import CHECKING, FIXING
 from handrail.contrib.tools.shell.rules import GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.section import ShellToolsSection
@@ -80,6 +81,7 @@ __all__ = [
     "Podman",
     "PodmanSandboxSection",
     "ProgramEnded",
+    "ProgramProgress",
     "PythonEvaluated",
     "PythonFault",
     "ReadFile",
