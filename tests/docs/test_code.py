@@ -1,6 +1,7 @@
 """The code in the README and in the docs runs, and prints what they show.
 
-A block's output stands below it, as a block of `text`; a block without one prints nothing.
+A block's output stands below it, as a block of `text`; a block without one prints nothing. What the reader of a page
+saves and starts is run by `test_typed_pages.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from handrail.errors import StoreReadOnlyError
 from handrail.store.sql.migrations import MIGRATIONS
 from tests.architecture.sources import ROOT
 from tests.docs.console import typed
+from tests.docs.typed_pages import typed_pages
 from tests.providers.chat import Chat
 from tests.providers.messages import Messages
 from tests.providers.programs import OWN_LOOP, PYDANTIC_AI, end_kept_loop
@@ -43,7 +45,7 @@ _SHOWN = re.compile(r"\s*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def with_code() -> dict[Path, list[CodeExample]]:
     """The pages that hold code, each with its blocks in their order."""
-    pages = [README, *sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE})]
+    pages = [README, *sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE, *typed_pages()})]
     examples = {page: list(find_examples(page)) for page in pages}
     return {page: found for page, found in examples.items() if found}
 

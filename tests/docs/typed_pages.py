@@ -1,0 +1,192 @@
+"""Pages that a reader follows by typing: files to save, and commands with what they print, from top to bottom.
+
+A block below a line that ends with a name and a colon, "Save this as `desk.py`:", is a file. A command line is one of
+Python, of `handrail` or of pytest, and may send standard error to a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import pkgutil
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from handrail import cli
+from handrail.cli import main
+from tests.architecture.sources import ROOT
+from tests.crash.forge import answer_of, forked, serving
+from tests.docs.console import comparable
+
+DOCS = ROOT / "docs"
+
+_BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r"`([\w./-]+\.\w+)`[^`]*:$")
+_TOOK = re.compile(r"\bin \d+\.\d+s\b")
+_WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_PRELOADED = ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.agents", "handrail.contrib.tools")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that the reader saves.
+
+    Attributes:
+        name: its path in the folder that the reader works in.
+        text: what is in it.
+    """
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that the reader types.
+
+    Attributes:
+        line: the line.
+        shown: what a terminal shows below it.
+    """
+
+    line: str
+    shown: str
+
+
+def steps_of(page: Path) -> list[File | Command]:
+    """What the reader of a page saves and types, in the order of the page."""
+    return [*_steps(page.read_text(encoding="utf-8"))]
+
+
+def _steps(text: str) -> Iterator[File | Command]:
+    for block in _BLOCK.finditer(text):
+        if block["kind"] != "console":
+            if named := _NAME.search(text[: block.start()].rstrip().rpartition("\n")[2]):
+                yield File(named[1], block["text"])
+        else:
+            for command in re.split(r"^\$ ", block["text"], flags=re.MULTILINE)[1:]:
+                line, _, shown = command.partition("\n")
+                yield Command(line, shown)
+
+
+def typed_pages() -> list[Path]:
+    """The pages that have a reader save a file and type a command."""
+    return [page for page in sorted(DOCS.rglob("*.md")) if {*map(type, steps_of(page))} == {File, Command}]
+
+
+Typing = Callable[[str, Path], str]
+"""Types a command line in a folder, and returns what a terminal shows."""
+
+
+def follow(page: Path, folder: Path, typing: Typing) -> None:
+    """Save and type what a page says, in a folder, and compare what is shown."""
+    for step in steps_of(page):
+        if isinstance(step, File):
+            file = folder / step.name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(step.text, encoding="utf-8")
+        else:
+            found = typing(step.line, folder)
+            assert settled(found, folder) == settled(step.shown, folder), f"{page.name}: {step.line}"
+
+
+def settled(shown: str, folder: Path) -> str:
+    """What is shown, without what differs from run to run."""
+    text = _WHEN.sub("WHEN", _TOOK.sub("in N s", shown.replace(str(folder), "/srv")))
+    return comparable(text).rstrip("\n")
+
+
+class Terminal:
+    """A process that carries out command lines, each in a fork of itself, so that nothing is imported again."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def type(self, line: str, folder: Path) -> str:
+        """Carry out a command line in a folder; returns what it prints on both streams."""
+        with TemporaryDirectory() as apart:
+            screen = Path(apart) / "screen"
+            ended = answer_of(self._process, line, str(folder), str(screen))
+            return screen.read_text(encoding="utf-8") + ("Killed\n" if ended is None else "")
+
+
+@contextmanager
+def terminal() -> Generator[Terminal]:
+    """Such a process, while the block runs."""
+    with serving("tests.docs.typed_pages") as process:
+        yield Terminal(process)
+
+
+def split(line: str) -> tuple[list[str], str | None]:
+    """The words of a command line, and the file that standard error goes to."""
+    words = shlex.split(line)
+    return (words[:-2], words[-1]) if "2>" in words[:-1] else (words, None)
+
+
+def _serve() -> None:
+    commands = (module.name for module in pkgutil.walk_packages(cli.__path__, "handrail.cli."))
+    for name in (*_PRELOADED, *commands):
+        importlib.import_module(name)
+    for request in sys.stdin:
+        sys.stdout.write(json.dumps(forked(partial(_type, *json.loads(request)))) + "\n")
+        sys.stdout.flush()
+
+
+def _type(line: str, folder: str, screen: str) -> int:
+    """Become the process of a command line; its exit code."""
+    os.chdir(folder)
+    words, errors = split(line)
+    _lead(1, screen)
+    _lead(2, errors or screen)
+    _lead(0, os.devnull, os.O_RDONLY)
+    # A terminal shows each line as it is written, also of a process that is killed afterwards.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    try:
+        code = _carry_out(words)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _lead(descriptor: int, path: str, flags: int = os.O_WRONLY | os.O_CREAT | os.O_APPEND) -> None:
+    opened = os.open(path, flags, 0o600)
+    os.dup2(opened, descriptor)
+    os.close(opened)
+
+
+def _carry_out(words: list[str]) -> int:
+    match words:
+        case ["python", file, *_] if not file.startswith("-"):
+            sys.argv = words[1:]
+            sys.path.insert(0, str(Path.cwd()))
+            runpy.run_path(file, run_name="__main__")
+            return 0
+        case ["handrail", *arguments]:
+            return main(arguments)
+        case [program, *arguments]:
+            python = {"python": [sys.executable], "pytest": [sys.executable, "-m", "pytest"]}
+            environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+            return subprocess.run(
+                [*python.get(program, [program]), *arguments], env=environment, check=False
+            ).returncode
+        case _:
+            raise ValueError(words)
+
+
+if __name__ == "__main__":
+    _serve()
