@@ -9,8 +9,11 @@ import pytest
 
 from tests.architecture.sources import ROOT
 from tests.docs.typed_pages import DOCS, File, Terminal, follow, settled, steps_of, terminal, typed_pages
+from tests.extent import FULL
 
 PAGES = typed_pages()
+SLOW = DOCS / "how-to" / "test-tools.md"
+"""It starts pytest, which starts processes: the full form alone follows it."""
 
 
 @pytest.fixture(scope="module", name="at")
@@ -19,7 +22,9 @@ def _at() -> Iterator[Terminal]:
         yield opened
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if FULL or page != SLOW], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_a_page_works_as_it_is_typed(page: Path, at: Terminal, tmp_path: Path) -> None:
     """In an empty folder, from top to bottom."""
     follow(page, tmp_path, at.type)

@@ -16,6 +16,7 @@ import runpy
 import shlex
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,6 +159,9 @@ def _type(line: str, folder: str, screen: str) -> int:
         code = _carry_out(words)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
+    except Exception:  # noqa: BLE001 - as Python shows what a program raises
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
     return code
