@@ -108,15 +108,21 @@ class Block:
         return self.run()
 
 
-def measure(cases: Mapping[str, Callable[[], object]], *, rounds: int, calls: int) -> dict[str, float]:
-    """Microseconds a call, the median of `rounds`; in each round every case is called `calls` times in a row."""
+def measure(
+    cases: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    calls: int,
+    take: Callable[[Sequence[float]], float] = statistics.median,
+) -> dict[str, float]:
+    """Microseconds a call; in each round every case is called `calls` times in a row, and `take` picks a round."""
     for case in cases.values():
         time_calls(case, calls)
     taken: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
             taken[name].append(time_calls(case, calls))
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return {name: take(times) for name, times in taken.items()}
 
 
 def ratios(times: Mapping[str, float], bounds: Sequence[Bound]) -> list[Ratio]:

@@ -3,7 +3,8 @@
 make bench ARGS="--format json" > report.json
 .venv/bin/python -m tests.docs.figures report.json
 
-A report of some groups (`--only`) renews these, and leaves the others as they are.
+A report of some groups (`--only`) renews these, and leaves the others as they are. One with the group `own paths` also
+renews the microseconds of the README.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from benchmarks.timing import formatted
 from tests.architecture.sources import ROOT
 
+README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
 
@@ -65,13 +67,30 @@ def with_tables(page: str, report: Mapping[str, Any]) -> str:
     return f"{before}{BEGIN}{''.join((there | renewed).values())}{END}{after}"
 
 
+def with_costs(readme: str, report: Mapping[str, Any]) -> str:
+    """The README with the microseconds of a run in place of those that it has; as it is, if none were measured."""
+    if "own paths" not in report:
+        return readme
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    rows = [f"| {case} | {rounded(taken)} |" for case, taken in report["own paths"]["microseconds"].items()]
+    return "\n".join([f"{before}{BEGIN}", "| one call | µs |", "|---|---:|", *rows, "", f"{END}{after}"])
+
+
+def rounded(microseconds: float) -> str:
+    """Two digits that count: another run would give another third one."""
+    digits = 1 - math.floor(math.log10(microseconds))
+    return f"{round(microseconds, digits):,.0f}"
+
+
 def rows_of(page: str) -> list[str]:
     """The cases and bounds that a page has figures for."""
     measured = page.partition(BEGIN)[2].partition(END)[0]
     rows = [line.removeprefix("| ").split(" | ")[0] for line in measured.splitlines() if line.startswith("| ")]
-    return [row for row in rows if row not in {"case", "bound"} and not row.startswith("case, ")]
+    return [row for row in rows if row not in {"case", "bound", "one call"} and not row.startswith("case, ")]
 
 
 if __name__ == "__main__":
     measured = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    README.write_text(with_costs(README.read_text(encoding="utf-8"), measured), encoding="utf-8")
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), measured), encoding="utf-8")

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks import own_paths
 from benchmarks.__main__ import GROUPS
 from benchmarks.calls import cases
 from benchmarks.compare import CASES
 from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed
-from tests.docs.figures import BEGIN, END, PAGE, rows_of, with_tables
+from tests.docs.figures import BEGIN, END, PAGE, README, rows_of, with_costs, with_tables
 from tests.docs.links import Link, anchors_of, links_of, names_in
 
 DOCS = ROOT / "docs"
@@ -109,6 +110,17 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
         for limit in group.limits:
             assert rows.count(limit.label) == 1
     assert {*CASES} <= {*rows}
+
+
+def test_the_costs_of_the_readme_are_those_of_the_benchmark() -> None:
+    """A row for each case of the group, in microseconds of two digits; a run of other groups leaves them."""
+    readme = README.read_text(encoding="utf-8")
+    cases = [own_paths.PYDANTIC_AI, own_paths.READ, own_paths.STATE, own_paths.STORED, own_paths.EXTERNAL]
+    assert rows_of(readme) == cases
+    renewed = with_costs(readme, {"own paths": {"microseconds": dict.fromkeys(cases, 1234.5)}})
+    assert rows_of(renewed) == cases
+    assert renewed.count(" | 1,200 |") == len(cases)
+    assert with_costs(renewed, {"calls": {}}) == renewed
 
 
 def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
