@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tarfile
@@ -23,7 +24,12 @@ from hatch_build import with_links
 from tests.architecture.sources import ROOT, listed, text_files
 from tests.docs.console import commands_of, comparable
 from tests.docs.test_code import README, shown_below, with_code
+from tests.docs.typed_pages import DOCS, follow, split, typed_pages
 from tests.extent import FULL
+from tests.providers.chat import Chat
+from tests.providers.messages import Messages
+from tests.providers.responses import Responses
+from tests.providers.wire import serving
 
 UV = Path(sys.executable).parent / "uv"
 PINS = ROOT / "requirements" / "dev.txt"
@@ -72,13 +78,10 @@ def test_a_readme_without_a_repository_has_no_links_into_it() -> None:
 
 
 def _run(*command: object, cwd: Path, **variables: str) -> str:
-    hidden = {"PYTHONPATH", "HANDRAIL_STORE", "HANDRAIL_MODEL", "OPENAI_API_KEY", "FORCE_COLOR", "HANDRAIL_TESTS"}
-    hidden |= {"PYTHONDONTWRITEBYTECODE"}  # each command would compile PydanticAI anew
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
-        env=environment | {"UV_PYTHON_DOWNLOADS": "never", **variables},
+        env=_hidden() | {"UV_PYTHON_DOWNLOADS": "never", **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -86,6 +89,13 @@ def _run(*command: object, cwd: Path, **variables: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def _hidden() -> dict[str, str]:
+    """The environment of the tests without what a newcomer does not have."""
+    hidden = {"PYTHONPATH", "HANDRAIL_STORE", "HANDRAIL_MODEL", "OPENAI_API_KEY", "FORCE_COLOR", "HANDRAIL_TESTS"}
+    hidden |= {"PYTHONDONTWRITEBYTECODE"}  # each command would compile PydanticAI anew
+    return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 def _build(source: Path, target: Path, *kinds: str) -> None:
@@ -172,6 +182,54 @@ def test_what_the_readme_has_a_newcomer_type_works(version: str, wheel: Path, un
         assert found
         assert comparable(found) in comparable(shown)
     assert _run(*command, "docs", "write-a-tool", cwd=tmp_path, **where).startswith("# Write a tool\n")
+
+
+@pytest.fixture(scope="module")
+def everything(wheel: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables of a fresh environment with the wheel, all extras and pytest; the short form has it unpacked."""
+    if not FULL:
+        return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(unpacked)}
+    folder = tmp_path_factory.mktemp("everything")
+    programs = _installed(folder, sys.executable, wheel, ["all"])
+    pins = ("--constraints", folder / "pins.txt")
+    _run(UV, "pip", "install", "--quiet", "--python", programs.parent, *pins, "pytest", cwd=folder)
+    return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("page", typed_pages() if FULL else [DOCS / "tutorial" / "first-tool.md"], ids=lambda page: page.stem)
+@pytest.mark.timeout(200)  # it may make an environment
+def test_what_a_page_has_a_reader_type_works_from_the_wheel(
+    page: Path, everything: dict[str, str], tmp_path: Path
+) -> None:
+    """Each program and each command, unchanged; the short form types one page."""
+
+    def typing(line: str, folder: Path) -> str:
+        words, errors = split(line)
+        screen, log = folder / "screen.out", folder / (errors or "screen.out")
+        with screen.open("w") as out, log.open("a") as err:
+            code = subprocess.run(
+                words,
+                cwd=folder,
+                env=_hidden() | everything | {"PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                check=False,
+            ).returncode
+        return screen.read_text(encoding="utf-8") + ("Killed\n" if code == -signal.SIGKILL else "")
+
+    follow(page, tmp_path, typing)
+
+
+@pytest.mark.parametrize("page", [page for page in with_code() if page != README] if FULL else [], ids=lambda page: page.stem)
+@pytest.mark.timeout(200)  # it may make an environment
+def test_the_programs_of_a_page_run_from_the_wheel(page: Path, everything: dict[str, str], tmp_path: Path) -> None:
+    """The blocks of a page one after the other, as one program, with what it prints; in the full form alone."""
+    blocks = with_code()[page]
+    (tmp_path / "program.py").write_text("\n".join(block.source for block in blocks), encoding="utf-8")
+    with serving(Chat(), Responses(), Messages()) as provider:
+        found = _run("python", "program.py", cwd=tmp_path, **everything, **provider.environment())
+    assert found == "".join(map(shown_below, blocks))
 
 
 @pytest.mark.parametrize("extra", NEEDS if FULL else ["cli"])

@@ -20,7 +20,8 @@ FORBIDDEN: dict[str, Any] = tomllib.loads((ROOT / "docs" / "glossary-forbidden.t
 SOURCES = sorted((ROOT / "src" / "handrail").rglob("*.py"))
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
-    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "examples/README")),
+    *sorted((ROOT / "examples").rglob("README.md")),
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
 ]
 _CODE = re.compile(r"^```(?!text|console).*?^```$", re.MULTILINE | re.DOTALL)
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
