@@ -26,7 +26,9 @@ playwright: Playwright = import_module("playwright.sync_api")
 BUILD = Path(__file__).resolve().parents[1] / "build"
 PAGES = (
     "index",
+    "tutorial/first-durable-session",
     "explanation/a-call",
+    "explanation/comparison",
     "reference/command-line",
     "reference/limits",
     "reference/python/handrail.prompt",

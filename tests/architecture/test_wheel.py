@@ -196,7 +196,9 @@ def everything(wheel: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFac
     return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("page", typed_pages() if FULL else [DOCS / "tutorial" / "first-tool.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", typed_pages() if FULL else [DOCS / "tutorial" / "first-tool.md"], ids=lambda page: page.stem
+)
 @pytest.mark.timeout(200)  # it may make an environment
 def test_what_a_page_has_a_reader_type_works_from_the_wheel(
     page: Path, everything: dict[str, str], tmp_path: Path
@@ -221,10 +223,14 @@ def test_what_a_page_has_a_reader_type_works_from_the_wheel(
     follow(page, tmp_path, typing)
 
 
-@pytest.mark.parametrize("page", [page for page in with_code() if page != README] if FULL else [], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in with_code() if page != README] if FULL else [DOCS / "how-to" / "tune-prompts.md"],
+    ids=lambda page: page.stem,
+)
 @pytest.mark.timeout(200)  # it may make an environment
 def test_the_programs_of_a_page_run_from_the_wheel(page: Path, everything: dict[str, str], tmp_path: Path) -> None:
-    """The blocks of a page one after the other, as one program, with what it prints; in the full form alone."""
+    """The blocks of a page one after the other, as one program, with what it prints; the short form runs one page."""
     blocks = with_code()[page]
     (tmp_path / "program.py").write_text("\n".join(block.source for block in blocks), encoding="utf-8")
     with serving(Chat(), Responses(), Messages()) as provider:
