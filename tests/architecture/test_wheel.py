@@ -207,18 +207,19 @@ def test_what_a_page_has_a_reader_type_works_from_the_wheel(
 
     def typing(line: str, folder: Path) -> str:
         words, errors = split(line)
-        screen, log = folder / "screen.out", folder / (errors or "screen.out")
-        with screen.open("w") as out, log.open("a") as err:
-            code = subprocess.run(
-                words,
-                cwd=folder,
-                env=_hidden() | everything | {"PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                check=False,
-            ).returncode
-        return screen.read_text(encoding="utf-8") + ("Killed\n" if code == -signal.SIGKILL else "")
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            env=_hidden() | everything | {"PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if errors else subprocess.STDOUT,
+            encoding="utf-8",
+            check=False,
+        )
+        if errors:
+            (folder / errors).write_text(done.stderr, encoding="utf-8")
+        return done.stdout + ("Killed\n" if done.returncode == -signal.SIGKILL else "")
 
     follow(page, tmp_path, typing)
 
