@@ -23,7 +23,7 @@ PAGES = [
     *sorted((ROOT / "examples").rglob("README.md")),
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
 ]
-_CODE = re.compile(r"^```(?!text|console).*?^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
@@ -46,9 +46,17 @@ def text_of(source: Path) -> Iterator[Line]:
 
 def text_on(page: Path) -> Iterator[Line]:
     """The lines of a page, without its code."""
-    text = _CODE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text(encoding="utf-8"))
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(without_code(page.read_text(encoding="utf-8")).splitlines(), 1):
         yield Line(f"{page.relative_to(ROOT)}:{number}", line)
+
+
+def without_code(text: str) -> str:
+    """A text in Markdown with empty lines in place of its code; what is printed stays."""
+
+    def shown(block: re.Match[str]) -> str:
+        return block[0] if block[1] in {"text", "console"} else "\n" * block[0].count("\n")
+
+    return _FENCE.sub(shown, text)
 
 
 def names_in(source: Path) -> Iterator[Line]:
@@ -77,6 +85,12 @@ def all_text() -> tuple[Line, ...]:
 def all_names() -> tuple[Line, ...]:
     """The names of all modules, read once for all words."""
     return tuple(name for source in SOURCES for name in names_in(source))
+
+
+def test_what_stands_below_a_block_of_output_is_read() -> None:
+    """The end of a block is not taken for the beginning of another one."""
+    page = "a\n```text\nb\n```\nc\n```python\nd\n```\ne\n```console\nf\n```\ng\n"
+    assert without_code(page) == "a\n```text\nb\n```\nc\n\n\n\ne\n```console\nf\n```\ng\n"
 
 
 @pytest.mark.parametrize("rule", FORBIDDEN["text"], ids=lambda rule: str(rule["find"]))

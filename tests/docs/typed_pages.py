@@ -37,6 +37,8 @@ _NAME = re.compile(r"`([\w./-]+\.\w+)`[^`]*:$")
 _TOOK = re.compile(r"\bin \d+\.\d+s\b")
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _PRELOADED = ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.agents", "handrail.contrib.tools")
+_SETTINGS = ("HANDRAIL_STORE", "HANDRAIL_MODEL", "FORCE_COLOR")
+"""Variables that a new reader has not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,8 @@ def _serve() -> None:
 def _type(line: str, folder: str, screen: str) -> int:
     """Become the process of a command line; its exit code."""
     os.chdir(folder)
+    for name in _SETTINGS:
+        os.environ.pop(name, None)
     words, errors = split(line)
     _lead(1, screen)
     _lead(2, errors or screen)
