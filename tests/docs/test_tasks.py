@@ -63,6 +63,7 @@ def test_the_table_has_ten_tasks() -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.short(len(TASKS))
 def test_a_page_says_all_that_its_task_needs(task: str) -> None:
     """Every name of Handrail in the programs, every command and option; what is of Python itself is known."""
     text = pages()[task].read_text(encoding="utf-8")
@@ -74,6 +75,7 @@ def test_a_page_says_all_that_its_task_needs(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.short(4)
 def test_a_task_is_done(task: str, at: Terminal, tmp_path: Path) -> None:
     """By its programs and commands, in an empty folder."""
     for step in TASKS[task].steps:

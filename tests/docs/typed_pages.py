@@ -10,7 +10,6 @@ import importlib
 import io
 import json
 import os
-import pkgutil
 import re
 import runpy
 import shlex
@@ -24,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from handrail import cli
 from handrail.cli import main
 from tests.architecture.sources import ROOT
 from tests.crash.forge import answer_of, forked, serving
@@ -36,7 +34,16 @@ _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.
 _NAME = re.compile(r"`([\w./-]+\.\w+)`[^`]*:$")
 _TOOK = re.compile(r"\bin \d+\.\d+s\b")
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
-_PRELOADED = ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.agents", "handrail.contrib.tools")
+_NEEDED = {
+    "python": ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.contrib.tools"),
+    "approvals": ("handrail.cli.approvals.group", "handrail.cli.approvals.answer", "handrail.store.sqlite"),
+    "ledger": ("handrail.cli.ledger.group", "handrail.store.sqlite"),
+    "sessions": ("handrail.cli.sessions.group", "handrail.store.sqlite"),
+    "check": ("handrail.agents",),
+    "run": ("handrail.agents",),
+}
+"""What commands import, by a word of their lines: it is imported once, before the process is forked for the command."""
+
 _SETTINGS = ("HANDRAIL_STORE", "HANDRAIL_MODEL", "FORCE_COLOR")
 """Variables that a new reader has not set."""
 
@@ -138,11 +145,11 @@ def split(line: str) -> tuple[list[str], str | None]:
 
 
 def _serve() -> None:
-    commands = (module.name for module in pkgutil.walk_packages(cli.__path__, "handrail.cli."))
-    for name in (*_PRELOADED, *commands):
-        importlib.import_module(name)
     for request in sys.stdin:
-        sys.stdout.write(json.dumps(forked(partial(_type, *json.loads(request)))) + "\n")
+        line, *rest = json.loads(request)
+        for name in (name for word in line.split()[:2] for name in _NEEDED.get(word, ())):
+            importlib.import_module(name)
+        sys.stdout.write(json.dumps(forked(partial(_type, line, *rest))) + "\n")
         sys.stdout.flush()
 
 
