@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from handrail import store
+from handrail.runtime import Session
 from tests.architecture.sources import ROOT
 from tests.docs.typed_pages import DOCS, File, Terminal, follow, settled, steps_of, terminal, typed_pages
 from tests.extent import FULL
@@ -51,6 +53,22 @@ def test_what_differs_from_run_to_run_is_not_compared(tmp_path: Path) -> None:
     found = f"1 passed in 3.40s\ncreated 2027-02-06 21:01:01, 4 s ago, in {tmp_path}/desk.db"
     assert settled(shown, tmp_path) == settled(found, tmp_path)
     assert settled(shown, tmp_path) != settled(found.replace("passed", "failed"), tmp_path)
+
+
+def test_a_backup_is_taken_while_a_program_has_the_store_open(at: Terminal, tmp_path: Path) -> None:
+    """By the program of the page on operation; the copy has what was committed before it was taken."""
+    (program,) = (
+        step.text
+        for step in steps_of(DOCS / "how-to" / "operate-a-store.md")
+        if isinstance(step, File) and step.name == "backup.py"
+    )
+    (tmp_path / "backup.py").write_text(program, encoding="utf-8")
+    with store.open(f"sqlite:///{tmp_path}/desk.db") as opened, Session.open(opened, "monday") as session:
+        session.conversation.append({"role": "user", "content": "before"})
+        assert at.type("python backup.py desk.db copy.db", tmp_path) == "copy.db ok\n"
+        session.conversation.append({"role": "user", "content": "after"})
+    with store.open(f"sqlite:///{tmp_path}/copy.db") as opened, Session.open(opened, "monday") as session:
+        assert [message["content"] for message in session.conversation.messages] == ["before"]
 
 
 def test_a_killed_program_is_shown_as_a_shell_shows_it(at: Terminal, tmp_path: Path) -> None:
