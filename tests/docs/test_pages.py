@@ -64,6 +64,17 @@ def test_every_page_is_of_one_kind() -> None:
     assert {page.name for page in DOCS.iterdir() if page.is_dir()} == {"explanation", "how-to", "reference", "tutorial"}
 
 
+def test_the_readme_of_each_example_fits_a_screen_and_has_a_picture() -> None:
+    """Every folder of examples has one, and the page of all examples links it."""
+    examples = ROOT / "examples"
+    linked = {link.target for link in links_of(examples / "README.md")}
+    for folder in (path for path in examples.iterdir() if path.is_dir()):
+        lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= 48, folder
+        assert "```text" in lines, folder
+        assert folder / "README.md" in linked
+
+
 def test_decisions_are_indexed_under_their_titles() -> None:
     """The index says what was decided, in the words of the record."""
     titles = {link.target: link.text for link in links_of(DECISIONS / "README.md")}
