@@ -78,7 +78,7 @@ GROUPS = {
     "records": Group(records.NOTHING, records.BOUNDS, lambda: nullcontext(records.cases()), 15, 20),
     "overrides": Group(overrides.PLAIN, overrides.BOUNDS, lambda: nullcontext(overrides.cases()), 15, 3),
     "walks": Group(walks.BARE, walks.BOUNDS, walks.cases, 15, 1),
-    "own paths": Group(own_paths.PYDANTIC_AI, (), own_paths.cases, 30, 1, take=min),
+    "own paths": Group(own_paths.PYDANTIC_AI, (), own_paths.cases, 60, 1, take=min),
     "agents": Group(agents.BARE, agents.BOUNDS, agents.cases, 7, 1),
     "shadow": Group("bare git add and write-tree", shadow.BOUNDS, shadow.cases, 15, 1),
     "programs": Group(programs.BARE, programs.BOUNDS, programs.cases, 25, 1),
