@@ -36,6 +36,7 @@ from handrail.serde.json_schema import (
     json_schema,
 )
 from handrail.serde.location import MEMBERS
+from handrail.serde.marked_places import masking_adapter
 from handrail.serde.member_names import is_labelled, label_of
 from handrail.serde.record_types import is_record
 from handrail.serde.schema_facts import SchemaFacts, facts_of, simple_facts
@@ -123,7 +124,9 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     # Only in the schema by which faults are explained; the model gets `shown`, which is made before.
     members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
     schemas = Schemas({**parsed, MEMBERS: members}, to_json(shown))
-    return Built(kind, adapter, facts_of(parsed), lambda: schemas, _shapes(kind, found))
+    # Only now: pydantic's own type is what the schemas and the checks are made of.
+    held = adapter if mode == "validation" else masking_adapter(adapter, found)
+    return Built(kind, held, facts_of(parsed), lambda: schemas, _shapes(kind, found))
 
 
 def _simple_schemas(kind: object, adapter: Adapter) -> Schemas:

@@ -1,9 +1,7 @@
 """Which parts of a value are secret, and the JSON of a value without them, for people to read.
 
-A place is secret if its type is or contains `SecretStr`, `SecretBytes` or another `Secret` of pydantic's, or if its
-field is declared with `field(metadata={"secret": True})`, or has a name that `handrail.redaction` lists. In a JSON
-Schema, where there are no types, `"writeOnly"` and the format `password` mark it; pydantic writes both for `SecretStr`
-and `SecretBytes`. `is_secret` is the one predicate.
+`handrail.serde.secret_types` says which places of a type are secret. In a JSON Schema, where there are no types,
+`"writeOnly"` and the format `password` mark them; pydantic writes both for `SecretStr` and `SecretBytes`.
 
 A secret place is replaced by `MASK` whole, a list of secrets too; only null stays null. What is beside secrets and
 does not fit the type is masked as well: a field of another name may be a secret whose name was misspelled.
@@ -11,28 +9,21 @@ does not fit the type is masked as well: a field of another name may be a secret
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, is_dataclass
-from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, cast, get_origin
 
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, current_redaction
-from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, unquoted
 from handrail.serde.bounded_cache import BoundedCache
+from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import json_of
+from handrail.serde.location import Path
 from handrail.serde.record_types import is_model, is_record
-from handrail.serde.supported_types import accept_type, record_types
+from handrail.serde.secret_types import TypePlaces, is_secret_schema, is_secret_value
+from handrail.serde.supported_types import accept_type
 from handrail.serde.typed import codec, dump
-
-_SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
-_MODULE = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it
-_MARKED: Final = object()
-"""Stands for the type of a field that its metadata marks as secret."""
-_UNKNOWN: Final = object()
-"""Stands for a type alias whose text cannot be resolved: it may hold a secret, so it counts as one."""
 
 
 class MaskedJson(NamedTuple):
@@ -45,50 +36,6 @@ class MaskedJson(NamedTuple):
 
     data: bytes
     masked: bool
-
-
-def is_secret(kind: object) -> bool:
-    """Whether the values of a place must not be shown.
-
-    Args:
-        kind: the annotation of the place, or the dataclass field. A secret in a field of a nested dataclass makes that
-            field secret, not this place.
-
-    Raises:
-        TypeError: the annotation of the field is text, as below `from __future__ import annotations`, so that its type
-            is not known. Give the annotation that `typing.get_type_hints` has found, or use `masking_of` on the class.
-    """
-    if isinstance(kind, Field):
-        field = cast("Any", kind)
-        if field.metadata.get("secret") or current_redaction().hides_name(field.name):
-            return True
-        if isinstance(field.type, str):
-            raise TypeError(f"the annotation of the field {field.name} is text: {field.type}; resolve it first")
-        return is_secret(field.type)
-    return kind is _MARKED or _is_secret_type(kind, ())
-
-
-def _is_secret_type(kind: object, aliases: tuple[object, ...]) -> bool:
-    quoted = quoted_alias(kind)
-    if quoted is not None:
-        if quoted in aliases:  # it holds itself
-            return False
-        aliases = (*aliases, quoted)
-    return any(_holds_secret(option, aliases) for option in _options(kind))
-
-
-class SecretValue(Protocol):
-    """One of pydantic's secrets: an object that holds the secret and does not show it."""
-
-    def get_secret_value(self) -> object:
-        """What it holds."""
-        ...
-
-
-def is_secret_value(value: object) -> TypeGuard[SecretValue]:
-    """Whether a value is one of pydantic's secrets."""
-    cls: type[Any] = type(value)
-    return _is_secret_class(cls)
 
 
 class Masking:
@@ -115,6 +62,15 @@ class Masking:
     def mask(self, plain: object) -> object:
         """Decoded JSON without the secrets that it holds if it is of the type, and without what does not fit."""
         return _Walk(self._places).masked(plain, (self._root,)) if self.hides else plain
+
+    def masks_in(self, plain: object) -> tuple[str, ...]:
+        """The places of secrets that hold the mask itself, as paths: `$.password`.
+
+        Args:
+            plain: decoded JSON, in which a secret may also be one of pydantic's.
+        """
+        found = _masks(self._places, plain, (self._root,), ()) if self.hides else ()
+        return tuple(map(format_path, found))
 
     def masked(self, data: bytes) -> MaskedJson:
         """The same for JSON that is not decoded."""
@@ -151,16 +107,16 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 def _masking(kind: object) -> Masking:
     if not is_record(get_origin(kind) or kind):
-        return Masking(None, _Types(), json_of)
+        return Masking(None, TypePlaces(), json_of)
     try:
         found = accept_type(kind)
     except SchemaError:  # it is not taken as parameters, so nothing is parsed as it
-        return Masking(None, _Types(), json_of)
+        return Masking(None, TypePlaces(), json_of)
     parsing = codec(cast("type[Any]", kind))
     # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
     # written by a type that it does not have.
     changes_itself = any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in found)
-    return Masking(kind, _Types(), parsing.dump_json if changes_itself else parsing.parsed_json)
+    return Masking(kind, TypePlaces(), parsing.dump_json if changes_itself else parsing.parsed_json)
 
 
 class _Places(Protocol):
@@ -209,128 +165,25 @@ class _Walk:
         return tuple(inner for place in places for inner in self._places.below(place, name))
 
 
-# --------------------------------------------------------------------------------------------------------------- types
+def _masks(places: _Places, plain: object, here: Sequence[object], path: Path) -> Iterator[Path]:
+    """The paths of what `_Walk` would mask, and that is or holds a mask."""
+    if not here or any(map(places.is_secret, here)):
+        if _holds_mask(plain):
+            yield path
+    elif any(map(places.reaches, here)):
+        named = tuple(plain.items()) if is_object(plain) else tuple(enumerate(plain)) if is_array(plain) else ()
+        for segment, item in named:
+            name = segment if isinstance(segment, str) else None
+            inner = tuple(below for place in here for below in places.below(place, name))
+            yield from _masks(places, item, inner, (*path, segment))
 
 
-class _Types:
-    """Places of types: annotations, and `_MARKED` for a field that is marked as secret."""
-
-    __slots__ = ()
-
-    def is_secret(self, place: object) -> bool:
-        return is_secret(place)
-
-    def reaches(self, place: object) -> bool:
-        return _reaches.get((place,), lambda: _Reach(found=_type_reaches(place, []))).found
-
-    def below(self, place: object, name: str | None) -> Iterator[object]:
-        for option in _options(place):
-            cls = _class_of(option)
-            if cls is None:
-                continue
-            if is_record(cls):
-                if name is not None and name in (found := _fields_of(option)):
-                    yield found[name]
-            # An object is read by mappings, and an array by the other collections.
-            elif issubclass(cls, Mapping) == (name is not None):
-                yield from _arguments(option)
-
-
-class _Reach(NamedTuple):
-    """Whether secrets are below a place; a tuple, because `BoundedCache` takes `None` for a value that is missing."""
-
-    found: bool
-
-
-_NEVER_SECRET: Final = (str, int, bool, float, type(None))
-
-_reaches: Final[BoundedCache[_Reach]] = BoundedCache()
-_fields: Final[BoundedCache[Mapping[str, object]]] = BoundedCache()
-
-
-def _fields_of(kind: object) -> Mapping[str, object]:
-    """The places of the fields of a dataclass, model or TypedDict."""
-    return _fields.get(kind, lambda: _made_fields(kind))
-
-
-def _made_fields(kind: object) -> Mapping[str, object]:
-    cls = cast("type[Any]", get_origin(kind) or kind)
-    hints = record_types(kind)
-    marked = {name for name in hints if current_redaction().hides_name(name)}
-    if is_dataclass(cls):
-        marked.update(field.name for field in dataclasses.fields(cls) if field.metadata.get("secret"))
-    return {name: _MARKED if name in marked else hint for name, hint in hints.items()}
-
-
-def _type_reaches(place: object, seen: list[object]) -> bool:
-    # Most places are of these, and all below takes longer.
-    if _is_never_secret(place):
-        return False
-    # A list, because an annotation may hold options that have no hash.
-    if place in seen:
-        return False
-    seen.append(place)
-    if is_secret(place):
-        return True
-    inner = (
-        child
-        for option in _options(place)
-        if (cls := _class_of(option)) is not None
-        for child in (_fields_of(option).values() if is_record(cls) else _arguments(option))
-    )
-    return any(_type_reaches(child, seen) for child in inner)
-
-
-def _is_never_secret(place: object) -> bool:
-    """Whether a place is of scalars without secrets, or of unions and collections of such scalars."""
-    origin = get_origin(place)
-    if origin is None:
-        return any(place is kind for kind in _NEVER_SECRET)
-    if origin is Annotated:
-        return _is_never_secret(get_args(place)[0])
-    return (is_union(place) or origin in {list, dict}) and all(map(_is_never_secret, get_args(place)))
-
-
-def _options(kind: object) -> Iterator[object]:
-    """The types that a union may be, without what only decorates or names them; the type itself if it is not one."""
-    plain = strip_annotated(kind)
-    if isinstance(plain, str):
-        try:
-            plain = strip_annotated(unquoted(quoted_alias(kind)))
-        except Exception:  # noqa: BLE001 - a name of the text is not in the module of the alias
-            plain = _UNKNOWN
-    if is_union(plain):
-        for option in get_args(plain):
-            yield from _options(option)
-    else:
-        yield plain
-
-
-def _holds_secret(kind: object, aliases: tuple[object, ...]) -> bool:
-    """Whether a type that is not a union is a secret, or a collection of secrets."""
-    if kind is _UNKNOWN:
-        return True
-    cls = _class_of(kind)
-    # A dataclass or model is masked field by field, so that one secret in it does not hide the rest.
-    if cls is None or is_record(cls):
-        return False
-    return _is_secret_class(cls) or any(_is_secret_type(argument, aliases) for argument in _arguments(kind))
-
-
-def _arguments(kind: object) -> tuple[object, ...]:
-    """The types that a collection holds."""
-    cls = _class_of(kind)
-    return get_args(kind) if cls is not None and issubclass(cls, Collection) else ()
-
-
-def _class_of(kind: object) -> type[Any] | None:
-    cls = get_origin(kind) or kind
-    return cls if isinstance(cls, type) else None
-
-
-def _is_secret_class(cls: type[Any]) -> bool:
-    # A subclass that the program defines is a secret too.
-    return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)
+def _holds_mask(plain: object) -> bool:
+    if is_secret_value(plain):
+        return plain.get_secret_value() in {MASK, MASK.encode()}
+    if is_object(plain):
+        return any(map(_holds_mask, plain.values()))
+    return any(map(_holds_mask, plain)) if is_array(plain) else plain == MASK
 
 
 # ------------------------------------------------------------------------------------------------------------- schemas
@@ -359,7 +212,7 @@ class _Schemas:
 
     def _is_secret(self, place: object, seen: set[int]) -> bool:
         for node in self._options(place, seen):
-            if node.get("writeOnly") is True or node.get("format") == "password":
+            if is_secret_schema(node):
                 return True
             # Beside declared properties the others are fields of their own; without them the object is a collection,
             # and one secret in it makes all of it secret.
