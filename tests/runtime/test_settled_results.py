@@ -22,6 +22,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
+from handrail.redaction import MASK
 from handrail.runtime import (
     Session,
     ToolCall,
@@ -31,8 +32,6 @@ from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import open_calls_in_store
-from handrail.store.protocol import EffectChange
-from handrail.transaction import UnitOfWork
 from tests.runtime.bench import Decides, Note, call, executor, tool
 from tests.runtime.shops import MINUTE, Booked, Shop, ask
 from tests.wording import Wording
@@ -150,8 +149,8 @@ class Secret:
     pin: SecretStr
 
 
-def test_secrets_are_taken_from_the_record_of_the_open_call(stall: Shop, wording: Wording) -> None:
-    """The ledger has masked them; without the record the result waits for the call to be asked again."""
+def test_secrets_are_taken_from_the_conversation_of_this_process(stall: Shop, wording: Wording) -> None:
+    """Ledger and record have masked them; without the conversation the result waits for the call to be asked again."""
     pins: list[str] = []
 
     def charge(params: Secret, *, context: ToolContext) -> ToolResult[None]:
@@ -165,14 +164,12 @@ def test_secrets_are_taken_from_the_record_of_the_open_call(stall: Shop, wording
     door = stall.door(session, made)
     asked = ToolCall("call-1", "charge", {"text": "lamp", "pin": "1234"})
     door.execute(asked, reply="r1")
+    assert session[ToolInvoked][0].call.arguments == {"text": "lamp", "pin": MASK}
     ledger = session_ledger(session, clock=stall.clock)
     assert ledger.resolve(stall.row(), EffectResult("paid"))
-    # As if the process had died before the call was recorded: the same effect, of a call without a record.
-    row = stall.row()
-    stall.store.apply(UnitOfWork((EffectChange(row, row._replace(owner=row.owner._replace(call_id="gone"))),)))
     (lost,) = door.settle_open()
     assert lost.message.content == wording
-    stall.store.apply(UnitOfWork((EffectChange(stall.row(), row),)))
+    session.conversation.append({"role": "assistant"}, calls=[asked], reply="r1")
     (settled,) = door.settle_open()
     assert (settled.message.success, pins) == (True, ["1234"])
 

@@ -165,6 +165,7 @@ class ToolExecutor:
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
         check_approver("ToolExecutor", approver)
         for tool, _ in prompt.template.placed_tools():  # also those of closed sections
+            session.call_masking.add(tool.name, tool.masking)
             if tool.apply is not None:
                 check_one_store(tool.name, session, self.environment.effect_ledger)
         check_injected(self.environment.rendered_prompt.tools, self.environment.resources)

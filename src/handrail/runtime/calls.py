@@ -1,7 +1,8 @@
 """The values of a call: what the model asks for, the message that answers it, and its record.
 
 Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. `EffectAwaited` is emitted while a call
-waits. Two calls with one identity are the same call if the model wrote the same tool and the same arguments.
+waits. Two calls with one identity are the same call if the model wrote the same tool and the same arguments. A record
+has no secrets: it has the mask in their place, and what tells two of them apart is a digest with the key of the store.
 
 A recorded value of a dataclass is written with the name and version of its class
 (`handrail.session.persistence.stored_types`). It is loaded as a value of that class if the program knows the class, and
@@ -34,7 +35,7 @@ from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.arguments import Arguments
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
-from handrail.redaction import redacted_logger
+from handrail.redaction import MASK, redacted_logger
 from handrail.serde import codec, digest, dump, parse
 from handrail.serde.json_values import escaped_json
 from handrail.session import SlicePolicy, stored_as
@@ -44,8 +45,8 @@ from handrail.store.protocol import ClaimOwner
 
 _log = redacted_logger("handrail.runtime")
 
-_ADDED = ("reply", "final")
-"""Fields that a record may lack: a reply of `None` is not written, and version 1 has neither field."""
+_ADDED = ("reply", "final", "arguments_digest")
+"""Fields that a record may lack: what is `None` is not written, and version 1 has neither reply nor `final`."""
 
 _DECODED_FROM = 1024
 """From so many bytes on, parameters are compared with the arguments decoded; smaller ones by their text alone, which
@@ -112,6 +113,8 @@ def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, w
         plain["written"] = as_recorded(call.written)
     if event.reply is not None:
         plain["reply"] = event.reply
+    if event.arguments_digest is not None:
+        plain["arguments_digest"] = event.arguments_digest
     if result.parts:
         plain["parts"] = dump_parts(result.parts)
     try:
@@ -297,9 +300,10 @@ class ToolInvoked:
     """A call has ended: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
 
     Attributes:
-        call: what the model asked for.
+        call: what the model asked for, with the mask in place of secrets.
         params: the parsed arguments; `None` if they did not parse, or the tool takes none. In a record of a function's
-            call that was loaded from a store they are decoded JSON.
+            call that was loaded from a store they are decoded JSON, and so they are, masked, if a field is marked as
+            secret whose type shows what it holds.
         result: what the handler returned, or the failed result that describes the failure.
         refused_at: the step that refused the call or failed; `None` for a call that succeeded.
         handler_seconds: how long the handler ran; `None` if it did not run.
@@ -316,6 +320,8 @@ class ToolInvoked:
             handler, and if a policy or an approver raised, or no approver exists.
         value_read: decoded JSON from which the tool loads the value of the result, for records loaded from a store; see
             `value_with_tags`. `None` if the value has its original type.
+        arguments_digest: tells what the model wrote from the same with other secrets; `None` if it has no secrets, or
+            that cannot be told. See `handrail.runtime.masked_records`.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -334,6 +340,7 @@ class ToolInvoked:
     reply: str | None = None
     final: bool = True
     value_read: Any = field(default=None, compare=False, repr=False)
+    arguments_digest: str | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def of(*values: Any) -> ToolInvoked:  # noqa: ANN401 - the fields, in their order
@@ -464,10 +471,27 @@ def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:
     # The fast path: equal text is equal JSON. Different text may be too, with other spaces or another order of keys.
     if call.words == recorded.words:
         return True
+    given, held = written_arguments(call), written_arguments(recorded)
     try:
-        return digest(written_arguments(call)) == digest(written_arguments(recorded))
+        if digest(given) == digest(held):
+            return True
     except (DumpError, SchemaError, RecursionError):  # not JSON, so the record holds them as text
-        return bool(as_recorded(call.words) == as_recorded(recorded.words))
+        if as_recorded(call.words) == as_recorded(recorded.words):
+            return True
+    return _fits_masked(given, held)
+
+
+def _fits_masked(given: object, held: object) -> bool:
+    """Whether arguments are those of a record that has the mask in place of secrets."""
+    if held == MASK:
+        return True
+    if isinstance(held, dict) and isinstance(given, dict):
+        ours, theirs = cast("dict[object, object]", given), cast("dict[object, object]", held)
+        return ours.keys() == theirs.keys() and all(_fits_masked(ours[name], item) for name, item in theirs.items())
+    if isinstance(held, list) and isinstance(given, list):
+        mine, recorded = cast("list[object]", given), cast("list[object]", held)
+        return len(mine) == len(recorded) and all(map(_fits_masked, mine, recorded))
+    return _is_same_json(given, held)
 
 
 def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:

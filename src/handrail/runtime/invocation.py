@@ -45,6 +45,7 @@ from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_e
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
+from handrail.runtime.masked_records import has_same_secrets, masked_record
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.transaction import Transaction
@@ -168,7 +169,9 @@ class Invocation:
             return None
         if ref.reply is None and event.final:
             raise reused_id(event)
-        if ref.reply is not None and not is_same_call(self.call, event.call):
+        if ref.reply is not None and not (
+            is_same_call(self.call, event.call) and has_same_secrets(self.call, event, self.tool, self.environment)
+        ):
             raise reused_id(event, self.call)
         if not event.final:
             return None
@@ -339,10 +342,13 @@ class Invocation:
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:
         """The record of the call so far."""
-        environment = self.environment
+        environment, tool = self.environment, self.tool
+        call, params, arguments_digest = self.call, self.params, None
+        if tool is not None and tool.masking.hides:
+            call, params, arguments_digest = masked_record(call, params, tool.masking, environment)
         return ToolInvoked.of(
-            self.call,
-            self.params,
+            call,
+            params,
             result,
             self.refused_at,
             self.handler_seconds,
@@ -354,7 +360,8 @@ class Invocation:
             environment.clock.now(),
             self.ref[0],
             self.is_final and not self.claim.unsettled,
-            value_with_tags(self.tool, result.value) if self.is_stored else None,
+            value_with_tags(tool, result.value) if self.is_stored else None,
+            arguments_digest,
         )
 
     def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
@@ -489,9 +496,9 @@ def _is_final(error: BaseException, step: Step) -> bool:
     Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
     another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
     """
-    if isinstance(error, FinalRefusal) or step is Step.PARSE:
-        return True
-    return step is Step.HANDLER and isinstance(error, ToolValidationError)
+    if isinstance(error, CallRefusedError):
+        return isinstance(error, FinalRefusal)
+    return step is Step.PARSE or (step is Step.HANDLER and isinstance(error, ToolValidationError))
 
 
 def _as_sentence(text: str) -> str:

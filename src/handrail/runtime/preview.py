@@ -10,6 +10,7 @@ from handrail.prompt import Tool, ToolContext, ToolPolicy
 from handrail.redaction import redacted_logger
 from handrail.resources import CallScope
 from handrail.runtime.environment import Environment
+from handrail.runtime.masked_records import masks_in
 from handrail.session.call_ref import CallRef, ToolCall
 
 _log = redacted_logger("handrail.runtime")
@@ -49,6 +50,8 @@ def preview_call(
     tool = environment.tool(call.name)
     if tool is None:
         return None
+    if masks_in(call, tool):
+        return None  # it will be refused, because its secrets are not stored
     try:
         params = tool.parse(call.arguments, max_bytes=environment.max_argument_bytes)
     except ParseError:

@@ -11,6 +11,7 @@ An answer that was given while this process held the session is a row of the sto
 from __future__ import annotations
 
 import hashlib
+import hmac
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -117,7 +118,10 @@ def _digest(run: Invocation) -> str:
     shown = b"" if tool is None else recorded_arguments(call, run.params, tool.masking)
     given = written_arguments(ToolCall(call.id, call.name, call.arguments))
     named = {"tool": call.name, "shown": shown.decode(), "given": given, "written": written_arguments(call)}
+    # With the key of the store, a short secret cannot be found out from the digest.
+    key = run.environment.effect_ledger.store.hash_key() if tool is not None and tool.masking.hides else None
     try:
-        return digest(named)
+        return digest(named, key=key)
     except (DumpError, SchemaError, RecursionError):  # not JSON
-        return hashlib.sha256(repr(named).encode(errors="backslashreplace")).hexdigest()
+        text = repr(named).encode(errors="backslashreplace")
+        return hashlib.sha256(text).hexdigest() if key is None else hmac.digest(key, text, "sha256").hex()

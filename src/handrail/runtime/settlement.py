@@ -29,6 +29,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
+from handrail.runtime.masked_records import masks_in
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.session import Session
@@ -174,7 +175,7 @@ def _arguments_of(
 ) -> str | bytes | Mapping[str, Any] | None:
     """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded.
 
-    Those of the call have the secrets, which the ledger masks.
+    Those of the call have the secrets, which ledger and record mask, only in the process that was asked for it.
     """
     if row.arguments is None:
         return None
@@ -184,8 +185,8 @@ def _arguments_of(
     if conversation.reply == ref.reply:
         known += [call for call in conversation.calls if call.id == ref.call_id]
     recorded: Any = read_arguments(row.arguments).arguments
-    candidates = [call.arguments for call in known if call.name == tool.name]
     # A mask would be used as the secret.
+    candidates = [call.arguments for call in known if call.name == tool.name and not masks_in(call, tool)]
     if isinstance(recorded, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
         candidates.append(cast("dict[str, Any]", recorded))  # decoded JSON
     for arguments in candidates:

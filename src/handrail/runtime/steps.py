@@ -42,7 +42,7 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.redaction import redacted_logger
+from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
 from handrail.runtime.calls import ToolInvoked, ToolMessage
@@ -60,8 +60,9 @@ from handrail.runtime.failures import (
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, is_result
+from handrail.runtime.masked_records import masks_in
 from handrail.serde.formatting import enumerated, nearest, shorten
-from handrail.session import stored_as
+from handrail.session import OpenCall, stored_as
 from handrail.transaction import Transaction, current
 
 _LONGEST_NAME = 80
@@ -93,7 +94,7 @@ def unknown_tool(run: Invocation) -> Never:
     """
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
-    if _was_started(run):
+    if _started(run) is not None:
         raise CallRefusedError(
             f"this call was started before, and it is not known whether it took effect; there is no tool {asked} now. "
             "It was not run again. Do not ask for it again; a person has to find out what happened."
@@ -116,16 +117,16 @@ def unknown_tool(run: Invocation) -> Never:
     raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
 
 
-def _was_started(run: Invocation) -> bool:
-    """Whether the store of the session holds an unsettled effect of the call."""
+def _started(run: Invocation) -> OpenCall | None:
+    """The effect of the call that the store of the session holds and that is not settled; `None` if there is none."""
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
-        return False
+        return None
     try:
         claims = recorder.store.open_claims(run.environment.session.session_id)
     except StoreError as error:
         raise run.unrecordable(error) from error
-    return any(claim.call.stored == run.ref.stored for claim in claims)
+    return next((claim for claim in claims if claim.call.stored == run.ref.stored), None)
 
 
 def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
@@ -134,11 +135,37 @@ def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
     Raises:
         ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
             example.
+        FinalRefusal: they have the mask in place of a secret, which is not stored.
+        CallRefusedError: so they have, and the call was started before.
     """
+    if tool.masking.hides and run.environment.settles is None:
+        _refuse_masks(run, tool)
     try:
         run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
     except ParseError as error:
         raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
+
+
+def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
+    """Refuse a call that was interrupted, and lacks its secrets since: the mask is not used as one."""
+    masked = masks_in(run.call, tool)
+    if not masked:
+        return
+    started = _started(run)
+    if started is not None and started.state == "unapplied":
+        raise CallRefusedError(
+            f"{tool.name} took effect before it was interrupted, and was not run again. Its result cannot be applied, "
+            "because the secrets that it began with are not stored. Do not ask for it again."
+        )
+    if started is not None:
+        raise CallRefusedError(
+            f"{tool.name} was interrupted after it had started, and it is not known whether it took effect. It was not "
+            "run again. Do not ask for it again; a person has to find out what happened."
+        )
+    raise FinalRefusal(
+        f"{tool.name} was interrupted and not run: {', '.join(masked)} is {MASK}, which stands for a secret that is "
+        "not stored. Ask for it again, with the value itself."
+    )
 
 
 def not_run(name: str, error: ParseError) -> str:

@@ -21,7 +21,7 @@ from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import json_of
 from handrail.serde.location import Path
 from handrail.serde.record_types import is_model, is_record
-from handrail.serde.secret_types import TypePlaces, is_secret_schema, is_secret_value
+from handrail.serde.secret_types import TypePlaces, is_secret_schema, is_secret_value, marked_fields
 from handrail.serde.supported_types import accept_type
 from handrail.serde.typed import codec, dump
 
@@ -43,18 +43,21 @@ class Masking:
 
     Attributes:
         hides: whether the type has secrets. If not, nothing is ever masked.
+        hides_plain: whether some are values of Python that show themselves, as a marked `str` does; one of pydantic's
+            secrets does not.
         json: the JSON of a value that was parsed as the type. The value is not checked once more, so that this costs
             next to nothing for a type without secrets; it raises what a serializer raises for a value that has been
             changed since.
     """
 
-    __slots__ = ("_places", "_root", "hides", "json")
+    __slots__ = ("_places", "_root", "hides", "hides_plain", "json")
 
-    def __init__(self, root: object, places: _Places, to_json: Callable[[Any], bytes]) -> None:
+    def __init__(self, root: object, places: _Places, to_json: Callable[[Any], bytes], *, plain: bool = True) -> None:
         """Look at a type once; `masking_of` and `schema_masking` do."""
         self._root = root
         self._places = places
         self.hides: bool = places.reaches(root)
+        self.hides_plain: bool = self.hides and plain
         self.json: Callable[[Any], bytes] = to_json
         if self.hides:
             self.json = lambda parsed: self.masked(to_json(parsed)).data
@@ -116,7 +119,8 @@ def _masking(kind: object) -> Masking:
     # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
     # written by a type that it does not have.
     changes_itself = any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in found)
-    return Masking(kind, TypePlaces(), parsing.dump_json if changes_itself else parsing.parsed_json)
+    to_json = parsing.dump_json if changes_itself else parsing.parsed_json
+    return Masking(kind, TypePlaces(), to_json, plain=any(marked_fields(one.cls) for one in found))
 
 
 class _Places(Protocol):

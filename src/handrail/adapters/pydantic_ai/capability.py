@@ -21,7 +21,7 @@ A PydanticAI capability wraps each step of a run. This one does nine things:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -66,7 +66,7 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.questions import OnAsk, check_permits_deferred, defer_question
 from handrail.adapters.pydantic_ai.replies import name_of_answer, stamped
-from handrail.adapters.pydantic_ai.toolset import HandrailToolset, reaches_pipeline
+from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, HandrailToolset, reaches_pipeline
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     BudgetExceededError,
@@ -78,6 +78,7 @@ from handrail.errors import (
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
 from handrail.runtime.steps import not_run
+from handrail.serde import Masking, schema_masking
 from handrail.serde.faults import fault_message
 from handrail.serde.json_values import repeated_keys
 
@@ -110,6 +111,7 @@ class HandrailCapability(AbstractCapability[Any]):
     line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
     _mistakes: list[BaseException] = field(init=False, repr=False, default_factory=list[BaseException])
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
+    _schemas: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
         expected = "a ToolExecutor: ToolExecutor(prompt=..., session=...)"
@@ -313,11 +315,29 @@ class HandrailCapability(AbstractCapability[Any]):
         response = stamped(ctx, self.executor.environment.session, response, taken)
         self.take_unknown(response.tool_calls, tools)
         if self.conversation is not None:
+            self._note_secrets(tools)
             # Stored before this method returns, and so before any call of the reply starts. A copy of the list, because
             # PydanticAI continues to append to its own; it does not have the response yet.
             is_checked = self.executor.environment.prompt.template.accepts is not None
             self.conversation.note([*ctx.messages, response], unchecked=is_checked and not response.tool_calls)
         return response
+
+    def _note_secrets(self, tools: Mapping[str, ToolsetTool[Any]]) -> None:
+        """Let the session know which arguments it must not store, by the names that the model says."""
+        masking, own = self.executor.environment.session.call_masking, self._own_masking
+        for name, tool in tools.items():
+            schema = tool.tool_def.parameters_json_schema
+            # Schemas and tools are mostly the same objects at each step.
+            if self._schemas.get(name) is schema:
+                continue
+            self._schemas[name] = schema
+            for each in own(tool.tool_def) or (schema_masking(schema),):
+                masking.add(name, each)
+
+    def _own_masking(self, definition: ToolDefinition) -> tuple[Masking, ...]:
+        """What is known of a tool of Handrail's, under the name without any prefix."""
+        own = (definition.metadata or {}).get(PIPELINE_METADATA_KEY)
+        return () if own is None else self.executor.environment.session.call_masking.of(str(own))
 
     def take_unknown(self, calls: Iterable[ToolCallPart], tools: dict[str, ToolsetTool[Any]]) -> None:
         """Create a tool for each unknown name, so that its call reaches the pipeline."""
@@ -349,24 +369,31 @@ class HandrailCapability(AbstractCapability[Any]):
         if tool_def.metadata is _UNKNOWN:
             return self.toolset.validator.validate_json(args) if isinstance(args, str) else args
         if not reaches_pipeline(tool_def) and (error := repeated_key(args)) is not None:
-            await self.refuse_misfit(ctx, call=call, args=args, error=error)
+            await self.refuse_misfit(ctx, call=call, tool_def=tool_def, args=args, error=error)
         return await handler(args)
 
     async def refuse_misfit(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, args: RawToolArgs, error: ParseError
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        error: ParseError,
     ) -> None:
         """Refuse a call of a foreign tool for its arguments, or return if it may continue.
 
         Args:
             ctx: the run context of the call.
             call: the call.
+            tool_def: the tool.
             args: the arguments as the model wrote them.
             error: what is wrong with them.
 
         Raises:
             ToolFailed: the call is refused.
         """
-        del ctx, args  # only a pipeline records the call
+        del ctx, tool_def, args  # only a pipeline records the call
         raise ToolFailed(not_run(call.tool_name, error))
 
     @override

@@ -51,6 +51,7 @@ from handrail.runtime.disclosure import expansion_message
 from handrail.runtime.environment import Environment, check_one_store
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
+from handrail.serde import schema_masking
 from handrail.serde.faults import fault_message, faults_of
 from handrail.session.call_ref import CallRef
 
@@ -145,14 +146,20 @@ class PipelineCapability(HandrailCapability):
             if isinstance(error, ModelRetry) and not record.success:
                 raise error
             return {}
-        text = await self._record_misfit(ctx, call, args, _parse_error(tool_def, args, error))
+        text = await self._record_misfit(ctx, call, tool_def, args, _parse_error(tool_def, args, error))
         if isinstance(error, ModelRetry):
             raise error
         raise ToolFailed(text)
 
     @override
     async def refuse_misfit(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, args: RawToolArgs, error: ParseError
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        error: ParseError,
     ) -> None:
         """Record a call whose arguments are invalid, and report it to the model, unless it has a final record.
 
@@ -160,7 +167,7 @@ class PipelineCapability(HandrailCapability):
             ToolFailed: the call has no final record.
         """
         if self.final_record(self.asked(ctx, call).ref) is None:
-            raise ToolFailed(await self._record_misfit(ctx, call, args, error))
+            raise ToolFailed(await self._record_misfit(ctx, call, tool_def, args, error))
 
     async def carry_out(self, call: ForeignCall, said: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Send a call of a foreign tool through the pipeline; the table of `foreign.calls` lists the outcomes."""
@@ -216,10 +223,16 @@ class PipelineCapability(HandrailCapability):
         return kept[2]
 
     async def _record_misfit(
-        self, ctx: RunContext[Any], call: ToolCallPart, args: RawToolArgs, error: ParseError
+        self,
+        ctx: RunContext[Any],
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        error: ParseError,
     ) -> str:
         """Let the pipeline refuse a call at its second step; returns the message for the model."""
-        tool = _Misfit(name=call.tool_name, description="", error=error)
+        masking = schema_masking(tool_def.parameters_json_schema)
+        tool = _Misfit(name=call.tool_name, description="", error=error, masking=masking)
         with self.mistakes_held():
             return (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
 

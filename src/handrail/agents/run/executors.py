@@ -51,7 +51,7 @@ from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.preview import preview_call
-from handrail.serde import digest, dump
+from handrail.serde import Masking, digest, dump, schema_masking
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 
@@ -81,6 +81,14 @@ class _Looks(NamedTuple):
     arguments: dict[str, Any]
     written: Mapping[str, Any] | None = None
     reached: Mapping[str, str] | None = None
+
+    @staticmethod
+    def of(arguments: dict[str, Any], written: Mapping[str, Any] | None, masking: Masking) -> _Looks:
+        """A call as it is shown: without secrets."""
+        if not masking.hides:
+            return _Looks(arguments, written)
+        shown = cast("dict[str, Any]", masking.mask(arguments))
+        return _Looks(shown, None if written is None else cast("dict[str, Any]", masking.mask(written)))
 
 
 class RunExecutors:
@@ -222,7 +230,7 @@ class RunExecutors:
     ) -> GatedCall:
         """A call that is about to run, as the gate judges it; without its context, as it was last described."""
         ahead = self._ahead.get((ref, tool.name))
-        looks = _Looks(_arguments(params))
+        looks = _Looks.of(_arguments(params), None, tool.masking)
         # Changed arguments belong to another call: what was written for the first one must not be held against it.
         if ahead is not None and ahead.arguments == looks.arguments:
             looks = _Looks(looks.arguments, ahead.written, ahead.reached)
@@ -318,10 +326,13 @@ class RunExecutors:
 
     def _of_foreign(
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
-    ) -> GatedCall:
+    ) -> GatedCall | None:
         said = read_tool_metadata(definition)
-        arguments = plain_arguments(args, definition)
-        gated = self._gated(ref, call.tool_name, said.effect, _Looks(arguments, _written(call)))
+        masking, written = schema_masking(definition.parameters_json_schema), _written(call)
+        if masking.masks_in(written):
+            return None
+        looks = _Looks.of(plain_arguments(args, definition), written, masking)
+        gated = self._gated(ref, call.tool_name, said.effect, looks, _hidden(written, looks))
         return replace(gated, default=said.approval, description=definition.description or "")
 
     def _of_own(
@@ -335,8 +346,10 @@ class RunExecutors:
         foreseen = preview_call(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
         if foreseen is None:
             return None
-        looks = _Looks(_arguments(foreseen.params), _written(call), foreseen.reached)
-        gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks)
+        written = _written(call)
+        looks = _Looks.of(_arguments(foreseen.params), written, foreseen.tool.masking)
+        looks = looks._replace(reached=foreseen.reached)
+        gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks, _hidden(written, looks))
         return replace(
             gated,
             asks=foreseen.questions,
@@ -345,10 +358,13 @@ class RunExecutors:
             description=definition.description or "",
         )
 
-    def _gated(self, ref: CallRef, name: str, effect: Effect, looks: _Looks) -> GatedCall:
+    def _gated(
+        self, ref: CallRef, name: str, effect: Effect, looks: _Looks, hidden: Mapping[str, Any] | None = None
+    ) -> GatedCall:
         origin = self._origins.get(name, "")
-        # A decision is about this tool, and about what a validated value may hide: a secret shows as asterisks.
-        decided = {"tool": name, "origin": origin, "arguments": looks.arguments, "written": looks.written}
+        # A decision is about this tool, and about what the model wrote, secrets included, which are not shown.
+        written = looks.written if hidden is None else hidden
+        decided = {"tool": name, "origin": origin, "arguments": looks.arguments, "written": written}
         if looks.reached is not None:  # what was decided before links were looked at still holds where there are none
             decided["reached"] = looks.reached
         return GatedCall(
@@ -358,7 +374,8 @@ class RunExecutors:
             tool=name,
             effect=effect,
             arguments=looks.arguments,
-            digest=digest(decided),
+            # With the key of the store, a short secret cannot be found out from the digest.
+            digest=digest(decided, key=None if hidden is None else self._tree.ledger.store.hash_key()),
             origin=origin,
             written=looks.written,
             reply=ref.reply,
@@ -498,6 +515,11 @@ def _written(call: ToolCallPart) -> dict[str, Any] | None:
         except ValueError:
             return None
     return plain_arguments(cast("object", given)) if isinstance(given, dict) else None
+
+
+def _hidden(written: Mapping[str, Any] | None, looks: _Looks) -> Mapping[str, Any] | None:
+    """What the model wrote, if it has secrets; `None` for any other call."""
+    return None if written == looks.written else written
 
 
 def _reached(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:

@@ -1,0 +1,77 @@
+"""The record of a call whose tool takes secrets: it has `MASK` in place of each.
+
+Handlers get the values. What is stored, and what listeners are notified of, does not have them. So that a call with
+another secret is not taken for the same call, the record has a digest of the arguments, with the random key of the
+store. A call that was resumed has the mask itself: it is the same, and it cannot run.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from handrail.errors import DumpError, SchemaError, StoreError
+from handrail.prompt import Tool
+from handrail.redaction import redacted_logger
+from handrail.runtime.calls import ToolInvoked, written_arguments
+from handrail.runtime.environment import Environment
+from handrail.serde import Masking, digest
+from handrail.session.call_masking import masked_call
+from handrail.session.call_ref import ToolCall
+
+_log = redacted_logger("handrail.runtime")
+
+
+class MaskedCall(NamedTuple):
+    """What is recorded of a call instead of what it was.
+
+    Attributes:
+        call: the call, without secrets.
+        params: its parsed arguments; decoded JSON if the type has secrets that show themselves, as a marked `str` does.
+        arguments_digest: tells the arguments from others; `None` if that cannot be told.
+    """
+
+    call: ToolCall
+    params: Any
+    arguments_digest: str | None
+
+
+def masked_record(call: ToolCall, params: object, masking: Masking, environment: Environment) -> MaskedCall:
+    """What is recorded of a call. Never raises: a call does not fail because it cannot be shown.
+
+    Args:
+        call: the call.
+        params: its parsed arguments; `None` if there are none.
+        masking: which of them are secret.
+        environment: the run.
+    """
+    shown = params
+    if params is not None and masking.hides_plain:
+        try:
+            shown = json.loads(masking.json(params))
+        except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
+            _log.warning("the parameters of %s are not recorded: %s", call.name, type(error).__name__)
+            shown = None
+    return MaskedCall(masked_call(call, masking), shown, _digest(call, environment))
+
+
+def has_same_secrets(call: ToolCall, recorded: ToolInvoked, tool: Tool[Any, Any] | None, run: Environment) -> bool:
+    """Whether nothing tells the secrets of a call from those of a call that was recorded; it is the same otherwise."""
+    if recorded.arguments_digest is None or tool is None or masks_in(call, tool):
+        return True
+    return _digest(call, run) in {None, recorded.arguments_digest}
+
+
+def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
+    """The places of secrets in what the model wrote that hold the mask, because the call was resumed."""
+    return tool.masking.masks_in(written_arguments(call)) if tool.masking.hides else ()
+
+
+def _digest(call: ToolCall, environment: Environment) -> str | None:
+    store, ledger = environment.session.store, environment.effect_ledger
+    if store is not None and store is not ledger.units:  # another process may have another ledger, with another key
+        return None
+    try:
+        return digest(written_arguments(call), key=ledger.store.hash_key())
+    except (DumpError, SchemaError, StoreError, RecursionError):  # not JSON, or no key
+        return None

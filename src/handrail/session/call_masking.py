@@ -1,0 +1,164 @@
+"""Secret arguments are masked in what is stored of a call: in the conversation that asks for it, and in its record.
+
+The process that runs a call has its arguments as the model wrote them: the handler gets them, and so does the provider
+with the next request. What is stored, and what listeners are notified of, has `MASK` in place of each secret, from the
+first write on. A call that another process resumes has the mask, which is not the secret: it is refused, and the model
+is told to ask again (`handrail.runtime.steps`).
+
+Which arguments are secret is known by the name of the tool. In the messages of a provider a call is an object that has
+the name of the tool beside its arguments; it is recognized by the names that providers give these two. What else the
+messages of the same part say of a secret is replaced where it has at least eight characters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from pydantic_core import from_json
+
+from handrail.redaction import MASK, Redaction
+from handrail.serde import Masking
+from handrail.serde.json_schema import is_array, is_object
+from handrail.session.call_ref import ToolCall
+from handrail.session.conversation_parts import ConversationPart
+
+Words = str | bytes | Mapping[str, Any]
+"""The arguments of a call: JSON, or decoded."""
+
+_NAMES: Final = ("tool_name", "name")
+_ARGUMENTS: Final = ("args", "arguments", "input")
+"""What PydanticAI and providers call the tool and the arguments of a call, in the object of the call."""
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class CallMasking:
+    """Which arguments of the calls of a session are secret. Executors add their tools; threads may share it."""
+
+    __slots__ = ("_tools",)
+
+    def __init__(self) -> None:
+        """Begin with no tool."""
+        self._tools: dict[str, tuple[Masking, ...]] = {}
+
+    def add(self, tool: str, masking: Masking) -> None:
+        """Take note of a tool; several of one name, in the prompts of one session, are all heeded.
+
+        Args:
+            tool: its name, as a model says it.
+            masking: which of its parameters are secret.
+        """
+        known = self._tools.get(tool, ())
+        if masking.hides and masking not in known:
+            self._tools[tool] = (*known, masking)
+
+    def of(self, tool: str) -> tuple[Masking, ...]:
+        """What is known of a tool of that name; empty if it has no secrets."""
+        return self._tools.get(tool, ())
+
+    def part(self, part: ConversationPart) -> ConversationPart:
+        """A part of a conversation as it is stored; the same object if it has no secret arguments."""
+        if not self._tools:
+            return part
+        found: set[str] = set()
+        messages = [self._message(message, found) for message in part.messages]
+        calls = tuple(
+            replace(call, arguments=self._words(call.name, call.arguments, found)) if self.of(call.name) else call
+            for call in part.calls
+        )
+        if found:
+            spoken = Redaction(values=found, forms=())
+            messages = [_without(message, spoken) for message in messages]
+        masked = replace(part, messages=tuple(messages), calls=calls)
+        return part if masked == part else masked
+
+    def _message(self, node: Any, found: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
+        if is_array(node):
+            return [self._message(item, found) for item in node]
+        if not is_object(node):
+            return node
+        tool = next((name for key in _NAMES if isinstance(name := node.get(key), str) and name in self._tools), None)
+        return {
+            key: self._message(item, found) if tool is None or key not in _ARGUMENTS else self._words(tool, item, found)
+            for key, item in node.items()
+        }
+
+    def _words(self, tool: str, words: Any, found: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
+        masked = words
+        for masking in self.of(tool):
+            masked = masked_words(masked, masking)
+        if masked is not words:
+            plain, shown = _decoded(words), _decoded(masked)
+            found.update((words,) if plain is _NOT_JSON else _texts_masked(plain, shown))
+        return masked
+
+
+def masked_call(call: ToolCall, masking: Masking) -> ToolCall:
+    """A call without its secret arguments, as it is recorded.
+
+    Args:
+        call: the call.
+        masking: which parameters of its tool are secret.
+    """
+    written = None if call.written is None else masked_words(call.written, masking)
+    return replace(call, arguments=masked_words(call.arguments, masking), written=written)
+
+
+def masked_words(words: Any, masking: Masking) -> Any:  # noqa: ANN401 - an adapter may hand over anything
+    """Arguments without secrets, in the form that they have; the same object if they have none.
+
+    Text that is not JSON is masked whole.
+    """
+    decoded = _decoded(words)
+    masked = masking.mask(decoded)
+    if masked == decoded and decoded is not _NOT_JSON:
+        return words
+    if decoded is _NOT_JSON:
+        return MASK
+    return _encode(masked) if isinstance(words, str | bytes | bytearray) else masked
+
+
+_NOT_JSON: Final = object()
+
+
+def _decoded(words: Any) -> Any:  # noqa: ANN401 - as above
+    if not isinstance(words, str | bytes | bytearray):
+        return dict(cast("Mapping[object, object]", words)) if isinstance(words, Mapping) else words
+    try:
+        return from_json(words or "{}")
+    except (ValueError, TypeError):  # the latter for a lone surrogate
+        return _NOT_JSON
+
+
+def _texts_masked(plain: Any, masked: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
+    """The texts in what was masked."""
+    if masked == MASK:
+        yield from _texts(plain)
+    elif is_object(masked) and is_object(plain):
+        for name, item in masked.items():
+            yield from _texts_masked(plain[name], item)
+    elif is_array(masked) and is_array(plain):
+        for item, other in zip(plain, masked, strict=True):
+            yield from _texts_masked(item, other)
+
+
+def _texts(plain: Any) -> Iterator[str]:  # noqa: ANN401 - as above
+    if isinstance(plain, str):
+        yield plain
+    elif is_object(plain):
+        for item in plain.values():
+            yield from _texts(item)
+    elif is_array(plain):
+        for item in plain:
+            yield from _texts(item)
+
+
+def _without(node: Any, spoken: Redaction) -> Any:  # noqa: ANN401 - as above
+    if isinstance(node, str):
+        return spoken.text(node)
+    if is_object(node):
+        return {key: _without(item, spoken) for key, item in node.items()}
+    return [_without(item, spoken) for item in node] if is_array(node) else node
