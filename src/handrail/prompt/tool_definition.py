@@ -152,6 +152,7 @@ class Tool(Generic[P, R]):
         codec: parses and describes the arguments.
         value_codec: writes and reads the stored value of a result; `None` for a tool without a value.
         masking: which parameters are secrets, and how they are shown without them.
+        result_masking: the same of the result's value.
 
     Raises:
         PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
@@ -183,6 +184,7 @@ class Tool(Generic[P, R]):
     codec: Codec[P] = field(init=False, repr=False)
     value_codec: Codec[R] | None = field(init=False, repr=False)
     masking: Masking = field(init=False, repr=False)
+    result_masking: Masking = field(init=False, repr=False)
     type_arguments: tuple[Any, ...] = field(init=False, repr=False)
 
     if TYPE_CHECKING:  # `effect` may be given as an `External`, and is read as a string
@@ -231,6 +233,7 @@ class Tool(Generic[P, R]):
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))
+        set_field(self, "result_masking", masking_of(arguments[1]))
         declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile, self.apply)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_limits(self.timeout, self.max_result_chars)

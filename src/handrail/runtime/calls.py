@@ -300,10 +300,9 @@ class ToolInvoked:
     """A call has ended: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
 
     Attributes:
-        call: what the model asked for, with the mask in place of secrets.
+        call: what the model asked for, with the mask in place of secrets, as in the parameters and in the value.
         params: the parsed arguments; `None` if they did not parse, or the tool takes none. In a record of a function's
-            call that was loaded from a store they are decoded JSON, and so they are, masked, if a field is marked as
-            secret whose type shows what it holds.
+            call that was loaded from a store they are decoded JSON.
         result: what the handler returned, or the failed result that describes the failure.
         refused_at: the step that refused the call or failed; `None` for a call that succeeded.
         handler_seconds: how long the handler ran; `None` if it did not run.

@@ -45,7 +45,7 @@ from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_e
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
-from handrail.runtime.masked_records import has_same_secrets, masked_record
+from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.transaction import Transaction
@@ -346,6 +346,8 @@ class Invocation:
         call, params, arguments_digest = self.call, self.params, None
         if tool is not None and tool.masking.hides:
             call, params, arguments_digest = masked_record(call, params, tool.masking, environment)
+        if tool is not None and tool.result_masking.hides_plain:
+            result = masked_result(result, tool)
         return ToolInvoked.of(
             call,
             params,
@@ -472,9 +474,11 @@ class Invocation:
         return message if self.refusal is None else message._replace(refusal=self.refusal)
 
     def _rendered(self, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
-        text = result.render()
-        most = MAX_RESULT_CHARS if self.tool is None else self.tool.max_result_chars
-        parts = result.all_parts() if result.parts else ()
+        tool = self.tool
+        shown = result if tool is None or not tool.result_masking.hides_plain else masked_result(result, tool)
+        text = shown.render()
+        most = MAX_RESULT_CHARS if tool is None else tool.max_result_chars
+        parts = shown.all_parts() if result.parts else ()
         redaction = current_redaction()
         if redaction.results:
             text = redaction.text(text)

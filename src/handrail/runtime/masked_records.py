@@ -7,15 +7,15 @@ store. A call that was resumed has the mask itself: it is the same, and it canno
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from handrail.errors import DumpError, SchemaError, StoreError
-from handrail.prompt import Tool
+from handrail.prompt import Tool, ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.environment import Environment
-from handrail.serde import Masking, digest
+from handrail.serde import Codec, Masking, digest, stored_codec
 from handrail.session.call_masking import masked_call
 from handrail.session.call_ref import ToolCall
 
@@ -27,7 +27,7 @@ class MaskedCall(NamedTuple):
 
     Attributes:
         call: the call, without secrets.
-        params: its parsed arguments; decoded JSON if the type has secrets that show themselves, as a marked `str` does.
+        params: its parsed arguments, without secrets.
         arguments_digest: tells the arguments from others; `None` if that cannot be told.
     """
 
@@ -47,12 +47,15 @@ def masked_record(call: ToolCall, params: object, masking: Masking, environment:
     """
     shown = params
     if params is not None and masking.hides_plain:
-        try:
-            shown = json.loads(masking.json(params))
-        except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
-            _log.warning("the parameters of %s are not recorded: %s", call.name, type(error).__name__)
-            shown = None
+        shown = masking.mask(params) if isinstance(params, dict) else _masked(params, stored_codec(type(params)))
     return MaskedCall(masked_call(call, masking), shown, _digest(call, environment))
+
+
+def masked_result(result: ToolResult[Any], tool: Tool[Any, Any]) -> ToolResult[Any]:
+    """A result as it is shown and recorded, if its type has secrets that show themselves, as a marked `str` does."""
+    if result.value is None or tool.value_codec is None:
+        return result
+    return replace(result, value=_masked(result.value, tool.value_codec))
 
 
 def has_same_secrets(call: ToolCall, recorded: ToolInvoked, tool: Tool[Any, Any] | None, run: Environment) -> bool:
@@ -65,6 +68,18 @@ def has_same_secrets(call: ToolCall, recorded: ToolInvoked, tool: Tool[Any, Any]
 def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
     """The places of secrets in what the model wrote that hold the mask, because the call was resumed."""
     return tool.masking.masks_in(written_arguments(call)) if tool.masking.hides else ()
+
+
+def _masked(value: object, held: Codec[Any]) -> Any:  # noqa: ANN401 - of the type of the codec
+    """A value with the mask in place of its secrets, as it is when it has been stored and loaded.
+
+    It is `None` if it cannot be stored: code of the program refuses the mask, or changes what it reads.
+    """
+    try:
+        return held.parse_json(held.dump_json(value))
+    except Exception as error:  # noqa: BLE001 - logged; the type may have code of the program
+        _log.warning("a value of %s is not recorded: %s", type(value).__name__, type(error).__name__)
+        return None
 
 
 def _digest(call: ToolCall, environment: Environment) -> str | None:

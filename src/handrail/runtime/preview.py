@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from handrail.errors import ParseError, RunAbortedError
 from handrail.prompt import Tool, ToolContext, ToolPolicy
-from handrail.redaction import redacted_logger
+from handrail.redaction import redacted, redacted_logger
 from handrail.resources import CallScope
 from handrail.runtime.environment import Environment
 from handrail.runtime.masked_records import masks_in
@@ -75,7 +75,7 @@ def _asked_by(
 ) -> tuple[str, ...]:
     try:
         decision = policy.check(tool, params, context=context)
-        return (decision.reason,) if decision.verdict == "ask" else ()
+        return (redacted(decision.reason),) if decision.verdict == "ask" else ()
     except RunAbortedError:
         raise
     except Exception:  # noqa: BLE001 - asked again when the call is made, and denies it then

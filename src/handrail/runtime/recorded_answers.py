@@ -18,6 +18,7 @@ from functools import partial
 
 from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Approval, ApprovalRequest
+from handrail.redaction import redacted
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.failures import CallRefusedError, describe_error
 from handrail.runtime.invocation import Invocation
@@ -68,7 +69,7 @@ def question_of(run: Invocation, reason: str) -> CallQuestion | None:
         asks=_asks(request),
         effect=run.tool.effect,
         description=run.tool.description,
-        reason=reason,
+        reason=redacted(reason),
     )
 
 

@@ -42,7 +42,7 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.redaction import MASK, redacted_logger
+from handrail.redaction import MASK, redacted, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
 from handrail.runtime.calls import ToolInvoked, ToolMessage
@@ -235,7 +235,7 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
             kind = Denial if decision.final else CallRefusedError
             raise kind(f"policy {policy.name} denies {tool.name}: {decision.reason}")
         if decision.verdict == "ask":
-            questions.append(PolicyQuestion(policy.name, decision.reason))
+            questions.append(PolicyQuestion(policy.name, redacted(decision.reason)))
     return tuple(questions)
 
 

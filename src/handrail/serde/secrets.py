@@ -85,7 +85,7 @@ class Masking:
 
 
 def masking_of(kind: object) -> Masking:
-    """How values of a type are shown. It is made once for a type; one that is not a dataclass has no secrets."""
+    """How values of a type are shown. It is made once for a type."""
     return _maskings.get(kind, lambda: _masking(kind))
 
 
@@ -109,18 +109,19 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def _masking(kind: object) -> Masking:
-    if not is_record(get_origin(kind) or kind):
-        return Masking(None, TypePlaces(), json_of)
     try:
         found = accept_type(kind)
-    except SchemaError:  # it is not taken as parameters, so nothing is parsed as it
+    except SchemaError:  # it is not taken, so nothing is of it
         return Masking(None, TypePlaces(), json_of)
+    plain = any(marked_fields(one.cls) for one in found)
+    if not is_record(get_origin(kind) or kind):
+        return Masking(kind, TypePlaces(), json_of, plain=plain)
     parsing = codec(cast("type[Any]", kind))
     # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
     # written by a type that it does not have.
     changes_itself = any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in found)
     to_json = parsing.dump_json if changes_itself else parsing.parsed_json
-    return Masking(kind, TypePlaces(), to_json, plain=any(marked_fields(one.cls) for one in found))
+    return Masking(kind, TypePlaces(), to_json, plain=plain)
 
 
 class _Places(Protocol):
@@ -171,15 +172,17 @@ class _Walk:
 
 def _masks(places: _Places, plain: object, here: Sequence[object], path: Path) -> Iterator[Path]:
     """The paths of what `_Walk` would mask, and that is or holds a mask."""
-    if not here or any(map(places.is_secret, here)):
+    is_hidden = not here or any(map(places.is_secret, here))
+    if not is_hidden and not any(map(places.reaches, here)):
+        return
+    if is_hidden or not isinstance(plain, dict | list):
         if _holds_mask(plain):
             yield path
-    elif any(map(places.reaches, here)):
-        named = tuple(plain.items()) if is_object(plain) else tuple(enumerate(plain)) if is_array(plain) else ()
-        for segment, item in named:
-            name = segment if isinstance(segment, str) else None
-            inner = tuple(below for place in here for below in places.below(place, name))
-            yield from _masks(places, item, inner, (*path, segment))
+        return
+    for segment, item in cast("dict[str, Any]", plain).items() if is_object(plain) else enumerate(plain):
+        name = segment if isinstance(segment, str) else None
+        inner = tuple(below for place in here for below in places.below(place, name))
+        yield from _masks(places, item, inner, (*path, segment))
 
 
 def _holds_mask(plain: object) -> bool:

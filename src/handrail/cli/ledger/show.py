@@ -22,6 +22,7 @@ from handrail.errors import LedgerError, UnknownTypeError
 from handrail.process_identity import process_in_words
 from handrail.prompt import BinaryPart
 from handrail.prompt.content_parts import ContentPart
+from handrail.runtime.ledger.effects import lacks_value
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.recorded_results import split_parts
 from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
@@ -293,12 +294,13 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
     """All that is known about an effect, for programs.
 
     `owner` is the call that claimed the effect last, and its process. A value that is not JSON is given as text in
-    `value_text`, and `value` is null then, as it is if `value_unavailable` is true. `arguments` is
-    null if they were not recorded, and a string if they were cut; `written` is what the model wrote, and null if that
-    is the arguments. `parts` are the files of the result, with their sizes and without their bytes, and texts between.
+    `value_text`, and `value` is null then. If `value_unavailable` is true, `value` is null, or has the mask in place of
+    secrets. `arguments` is null if they were not recorded, and a string if they were cut; `written` is what the model
+    wrote, and null if that is the arguments. `parts` are the files of the result, with their sizes and without their
+    bytes, and texts between.
     """
     found = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
-    found |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
+    found |= {"state": state(row, now), "value_unavailable": row.status == "done" and lacks_value(row)}
     found["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
     found |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
     found["testimony"] = [

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from handrail.prompt.idempotency import MINUTE, OnOrphan
-from handrail.redaction import redacted_logger
+from handrail.redaction import MASK, redacted_logger
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import ClaimOwner, EffectRow
 
 _log = redacted_logger("handrail.runtime")
+
+_MASK_JSON: Final = f'"{MASK}"'.encode()
 
 JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
 """A parsed JSON value."""
@@ -205,6 +207,11 @@ ClaimAnswer = Claimed | Hit | Busy | Conflict | Unknown
 """The answer to a claim."""
 
 
+def lacks_value(row: EffectRow) -> bool:
+    """Whether the row of an effect that has happened has not all of its value: none, or masks in place of secrets."""
+    return row.value is None or _MASK_JSON in row.value
+
+
 @dataclass(slots=True, frozen=True)
 class ToolEffect:
     """A recorded effect, as `EffectLedger.lookup` returns it.
@@ -220,7 +227,8 @@ class ToolEffect:
         expires_at: when the entry expires; `None` for never.
         effect_id: identifies the effect as long as its entry exists.
         partition: the session id, or `""` for a key that all sessions share.
-        value_unavailable: whether the value could not be serialised, or what is stored of it is not JSON.
+        value_unavailable: whether the value could not be serialised, or what is stored of it is not JSON, or has the
+            mask in place of a secret.
         exclude_value_from_context: whether the model sees only the message.
     """
 
@@ -241,7 +249,7 @@ class ToolEffect:
     def of(cls, row: EffectRow) -> ToolEffect:
         """The effect that a done row records; a value that is not JSON is unavailable."""
         value: JsonValue = None
-        unavailable = row.value is None
+        unavailable = lacks_value(row)
         if row.value is not None:
             try:
                 value = json.loads(row.value)

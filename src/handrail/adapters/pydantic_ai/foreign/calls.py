@@ -123,6 +123,7 @@ class ForeignTool(Tool[Any, Any]):
     """
 
     masking: Masking = NOTHING_HIDDEN
+    result_masking: Masking = NOTHING_HIDDEN
 
     @override
     def __post_init__(self) -> None:

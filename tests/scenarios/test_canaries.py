@@ -1,0 +1,360 @@
+"""Secrets are planted wherever a program may have some, and none is found in anything that leaves it.
+
+What leaves: messages, events, logs, files and databases as their raw bytes, and the output of the commands. The calls of
+a program's own loop, of an agent and of the command line are looked at, over SQLite and PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field, SecretBytes, SecretStr
+from pydantic_ai import Agent, FunctionToolset, ToolReturnPart
+
+from handrail import store as stores
+from handrail.adapters.pydantic_ai.conversation import StoredHistory
+from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
+from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.errors import ToolValidationError
+from handrail.prompt import Approval, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.redaction import Redaction, use_redaction
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.store import Store
+from handrail.testing import ScriptedModel
+from handrail.testing.script import Call, Reply, Script
+from tests.cli.desk import Command
+from tests.runtime.bench import Decides, prompt
+from tests.scenarios.canaries import PLAIN, Canaries, LogSurface, Surfaces
+from tests.store.postgres_server import fresh_url
+
+FORMS: Mapping[str, str] = {
+    "a URL": "postgresql://ada:{}@db.example/desk",
+    "a URL with a question mark": "postgresql://ada:x?{}@db.example/desk",
+    "a connection string": "host=db.example password={}",
+    "HTTP credentials": "Authorization: Bearer {}",
+    "a private key": "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
+    "a signed token": "eyJhbGciOiJub25l.{}.sig",
+    "a key of a provider": "sk-{}",
+    "a token of a forge": "ghp_{}",
+}
+"""Texts of exceptions in which a secret is recognized by its form."""
+
+RAISED = ("message", "cause", "context", "note", "environment", "group", "reason of a policy", "question of a policy")
+"""Where the text of a variable of the environment is put."""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A part of the parameters."""
+
+    key: SecretStr
+
+
+@dataclass(frozen=True)
+class Login:
+    """Parameters with secrets of every kind."""
+
+    user: str
+    password: SecretStr
+    pepper: SecretBytes = SecretBytes(b"")
+    pin: int = field(default=0, metadata={"secret": True})
+    phrase: str = field(default="", metadata={"secret": True})
+    answer: Annotated[str, Field(json_schema_extra={"writeOnly": True})] = ""
+    iban: str = ""
+    inner: Inner | None = None
+    tokens: list[SecretStr] = field(default_factory=list[SecretStr])
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A result with secrets, which the session takes in."""
+
+    user: str
+    token: SecretStr
+    code: str = field(metadata={"secret": True})
+
+
+@dataclass(frozen=True)
+class Fails:
+    """What a handler is to fail with."""
+
+    how: str
+
+
+@dataclass(slots=True)
+class Scene:
+    """One scenario: what was planted, what the handlers got, and what left."""
+
+    canaries: Canaries
+    surfaces: Surfaces
+    variables: Mapping[str, str]
+    got: list[Login] = field(default_factory=list[Login])
+
+    def arguments(self, place: str, **more: Any) -> dict[str, Any]:
+        """The arguments of a login, whose password is planted at a place."""
+        return {"user": PLAIN, "password": self.canaries.plant(f"arguments: {place}"), **more}
+
+    def all_arguments(self) -> dict[str, Any]:
+        """Arguments with a secret in each place that can have one."""
+        plant = self.canaries.plant
+        return self.arguments(
+            "SecretStr",
+            pepper="".join(("AAAA", plant("arguments: SecretBytes"))),
+            pin=self.canaries.plant_number("arguments: a marked number"),
+            phrase=plant("arguments: a marked text"),
+            answer=plant("arguments: an annotated text"),
+            iban=plant("arguments: a name of the operator"),
+            inner={"key": plant("arguments: a nested secret")},
+            tokens=[plant("arguments: a list of secrets")],
+        )
+
+    def log_in(self, params: Login, *, context: ToolContext) -> ToolResult[Ticket]:
+        """Take note of what the handler gets, and return secrets."""
+        self.got.append(params)
+        token = SecretStr(self.canaries.plant(f"result: SecretStr, {len(self.got)}"))
+        return ToolResult.ok(Ticket(params.user, token, self.canaries.plant(f"result: marked, {len(self.got)}")))
+
+    def fail(self, params: Fails, *, context: ToolContext) -> ToolResult[None]:
+        """Raise an exception with a secret."""
+        secret, hidden = self.variables.get(params.how, ""), RuntimeError(f"{PLAIN} {self.variables.get(params.how)}")
+        match params.how:
+            case "cause":
+                raise ValueError(PLAIN) from hidden
+            case "context":
+                try:
+                    raise hidden
+                except RuntimeError:
+                    raise ValueError(PLAIN)  # noqa: B904 - the context is what is tested
+            case "note":
+                error = ValueError(PLAIN)
+                error.add_note(secret)
+                raise error
+            case "environment":
+                raise KeyError({"PLAIN": PLAIN, **self.variables})
+            case "group":
+                raise ExceptionGroup(PLAIN, [hidden])
+            case "message":
+                raise hidden
+            case _:
+                raise ToolValidationError(f"{PLAIN} {self.canaries.plant(params.how, FORMS[params.how])}")
+
+    def judge(self, tool: Tool[Any, Any], params: Any) -> PolicyDecision:
+        """Deny, or ask, in a text with a secret."""
+        if tool.name == "denied":
+            return PolicyDecision.deny(f"{PLAIN} {self.variables['reason of a policy']}")
+        asks = tool.name == "asked"
+        return PolicyDecision.ask(self.variables["question of a policy"]) if asks else PolicyDecision.allow()
+
+    def executor(self, session: Session) -> ToolExecutor:
+        """The tools of the scenario, on a session."""
+        done_once = IdempotencyConfig(scope="app")
+
+        def login(name: str, **options: Any) -> Tool[Login, Ticket]:
+            return Tool[Login, Ticket](name=name, description="Logs in.", handler=self.log_in, **options)
+
+        tools = (
+            login("login"),
+            login("pay", effect="external", idempotency=done_once),
+            login("book", effect="external"),
+            login("denied"),
+            login("asked"),
+            Tool[Fails, None](name="fail", description="Fails.", handler=self.fail),
+        )
+        session.dispatcher.subscribe(ToolInvoked, lambda event: self.surfaces.add("event", repr(event)))
+        later = Approval.later(f"{PLAIN}: {self.variables['question of a policy']}")
+        policies = [Decides(self.judge)]
+        return ToolExecutor(prompt=prompt(*tools, policies=policies), session=session, approver=lambda _request: later)
+
+    def tell(self, messages: tuple[ToolMessage, ...]) -> None:
+        """Take note of what the model reads."""
+        for message in messages:
+            self.surfaces.add("message", message.content)
+
+
+@pytest.fixture
+def scene(caplog: pytest.LogCaptureFixture) -> Iterator[Scene]:
+    """A process whose environment has secrets, and whose logs are listened to."""
+    canaries, surfaces = Canaries(), Surfaces()
+    variables = {place: canaries.plant(f"environment: {place}") for place in RAISED}
+    named = {f"DESK_{place.replace(' ', '_').upper()}_TOKEN": value for place, value in variables.items()}
+    named["DESK_URL"] = canaries.plant("environment: a URL", "https://ada:{}@example.org")
+    named["HANDRAIL_SECRET_NAMES"] = "iban"
+    before = use_redaction(Redaction.of_environment(named))
+    listening = LogSurface(surfaces).listening()
+    next(listening)
+    yield Scene(canaries, surfaces, variables)
+    next(listening, None)
+    use_redaction(before)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty store."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'desk.db'}"
+        return
+    with fresh_url() as found:
+        yield found
+
+
+def message_of(calls: list[ToolCall], said: str) -> dict[str, Any]:
+    """The reply that asks for calls, as a provider says it."""
+    asked = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in calls
+    ]
+    return {"role": "assistant", "content": said, "tool_calls": asked}
+
+
+def own_loop(scene: Scene, store: Store) -> None:
+    """Replies with calls of every outcome, and one that another process resumes."""
+    with Session.open(store, "loop", types=[Ticket]) as session:
+        executor = scene.executor(session)
+        everything = scene.all_arguments()
+        calls = [
+            ToolCall("1", "login", json.dumps(everything)),
+            ToolCall("2", "login", json.dumps(scene.arguments("misspelled", pasword=scene.canaries.plant("a typo")))),
+            ToolCall("3", "login", scene.canaries.plant("arguments: not JSON", '{{"user": "{}')),
+            ToolCall(
+                "4", "login", json.dumps({"user": PLAIN, "password": [scene.canaries.plant("arguments: misfit")]})
+            ),
+            ToolCall("5", "pay", json.dumps(scene.arguments("of an effect"))),
+            ToolCall("6", "book", json.dumps(scene.arguments("of a slot"))),
+            ToolCall("7", "denied", json.dumps(scene.arguments("denied"))),
+            ToolCall("8", "asked", json.dumps(scene.arguments("asked about"))),
+            *(ToolCall(how, "fail", json.dumps({"how": how})) for how in (*RAISED[:6], *FORMS)),
+        ]
+        session.conversation.append({"role": "user", "content": PLAIN})
+        said = f"{PLAIN}: I log in with {everything['password']}."
+        session.conversation.append(message_of(calls, said), calls=calls, reply="r1")
+        waiting = executor.answer()
+        assert isinstance(waiting, Waiting)
+        scene.tell(waiting.messages)
+        scene.surfaces.add("export", session.to_json())
+        # The process has the values: its handlers got them, and the provider is sent what the model said.
+        assert scene.got[0].password.get_secret_value() == everything["password"]
+        assert (scene.got[0].pin, scene.got[0].iban) == (everything["pin"], everything["iban"])
+        assert everything["password"] in json.dumps(session.conversation.messages)
+        assert scene.got[0].phrase == everything["phrase"]
+
+
+def test_own_loop(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> None:
+    """Also what another process reads of it, and what the commands print."""
+    with stores.open(url) as store:
+        own_loop(scene, store)
+        if url.startswith("sqlite"):
+            scene.surfaces.add_files(tmp_path)  # while the store is open: it has a write-ahead log
+    with stores.open(url) as store, Session.open(store, "loop", types=[Ticket, Login]) as session:
+        executor = scene.executor(session)
+        executor.answer()
+        scene.surfaces.add("resumed", json.dumps(session.conversation.messages))
+        scene.surfaces.add("resumed", repr([item for kind in session.kinds for item in session[kind]]))
+    print_all(scene, handrail, "loop")
+    look_into_store(scene, url, tmp_path)
+    assert scene.canaries.found_in(scene.surfaces) == []
+    assert scene.surfaces.without(PLAIN) == set()
+    assert len(scene.canaries.planted) >= 38
+
+
+async def in_agent(scene: Scene, store: Store) -> None:
+    """Tools of a prompt and of PydanticAI's own, in one reply; the next one is resumed."""
+    plant, arguments = scene.canaries.plant, scene.arguments
+
+    def open_door(user: str, password: SecretStr) -> str:
+        """Opens."""
+        scene.got.append(Login(user, password))
+        return f"opened for {user}"
+
+    def turn_key(key: Annotated[str, Field(json_schema_extra={"writeOnly": True})], pin: int) -> str:
+        """Turns."""
+        raise RuntimeError(f"{PLAIN} {pin} {scene.variables['message']}")
+
+    replies = Script(
+        (
+            Reply(
+                calls=(
+                    Call("login", arguments("of an agent"), id="1"),
+                    Call("pay", arguments("of an agent's effect"), id="2"),
+                    Call("open_door", arguments("of a function"), id="3"),
+                    Call("open_door", {"user": PLAIN, "pasword": plant("arguments: a typo in a function")}, id="4"),
+                    Call("turn_key", {"key": plant("arguments: marked in a schema"), "pin": 7}, id="5"),
+                    Call("turn_key", {"key": plant("arguments: misfit of a function"), "pin": "7"}, id="6"),
+                )
+            ),
+            Reply(text=PLAIN),
+        )
+    )
+    with Session.open(store, "agent", types=[Ticket, Login]) as session:
+        executor = scene.executor(session)
+        kept = StoredHistory(session, "desk")
+        with ScriptedModel(replies) as model:
+            agent = Agent(
+                model,
+                toolsets=[FunctionToolset([open_door, turn_key])],
+                capabilities=[PipelineCapability(executor, conversation=kept)],
+            )
+            ran = await agent.run(PLAIN, message_history=kept.history)
+        for message in ran.all_messages():
+            for part in message.parts:
+                if isinstance(part, ToolReturnPart):
+                    scene.surfaces.add("message", part.model_response_str())
+        scene.surfaces.add("export", session.to_json())
+    assert scene.got[-1].password.get_secret_value() == scene.canaries.planted["arguments: of a function"]
+
+
+def test_an_agent(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> None:
+    """Tools of a prompt, and functions with secrets that only their JSON Schema shows."""
+    with stores.open(url) as store:
+        asyncio.run(in_agent(scene, store))
+        if url.startswith("sqlite"):
+            scene.surfaces.add_files(tmp_path)
+    with stores.open(url) as store, Session.open(store, "agent", types=[Ticket, Login]) as session:
+        scene.surfaces.add("resumed", repr(StoredHistory(session, "desk").history))
+    print_all(scene, handrail, "agent")
+    look_into_store(scene, url, tmp_path)
+    assert scene.canaries.found_in(scene.surfaces) == []
+    assert scene.surfaces.without(PLAIN) == set()
+
+
+def print_all(scene: Scene, handrail: Command, session: str) -> None:
+    """Take note of what the commands print of a session and of the ledger."""
+    for words in (
+        ("sessions", "list"),
+        *(("sessions", "show", session, "--full", "--format", form) for form in ("table", "json")),
+        *(
+            ("sessions", "show", session, "--conversation", "--full", "--format", form)
+            for form in ("table", "json", "markdown", "html")
+        ),
+        ("ledger", "list"),
+        ("ledger", "list", "--format", "json"),
+        ("approvals", "list"),
+        ("approvals", "list", "--format", "json"),
+    ):
+        ran = handrail(*words)
+        scene.surfaces.add(f"output {' '.join(words)}", ran.out + ran.err)
+        assert ran.code == 0, (words, ran.err)
+        if words[:2] == ("ledger", "list") and "json" in words:
+            for line in ran.out.splitlines():
+                ran = handrail("ledger", "show", json.loads(line)["key"])
+                scene.surfaces.add("output ledger show", ran.out + ran.err)
+
+
+def look_into_store(scene: Scene, url: str, folder: Path) -> None:
+    """Take note of all that is stored."""
+    if url.startswith("sqlite"):
+        scene.surfaces.add_files(folder)
+    else:
+        scene.surfaces.add_rows(url)
+
+
+@pytest.fixture
+def handrail(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command, over the store."""
+    monkeypatch.setenv("HANDRAIL_STORE", url)
+    return Command(url, capsys)
