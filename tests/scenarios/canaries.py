@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -60,10 +60,10 @@ class Surfaces:
         """Take note of what was written; anything but bytes as its text."""
         self.seen.append((surface, text if isinstance(text, bytes) else str(text).encode(errors="backslashreplace")))
 
-    def add_files(self, folder: Path, *, but: Path | None = None) -> None:
-        """The raw bytes of all files below a folder, without those of the folder that they were planted in."""
+    def add_files(self, folder: Path, *, but: Collection[str] = ()) -> None:
+        """The raw bytes of all files below a folder, without those of the names of files that they were planted in."""
         for file in sorted(folder.rglob("*")):
-            if file.is_file() and (but is None or but not in file.parents):
+            if file.is_file() and file.name not in but:
                 self.add(f"file {file.relative_to(folder)}", file.read_bytes())
 
     def add_rows(self, url: str) -> None:

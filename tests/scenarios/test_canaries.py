@@ -1,13 +1,15 @@
 """Secrets are planted wherever a program may have some, and none is found in anything that leaves it.
 
-What leaves: messages, events, logs, files and databases as their raw bytes, and the output of the commands. The calls of
-a program's own loop, of an agent and of the command line are looked at, over SQLite and PostgreSQL.
+What leaves: messages, events, logs, files and databases as their raw bytes, and the output of the commands. The calls
+of a program's own loop, of an agent and of the command line are looked at, over SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +25,12 @@ from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor, Waiting
 from handrail.errors import ToolValidationError
 from handrail.prompt import Approval, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
-from handrail.redaction import Redaction, use_redaction
+from handrail.redaction import NAMES_VARIABLE, Redaction, use_redaction
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import Store
 from handrail.testing import ScriptedModel
 from handrail.testing.script import Call, Reply, Script
+from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import Command
 from tests.runtime.bench import Decides, prompt
 from tests.scenarios.canaries import PLAIN, Canaries, LogSurface, Surfaces
@@ -44,6 +47,26 @@ FORMS: Mapping[str, str] = {
     "a token of a forge": "ghp_{}",
 }
 """Texts of exceptions in which a secret is recognized by its form."""
+
+TOOLS = """
+import os
+from pydantic import SecretStr
+from pydantic_ai.mcp import MCPToolset
+
+
+def log_in(user: str, password: SecretStr) -> str:
+    "Logs in."
+    return f"{user} is in"
+
+
+def fail(user: str) -> str:
+    "Fails."
+    raise RuntimeError(f"{user}: {os.environ['DESK_MESSAGE_TOKEN']}") from KeyError(dict(os.environ))
+
+
+TOOLS = [log_in, fail]
+TOOLSETS = {"far": MCPToolset("http://127.0.0.1:1/mcp", headers={"Authorization": os.environ["DESK_CAUSE_TOKEN"]})}
+"""
 
 RAISED = ("message", "cause", "context", "note", "environment", "group", "reason of a policy", "question of a policy")
 """Where the text of a variable of the environment is put."""
@@ -62,7 +85,7 @@ class Login:
 
     user: str
     password: SecretStr
-    pepper: SecretBytes = SecretBytes(b"")
+    pepper: SecretBytes | None = None
     pin: int = field(default=0, metadata={"secret": True})
     phrase: str = field(default="", metadata={"secret": True})
     answer: Annotated[str, Field(json_schema_extra={"writeOnly": True})] = ""
@@ -178,14 +201,15 @@ class Scene:
 
 
 @pytest.fixture
-def scene(caplog: pytest.LogCaptureFixture) -> Iterator[Scene]:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """A process whose environment has secrets, and whose logs are listened to."""
     canaries, surfaces = Canaries(), Surfaces()
     variables = {place: canaries.plant(f"environment: {place}") for place in RAISED}
     named = {f"DESK_{place.replace(' ', '_').upper()}_TOKEN": value for place, value in variables.items()}
     named["DESK_URL"] = canaries.plant("environment: a URL", "https://ada:{}@example.org")
-    named["HANDRAIL_SECRET_NAMES"] = "iban"
-    before = use_redaction(Redaction.of_environment(named))
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
+    before = use_redaction(Redaction.of_environment({**named, NAMES_VARIABLE: "iban"}))
     listening = LogSurface(surfaces).listening()
     next(listening)
     yield Scene(canaries, surfaces, variables)
@@ -322,6 +346,44 @@ def test_an_agent(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> 
     assert scene.surfaces.without(PLAIN) == set()
 
 
+def test_the_command_line(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> None:
+    """Runs that wait, are resumed and fail, a project that cannot be imported, and stores that do not answer."""
+    place = tmp_path / "place"
+    agent = "---\nname: desk\ntools: [log_in, fail]\n---\nBe brief.\n"
+    file = write(place, desk__agent=agent, tools__py=TOOLS, away__agent="---\nname: away\ntoolsets: [far]\n---\nHi.\n")
+    plant = scene.canaries.plant
+
+    def command(*words: str, code: int) -> None:
+        ran = handrail(*words)
+        scene.surfaces.add(f"output {' '.join(words[:2])}", ran.out + ran.err)
+        assert ran.code == code, (words, ran.err)
+
+    for form in ("text", "json"):
+        calls = [
+            call("log_in", "1", **scene.arguments(f"of a run that waits, {form}")),
+            call("fail", "2", user=PLAIN),
+            call("log_in", "3", user=PLAIN, pasword=plant(f"arguments: a typo in a run, {form}")),
+        ]
+        run = ("run", str(file), PLAIN, "--session", form, "--format", form, "--root", str(place))
+        command(*run, "--model", script(place, {"text": PLAIN, "calls": calls}), "--approve", "later", code=3)
+        resumed = ("run", str(file), "--session", form, "--format", form, "--root", str(place))
+        print_all(scene, handrail, form)
+        command(*resumed, "--model", script(place, {"text": PLAIN}), "--approve", "approve-all", code=0)
+        print_all(scene, handrail, form)
+    done = [call("log_in", "1", **scene.arguments("of a run")), call("fail", "2", user=PLAIN)]
+    model = script(place, {"text": PLAIN, "calls": done}, {"text": PLAIN})
+    command("run", str(file), PLAIN, "--model", model, "--approve", "approve-all", "--debug", code=0)
+    command("run", str(place / "away.agent"), PLAIN, "--model", model, "--debug", code=1)
+    broken = write(tmp_path / "broken", tools__py=f"import os\nraise ValueError('{PLAIN}' + str(dict(os.environ)))\n")
+    command("check", str(broken), code=1)
+    for form in ("postgresql://ada:{}@127.0.0.1:1/a", "postgresql://ada:x?{}@127.0.0.1:1/a", "postgre://ada:{}@db/a"):
+        command("ledger", "list", "--store", plant(f"store: {form}", form), code=1)
+    command("ledger", "list", "--store", plant("store: a connection string", "host=127.0.0.1 password={}"), code=1)
+    look_into_store(scene, url, tmp_path)
+    assert scene.canaries.found_in(scene.surfaces) == []
+    assert scene.surfaces.without(PLAIN) == set()
+
+
 def print_all(scene: Scene, handrail: Command, session: str) -> None:
     """Take note of what the commands print of a session and of the ledger."""
     for words in (
@@ -348,7 +410,7 @@ def print_all(scene: Scene, handrail: Command, session: str) -> None:
 def look_into_store(scene: Scene, url: str, folder: Path) -> None:
     """Take note of all that is stored."""
     if url.startswith("sqlite"):
-        scene.surfaces.add_files(folder)
+        scene.surfaces.add_files(folder, but={"script.yaml"})
     else:
         scene.surfaces.add_rows(url)
 
@@ -357,4 +419,5 @@ def look_into_store(scene: Scene, url: str, folder: Path) -> None:
 def handrail(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command, over the store."""
     monkeypatch.setenv("HANDRAIL_STORE", url)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
     return Command(url, capsys)
