@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from tests.architecture.sources import Source, listed, python_sources, text_files
 
@@ -37,6 +38,15 @@ SHORT_MODULES = {
     "testing/clock.py": "the fake of one protocol",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""
+
+WITH_LOGGERS = {
+    "redaction.py": "makes the loggers that write no secrets",
+    "cli/application.py": "adds handlers, and logs nothing",
+    "cli/screen.py": "adds a handler, and logs nothing",
+}
+"""Modules of the library that may name a logger themselves, with the reason why each does."""
+
+_LOGGING = {"getLogger", "Logger", "LoggerAdapter", "log", "debug", "info", "warning", "error", "critical", "exception"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = Function | ast.ClassDef
@@ -87,6 +97,28 @@ def test_every_public_name_of_the_library_says_what_it_means() -> None:
     """Modules, classes, functions, methods and module-level values have a docstring."""
     silent = [place for source in python_sources("src") for place in _undocumented(source)]
     assert not silent, listed(silent)
+
+
+def test_every_logger_of_the_library_writes_no_secrets() -> None:
+    """It is made by `redacted_logger`; a module that asks `logging` for one, or logs by it, would write them."""
+    faults = [
+        f"{source.path}:{node.lineno}: use redacted_logger of handrail.redaction"
+        for source in python_sources("src")
+        if "/".join(source.path.parts[2:]) not in WITH_LOGGERS
+        for node in ast.walk(source.tree)
+        if _asks_for_logger(node)
+    ]
+    assert not faults, listed(faults)
+    assert any(_asks_for_logger(node) for node in ast.walk(ast.parse("import logging\nlogging.getLogger('a')")))
+    assert any(_asks_for_logger(node) for node in ast.walk(ast.parse("from logging import getLogger")))
+
+
+def _asks_for_logger(node: ast.AST) -> TypeGuard[ast.Attribute | ast.ImportFrom]:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "logging" and any(name.name in _LOGGING for name in node.names)
+    if not isinstance(node, ast.Attribute) or node.attr not in _LOGGING:
+        return False
+    return isinstance(node.value, ast.Name) and node.value.id == "logging"
 
 
 def test_no_file_holds_the_address_of_a_registry_or_the_path_of_a_machine() -> None:

@@ -163,8 +163,8 @@ def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
             "run again. Do not ask for it again; a person has to find out what happened."
         )
     raise FinalRefusal(
-        f"{tool.name} was interrupted and not run: {', '.join(masked)} is {MASK}, which stands for a secret that is "
-        "not stored. Ask for it again, with the value itself."
+        f"{tool.name} was interrupted and not run: its arguments have {MASK} at {', '.join(masked)}, which stands for "
+        "a secret that is not stored. Ask for it again, with the value itself."
     )
 
 

@@ -59,6 +59,11 @@ class CallMasking:
         """What is known of a tool of that name; empty if it has no secrets."""
         return self._tools.get(tool, ())
 
+    def logs(self, logs: Mapping[type[Any], tuple[Any, ...]]) -> Mapping[type[Any], tuple[Any, ...]]:
+        """The items of LOG slices as they leave the process: the conversation without secret arguments."""
+        said = logs.get(ConversationPart, ())
+        return {**logs, ConversationPart: tuple(map(self.part, said))} if said and self._tools else logs
+
     def part(self, part: ConversationPart) -> ConversationPart:
         """A part of a conversation as it is stored; the same object if it has no secret arguments."""
         if not self._tools:

@@ -36,7 +36,6 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import DumpError, InvalidArgumentError, SessionError, SessionUseError
 from handrail.errors.developer import check_argument
 from handrail.serde.json_values import escape_surrogates, escaped_within
-from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord
 from handrail.session.call_ref import REPLY_RULE, CallRef, ToolCall, reply_name
 from handrail.session.conversation_parts import (
@@ -61,24 +60,14 @@ class ConversationSession(Protocol):
         """The id of the session."""
         ...
 
-    @property
-    def call_masking(self) -> CallMasking:
-        """Which arguments of its calls are secret."""
-        ...
-
     def __getitem__(self, kind: type[ConversationPart], /) -> Slice[ConversationPart]:
         """The slice of a type."""
         ...
 
     def log_item(
-        self,
-        kind: type[ConversationPart],
-        item: ConversationPart,
-        *,
-        written: Literal["now", "deferred"],
-        stored: ConversationPart,
+        self, kind: type[ConversationPart], item: ConversationPart, *, written: Literal["now", "deferred"]
     ) -> None:
-        """Append to a LOG, stored now or with the next unit as `stored`."""
+        """Append to a LOG, stored now or with the next unit."""
         ...
 
     def recorded_call(self, ref: CallRef) -> CallRecord | None:
@@ -212,10 +201,9 @@ class Conversation:
             SessionError: the session is closed, or has passed to another process.
         """
         storable = _storable(part.messages)
-        said = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
-        stored = self._session.call_masking.part(said)
+        stored = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
         try:
-            self._session.log_item(ConversationPart, said, written=written, stored=stored)
+            self._session.log_item(ConversationPart, stored, written=written)
         except SessionError as error:
             if not isinstance(error.__cause__, DumpError):
                 raise

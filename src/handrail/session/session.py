@@ -23,7 +23,6 @@ from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord, CallRecords, OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation import Conversation
-from handrail.session.conversation_parts import ConversationPart
 from handrail.session.identity import check_identity, check_relatives, check_stored_id, no_database
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import check_resettable, open_calls_of
@@ -69,8 +68,8 @@ class Session:
         tags: what the program wants to find it by.
         parent: the session that this one was made for, by `child`.
         dispatcher: notifies subscribers of every dispatched event.
-        call_masking: which arguments of its calls are not stored, because they are secret.
         turn: the turn that calls take on this session.
+        call_masking: which arguments of its calls are secret, and so are not stored or exported.
         recorder: writes it to its store; `None` for one in memory.
     """
 
@@ -92,14 +91,12 @@ class Session:
         check_relatives("Session", Session, parent, dispatcher)
         self.session_id: str = session_id if session_id is not None else new_id()
         self.dispatcher: Dispatcher = dispatcher if dispatcher is not None else Dispatcher()
-        self.call_masking: CallMasking = CallMasking()
         self.turn: Turn = Turn()
+        self.call_masking: CallMasking = CallMasking()
         self._owner = SliceOwner(self.session_id)
-        self._lock = threading.RLock()
-        self._outside = threading.RLock()
+        self._lock, self._outside = threading.RLock(), threading.RLock()
         self._rules = SliceRules({}, {})
-        self._state = StateSlices(self._owner, {})
-        self._log = LogSlices(self._owner, {})
+        self._state, self._log = StateSlices(self._owner, {}), LogSlices(self._owner, {})
         self._access: dict[type[Any], Slice[Any]] = {}
         self._records = CallRecords()
         self.recorder: SessionRecorder | None = None
@@ -196,8 +193,7 @@ class Session:
         """
         if self.recorder is not None:
             with self._lock:
-                part = self.recorder.part_of(transaction)
-                part.close_with(event, ref, self._records)
+                self.recorder.part_of(transaction).close_with(event, ref, self._records)
 
     def log_event(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
         """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
@@ -308,17 +304,12 @@ class Session:
     def to_json(self) -> str:
         """Id, tags and slices as this context sees them, as JSON for people; no reducers, subscribers or parent.
 
-        Secret arguments of calls are masked in the conversation, as they are where it is stored.
-
         Raises:
             SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
         """
         with self._lock:
-            state, log = self._state.seen(), dict(self._log.slices)
-        items = filled(log)
-        if ConversationPart in items:
-            items[ConversationPart] = tuple(map(self.call_masking.part, items[ConversationPart]))
-        return dump_session_json(SessionDocument(self.session_id, self.tags, filled(state), items))
+            state, log = filled(self._state.seen()), self.call_masking.logs(filled(self._log.slices))
+        return dump_session_json(SessionDocument(self.session_id, self.tags, state, log))
 
     @staticmethod
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
@@ -363,7 +354,7 @@ class Session:
         if kept.head:
             session._records = CallRecords(RecordsInStore(kept))
         # One lock guards the slices and what the recorder knows of them.
-        kept.lock = session._lock
+        kept.lock, kept.call_masking = session._lock, session.call_masking
         kept.slices = session._state, session._log
         release_with(session, opening.store, kept.session_lock)
         return session
@@ -544,9 +535,7 @@ class Session:
         """What a call is rolled back to; unlike `snapshot`, it is dropped with the call."""
         return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
 
-    def log_item(
-        self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now", stored: T | None = None
-    ) -> None:
+    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
         """Append to a LOG, past all reducers and subscribers.
 
         Args:
@@ -555,7 +544,6 @@ class Session:
             ref: the call that it belongs to.
             written: when a stored session stores it: `"now"`, or `"deferred"`, with its next unit; `"record"` is as
                 `"now"`, of an item that a closed session takes too.
-            stored: what is stored instead: the item without its secrets.
 
         Raises:
             SessionError: it cannot be stored, or the session is closed. Nothing was appended.
@@ -569,8 +557,7 @@ class Session:
             kept.check_open()
         with self._lock:
             # The item is dumped first: one that cannot be stored is refused before the LOG has it.
-            noted = kept.noting(kind, item if stored is None else stored, ref)
-            kept.note(noted, deferred=written == "deferred")
+            kept.note(kept.noting(kind, item, ref), deferred=written == "deferred")
             self._log.append(kind, item)
         caller = current()
         # One of a call that writes to this session goes with the unit of the call.

@@ -36,8 +36,10 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.redaction import redacted_logger
+from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord, CallRecords
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
 from handrail.session.persistence.protocol import (
     Checkpoint,
@@ -125,6 +127,7 @@ class SessionRecorder:
         deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
         texts: the large texts of entries that are committed.
+        call_masking: that of the session: the arguments of calls that are not stored.
     """
 
     store: SessionStore
@@ -145,6 +148,7 @@ class SessionRecorder:
     records: list[tuple[CallRef, int]] | None = None
     slices: tuple[StateSlices, LogSlices] = field(init=False)
     texts: SharedTexts = field(default_factory=SharedTexts)
+    call_masking: CallMasking = field(default_factory=CallMasking)
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
@@ -194,7 +198,8 @@ class SessionRecorder:
             SessionError: it cannot be stored.
         """
         named = ref.stored if ref is not None and ref.is_named else None
-        return PendingItem(kind, named, item, self.named(kind).dump((item,)))
+        stored = self.call_masking.part(item) if isinstance(item, ConversationPart) else item
+        return PendingItem(kind, named, item, self.named(kind).dump((stored,)))
 
     def note(self, noted: PendingItem, *, deferred: bool = False) -> None:
         """Have the store get an item of a LOG with the next unit."""
