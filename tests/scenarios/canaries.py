@@ -81,7 +81,7 @@ class Surfaces:
 
 
 def _bytes_of(value: Any) -> bytes:
-    return bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode()
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 class LogSurface(logging.Handler):

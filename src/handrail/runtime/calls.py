@@ -37,6 +37,7 @@ from handrail.prompt.arguments import Arguments
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.serde import codec, digest, dump, parse
+from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escaped_json
 from handrail.session import SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef, ToolCall, shown_id
@@ -484,12 +485,10 @@ def _fits_masked(given: object, held: object) -> bool:
     """Whether arguments are those of a record that has the mask in place of secrets."""
     if held == MASK:
         return True
-    if isinstance(held, dict) and isinstance(given, dict):
-        ours, theirs = cast("dict[object, object]", given), cast("dict[object, object]", held)
-        return ours.keys() == theirs.keys() and all(_fits_masked(ours[name], item) for name, item in theirs.items())
-    if isinstance(held, list) and isinstance(given, list):
-        mine, recorded = cast("list[object]", given), cast("list[object]", held)
-        return len(mine) == len(recorded) and all(map(_fits_masked, mine, recorded))
+    if is_object(held) and is_object(given):
+        return held.keys() == given.keys() and all(_fits_masked(given[name], item) for name, item in held.items())
+    if is_array(held) and is_array(given):
+        return len(held) == len(given) and all(map(_fits_masked, given, held))
     return _is_same_json(given, held)
 
 

@@ -16,6 +16,7 @@ from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.serde import Codec, Masking, digest, stored_codec
+from handrail.serde.json_schema import is_object
 from handrail.session.call_masking import masked_call
 from handrail.session.call_ref import ToolCall
 
@@ -47,7 +48,7 @@ def masked_record(call: ToolCall, params: object, masking: Masking, environment:
     """
     shown = params
     if params is not None and masking.hides_plain:
-        shown = masking.mask(params) if isinstance(params, dict) else _masked(params, stored_codec(type(params)))
+        shown = masking.mask(params) if is_object(params) else _masked(params, stored_codec(type(params)))
     return MaskedCall(masked_call(call, masking), shown, _digest(call, environment))
 
 

@@ -175,14 +175,22 @@ def _masks(places: _Places, plain: object, here: Sequence[object], path: Path) -
     is_hidden = not here or any(map(places.is_secret, here))
     if not is_hidden and not any(map(places.reaches, here)):
         return
-    if is_hidden or not isinstance(plain, dict | list):
+    named = _segments(plain)
+    if is_hidden or named is None:
         if _holds_mask(plain):
             yield path
         return
-    for segment, item in cast("dict[str, Any]", plain).items() if is_object(plain) else enumerate(plain):
+    for segment, item in named:
         name = segment if isinstance(segment, str) else None
         inner = tuple(below for place in here for below in places.below(place, name))
         yield from _masks(places, item, inner, (*path, segment))
+
+
+def _segments(plain: object) -> Iterable[tuple[str | int, object]] | None:
+    """The items of an object or an array; `None` for anything else."""
+    if is_object(plain):
+        return plain.items()
+    return enumerate(plain) if is_array(plain) else None
 
 
 def _holds_mask(plain: object) -> bool:

@@ -1,0 +1,120 @@
+"""Secret arguments are masked in a conversation, whatever form the messages of its provider have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from handrail.redaction import MASK
+from handrail.serde import masking_of, schema_masking
+from handrail.session.call_masking import CallMasking, masked_call, masked_words
+from handrail.session.call_ref import ToolCall
+from handrail.session.conversation_parts import ConversationPart, RequestedCall
+
+
+@dataclass(frozen=True)
+class Login:
+    """Parameters with a secret."""
+
+    user: str
+    password: SecretStr
+
+
+GIVEN: dict[str, Any] = {"user": "ada", "password": "hunter2-hunter2"}
+SHOWN: dict[str, Any] = {"user": "ada", "password": MASK}
+TEXT, SHOWN_TEXT = json.dumps(GIVEN), '{"user":"ada","password":"**********"}'
+
+
+@pytest.fixture
+def masking() -> CallMasking:
+    """One tool with a secret, and one without."""
+    made = CallMasking()
+    made.add("login", masking_of(Login))
+    made.add("look", schema_masking({}))
+    return made
+
+
+@pytest.mark.parametrize(
+    "said, stored",
+    [
+        ({"function": {"name": "login", "arguments": TEXT}}, {"function": {"name": "login", "arguments": SHOWN_TEXT}}),
+        (
+            {"type": "function_call", "name": "login", "arguments": TEXT, "call_id": "1"},
+            {"type": "function_call", "name": "login", "arguments": SHOWN_TEXT, "call_id": "1"},
+        ),
+        (
+            {"content": [{"type": "tool_use", "name": "login", "input": GIVEN}]},
+            {"content": [{"type": "tool_use", "name": "login", "input": SHOWN}]},
+        ),
+        ({"functionCall": {"name": "login", "args": GIVEN}}, {"functionCall": {"name": "login", "args": SHOWN}}),
+        ({"tool_name": "login", "args": "{", "content": "{"}, {"tool_name": "login", "args": MASK, "content": "{"}),
+        ({"tool_name": "look", "args": GIVEN}, {"tool_name": "look", "args": GIVEN}),
+        ({"role": "user", "content": "password"}, {"role": "user", "content": "password"}),
+    ],
+    ids=["chat", "responses", "blocks", "parts", "text", "another tool", "words"],
+)
+def test_calls_are_recognized_in_the_messages_of_every_provider(masking: CallMasking, said: Any, stored: Any) -> None:
+    """By the name of the tool beside the arguments."""
+    assert masking.part(ConversationPart((said,))).messages == (stored,)
+
+
+def test_what_else_a_part_says_of_a_secret_is_replaced(masking: CallMasking) -> None:
+    """In the words of the model, and where a form is not known; the stated calls show what it is."""
+    part = ConversationPart(
+        ({"text": "I use hunter2-hunter2.", "unknown": {"of": TEXT}},), "r1", (RequestedCall("1", "login", GIVEN),)
+    )
+    stored = masking.part(part)
+    (message,) = stored.messages
+    assert message == {"text": f"I use {MASK}.", "unknown": {"of": TEXT.replace("hunter2-hunter2", MASK)}}
+    assert stored.calls == (RequestedCall("1", "login", SHOWN),)
+    assert part.calls[0].arguments == GIVEN
+    assert masking.part(stored) is stored
+
+
+def test_a_part_without_secrets_is_the_same_object(masking: CallMasking) -> None:
+    """Most are, and without any tool that takes secrets nothing is looked at."""
+    part = ConversationPart(({"tool_name": "look", "args": "{}"},), "r1", (RequestedCall("1", "look", "{}"),))
+    assert masking.part(part) is part
+    assert CallMasking().part(part) is part
+    assert masking.logs({int: (1,)}) == {int: (1,)}
+
+
+def test_several_tools_of_a_name_are_all_heeded(masking: CallMasking) -> None:
+    """Each prompt of a session may have its own."""
+    masking.add("login", schema_masking({"properties": {"user": {"type": "string", "writeOnly": True}}}))
+    masking.add("login", masking_of(Login))
+    assert len(masking.of("login")) == 2
+    part = masking.part(ConversationPart((), "r1", (RequestedCall("1", "login", GIVEN),)))
+    assert part.calls[0].arguments == {"user": MASK, "password": MASK}
+
+
+@pytest.mark.parametrize(
+    "words, shown",
+    [
+        (TEXT, SHOWN_TEXT),
+        (TEXT.encode(), SHOWN_TEXT),
+        (GIVEN, SHOWN),
+        ("{", MASK),
+        ("", ""),
+        ("{}", "{}"),
+        (SHOWN_TEXT, SHOWN_TEXT),
+        ('"hunter2"', f'"{MASK}"'),
+        ({"user": "ada"}, {"user": "ada"}),
+    ],
+    ids=str,
+)
+def test_arguments_are_masked_in_the_form_that_they_have(words: Any, shown: Any) -> None:
+    """What is not JSON is masked whole, and what has no secret stays as it was written."""
+    masked = masked_words(words, masking_of(Login))
+    assert masked == shown
+    assert (masked is words) == (words == shown)
+
+
+def test_what_was_written_before_a_change_is_masked_too() -> None:
+    """A person may have changed the secret."""
+    call = masked_call(ToolCall("1", "login", GIVEN, TEXT), masking_of(Login))
+    assert (call.arguments, call.written) == (SHOWN, SHOWN_TEXT)
