@@ -320,8 +320,8 @@ class ToolInvoked:
             handler, and if a policy or an approver raised, or no approver exists.
         value_read: decoded JSON from which the tool loads the value of the result, for records loaded from a store; see
             `value_with_tags`. `None` if the value has its original type.
-        arguments_digest: tells what the model wrote from the same with other secrets; `None` if it has no secrets, or
-            that cannot be told. See `handrail.runtime.masked_records`.
+        arguments_digest: distinguishes what the model wrote from the same with other secrets; `None` if it has no
+            secrets, or there is no key for it. See `handrail.runtime.masked_records`.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG

@@ -29,7 +29,7 @@ class MaskedCall(NamedTuple):
     Attributes:
         call: the call, without secrets.
         params: its parsed arguments, without secrets.
-        arguments_digest: tells the arguments from others; `None` if that cannot be told.
+        arguments_digest: distinguishes the arguments from others; `None` if there is no key for it.
     """
 
     call: ToolCall
@@ -60,7 +60,7 @@ def masked_result(result: ToolResult[Any], tool: Tool[Any, Any]) -> ToolResult[A
 
 
 def has_same_secrets(call: ToolCall, recorded: ToolInvoked, tool: Tool[Any, Any] | None, run: Environment) -> bool:
-    """Whether nothing tells the secrets of a call from those of a call that was recorded; it is the same otherwise."""
+    """Whether the secrets of a call are those of a call that was recorded and is the same otherwise, or are unknown."""
     if recorded.arguments_digest is None or tool is None or masks_in(call, tool):
         return True
     return _digest(call, run) in {None, recorded.arguments_digest}

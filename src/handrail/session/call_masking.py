@@ -3,7 +3,7 @@
 The process that runs a call has its arguments as the model wrote them: the handler gets them, and so does the provider
 with the next request. What is stored, and what listeners are notified of, has `MASK` in place of each secret, from the
 first write on. A call that another process resumes has the mask, which is not the secret: it is refused, and the model
-is told to ask again (`handrail.runtime.steps`).
+reads that it has to ask again (`handrail.runtime.steps`).
 
 Which arguments are secret is known by the name of the tool. In the messages of a provider a call is an object that has
 the name of the tool beside its arguments; it is recognized by the names that providers give these two. What else the
