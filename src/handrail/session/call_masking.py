@@ -13,7 +13,7 @@ messages of the same part say of a secret is replaced where it has at least eigh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -24,9 +24,6 @@ from handrail.serde import Masking
 from handrail.serde.json_schema import is_array, is_object
 from handrail.session.call_ref import ToolCall
 from handrail.session.conversation_parts import ConversationPart
-
-Words = str | bytes | Mapping[str, Any]
-"""The arguments of a call: JSON, or decoded."""
 
 _NAMES: Final = ("tool_name", "name")
 _ARGUMENTS: Final = ("args", "arguments", "input")
@@ -58,6 +55,11 @@ class CallMasking:
     def of(self, tool: str) -> tuple[Masking, ...]:
         """What is known of a tool of that name; empty if it has no secrets."""
         return self._tools.get(tool, ())
+
+    @property
+    def masks(self) -> Mapping[type[Any], Callable[[Any], object]]:
+        """What makes of an item of a LOG what is stored of it, by its type."""
+        return {ConversationPart: self.part}
 
     def logs(self, logs: Mapping[type[Any], tuple[Any, ...]]) -> Mapping[type[Any], tuple[Any, ...]]:
         """The items of LOG slices as they leave the process: the conversation without secret arguments."""

@@ -94,7 +94,8 @@ class Session:
         self.turn: Turn = Turn()
         self.call_masking: CallMasking = CallMasking()
         self._owner = SliceOwner(self.session_id)
-        self._lock, self._outside = threading.RLock(), threading.RLock()
+        self._lock = threading.RLock()
+        self._outside = threading.RLock()
         self._rules = SliceRules({}, {})
         self._state, self._log = StateSlices(self._owner, {}), LogSlices(self._owner, {})
         self._access: dict[type[Any], Slice[Any]] = {}
@@ -354,7 +355,7 @@ class Session:
         if kept.head:
             session._records = CallRecords(RecordsInStore(kept))
         # One lock guards the slices and what the recorder knows of them.
-        kept.lock, kept.call_masking = session._lock, session.call_masking
+        kept.lock, kept.masks = session._lock, session.call_masking.masks
         kept.slices = session._state, session._log
         release_with(session, opening.store, kept.session_lock)
         return session

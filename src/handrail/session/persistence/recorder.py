@@ -23,7 +23,7 @@ Theory of operation
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,10 +36,8 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.redaction import redacted_logger
-from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord, CallRecords
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
 from handrail.session.persistence.protocol import (
     Checkpoint,
@@ -127,7 +125,7 @@ class SessionRecorder:
         deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
         texts: the large texts of entries that are committed.
-        call_masking: that of the session: the arguments of calls that are not stored.
+        masks: makes of an item what is stored of it, without secrets; by its type.
     """
 
     store: SessionStore
@@ -148,7 +146,7 @@ class SessionRecorder:
     records: list[tuple[CallRef, int]] | None = None
     slices: tuple[StateSlices, LogSlices] = field(init=False)
     texts: SharedTexts = field(default_factory=SharedTexts)
-    call_masking: CallMasking = field(default_factory=CallMasking)
+    masks: Mapping[type[Any], Callable[[Any], object]] = field(default_factory=dict[type[Any], Callable[[Any], object]])
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
@@ -198,8 +196,8 @@ class SessionRecorder:
             SessionError: it cannot be stored.
         """
         named = ref.stored if ref is not None and ref.is_named else None
-        stored = self.call_masking.part(item) if isinstance(item, ConversationPart) else item
-        return PendingItem(kind, named, item, self.named(kind).dump((stored,)))
+        mask = self.masks.get(kind)
+        return PendingItem(kind, named, item, self.named(kind).dump((item if mask is None else mask(item),)))
 
     def note(self, noted: PendingItem, *, deferred: bool = False) -> None:
         """Have the store get an item of a LOG with the next unit."""
