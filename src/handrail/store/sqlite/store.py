@@ -40,6 +40,7 @@ from handrail.store.sql.group_writer import may_group, write_group
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile, is_read_only
 from handrail.store.sqlite.locks import FileLocks
+from handrail.store.sqlite.opened_files import OpenedFiles
 from handrail.store.sqlite.process_locks import ProcessLocks
 
 
@@ -118,13 +119,14 @@ class SqliteDriver:
         self._link = SqliteConnection(file)
         self._reading = threading.Lock()
         self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
-        self._identity = file.identity()
+        self._files = OpenedFiles(file)
         self._writer = 0  # the thread that writes a unit
         self._closed = False
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._check()
+        self._files.check_database()
         if self._lock.acquire(blocking=False):
             try:
                 if not self._writer:
@@ -134,6 +136,7 @@ class SqliteDriver:
         # A unit is being written: what is read does not wait for it.
         with self._reading:
             if self._reader is None:
+                self._files.check()  # a connection makes the log that it misses
                 self._reader = SqliteConnection(self._file)
             return self._reader.query(sql, parameters)
 
@@ -196,6 +199,7 @@ class SqliteDriver:
     def acquire_for_call(self) -> DriverConnection:
         """A connection for a call."""
         self._check()
+        self._files.check()
         return SqliteConnection(self._file)
 
     def release_from_call(self, link: DriverConnection) -> None:
@@ -233,15 +237,10 @@ class SqliteDriver:
             raise StoreError(msg, store=self.url)
 
     def _check(self) -> None:
-        """Refuse what could not be kept, or would not be found again."""
+        """Refuse a process that was forked off, and a store that was closed."""
         self.check_process()
         if self._closed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url)
-        if self._file.identity() != self._identity:
-            msg = (
-                f"the file of {self.url} was removed or replaced while it was open; put it back, or open the store anew"
-            )
-            raise StoreUnavailableError(msg, store=self.url)
 
     def _enter(self) -> None:
         """Wait until no other unit or call of this process writes, and take the connection that writes."""
@@ -254,6 +253,11 @@ class SqliteDriver:
             raise StoreUnavailableError(msg, store=self.url)
         try:
             self._lock.acquire()  # a read in another thread has it at most for a moment
+            try:
+                self._files.check()
+            except BaseException:
+                self._lock.release()
+                raise
         except BaseException:
             self.call_places.release()
             raise
