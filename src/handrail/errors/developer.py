@@ -111,6 +111,22 @@ class CompletionCheckError(DeveloperMistake):
         self.fault = fault
 
 
+class PosixRequiredError(HandrailError):
+    """This needs a POSIX system, which the present one is not.
+
+    Attributes:
+        needed: what is missing here: a module of Python, or a function of the system.
+    """
+
+    def __init__(self, what: str, *, needed: str) -> None:
+        super().__init__(
+            f"{what} works on POSIX systems only (Linux, macOS): it needs {needed}, which does not exist here. The "
+            "core, sessions in memory and in SQLite, and InMemoryFilesystem work everywhere; run the rest in WSL or a "
+            "container."
+        )
+        self.needed = needed
+
+
 class SandboxError(HandrailError):
     """A sandbox cannot be started, because something is missing or refused on this machine.
 

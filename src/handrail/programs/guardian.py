@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import select
 import signal
 import socket
@@ -42,6 +41,9 @@ from types import FrameType
 from typing import NamedTuple, NoReturn
 
 from handrail.programs.process_tree import Process, children, descendants, kill_all, running
+
+if sys.platform != "win32":  # pragma: no branch - there nothing starts a guardian
+    import resource
 
 PLACED, FAILED, ENDED, GONE = b"P", b"F", b"E", b"G"
 """What a supervisor reports: pids of program and supervisor; an errno; the exit code; how many processes are left."""

@@ -14,6 +14,10 @@ each unit of work is preceded by this comparison:
 A file that has become shorter is examined on a new connection: the database has to be sound, and the log has to hold
 all the frames that its index counts.
 
+If log and index were both removed, another process that opens the database finds nothing amiss. So each store locks, as
+long as it is open, a byte that stands for the log that it uses (`ByteLocks`), and one that finds the byte of another
+log locked is not opened. Only where the system has such locks.
+
 The files are never opened here, only looked at: a process that closes one of them loses all locks that SQLite has on it
 (https://www.sqlite.org/howtocorrupt.html, section 2.2).
 """
@@ -22,10 +26,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 
 from handrail.errors import StoreCorruptError, StoreError, StoreUnavailableError
+from handrail.store.sqlite.byte_locks import ByteLocks
 from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.locks import FIRST_OF_LOGS
 
 _LOG_HEADER = 32
 _FRAME_HEADER = 24
@@ -53,10 +59,20 @@ class OpenedFiles:
         self._log = _identity(status)
         self._size = self._log_size = 0
 
-    @property
-    def log(self) -> tuple[int, int] | None:
-        """Device and inode of the log; `None` if there is none."""
-        return self._log
+    def share_log(self, locks: ByteLocks | None) -> None:
+        """Say to other processes which log is used here, as long as the locks are open.
+
+        Raises:
+            StoreUnavailableError: another process uses another log.
+        """
+        if self._log is None or locks is None:
+            return
+        device, inode = self._log
+        byte = FIRST_OF_LOGS + 1 + (device << 32 ^ inode) % (FIRST_OF_LOGS - 2)  # there are bytes on both sides
+        with suppress(OSError):  # then no session can be held either, and nothing is written
+            locks.lock(byte, shared=True)
+            if locks.is_locked(FIRST_OF_LOGS, byte - FIRST_OF_LOGS) or locks.is_locked(byte + 1, 0):
+                raise self._other_log()
 
     def check_database(self) -> None:
         """Refuse a database that was removed or replaced.
@@ -125,6 +141,15 @@ class OpenedFiles:
             f"{url} cannot be written to: its log {self._log_path} was removed or replaced while the store was open. "
             "Put it back; or close the store in all processes, which copies what they have committed into the "
             "database, and open it again. Nothing was written, and a killed process loses what is in the log alone"
+        )
+        return StoreUnavailableError(msg, store=url)
+
+    def _other_log(self) -> StoreUnavailableError:
+        url = self._file.url
+        msg = (
+            f"{url} cannot be opened: another process has it open with a log that is not {self._log_path} any more, "
+            "because that was removed or replaced. Close the store there, which copies what was committed into the "
+            "database, and open it again"
         )
         return StoreUnavailableError(msg, store=url)
 

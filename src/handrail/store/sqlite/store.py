@@ -24,7 +24,10 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
+from handrail.posix import HAS_FILE_LOCKS
 from handrail.process_identity import current_pid
+from handrail.store.processes import KernelProcesses, Processes
+from handrail.store.session_locks import LockBackend
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
@@ -39,7 +42,7 @@ from handrail.store.sql.fair_semaphore import FairSemaphore
 from handrail.store.sql.group_writer import may_group, write_group
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile, is_read_only
-from handrail.store.sqlite.locks import FileLocks
+from handrail.store.sqlite.locks import file_of_byte_locks, session_locks
 from handrail.store.sqlite.opened_files import OpenedFiles
 from handrail.store.sqlite.process_locks import ProcessLocks
 
@@ -107,8 +110,11 @@ class SqliteDriver:
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url: str = file.url
         folder = Path(f"{file.path}-holds")
-        self.locks: FileLocks = FileLocks(folder, store=file.url, read_only=file.read_only)
-        self.processes: ProcessLocks = ProcessLocks(folder, store=file.url, read_only=file.read_only)
+        self._bytes = file_of_byte_locks(folder)
+        self.locks: LockBackend = session_locks(folder, self._bytes, store=file.url, read_only=file.read_only)
+        self.processes: Processes = (
+            ProcessLocks(folder, store=file.url, read_only=file.read_only) if HAS_FILE_LOCKS else KernelProcesses()
+        )
         self.now: Callable[[], datetime] = clock.now
         self._file = file
         self.busy: timedelta = file.busy
@@ -120,6 +126,11 @@ class SqliteDriver:
         self._reading = threading.Lock()
         self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
         self._files = OpenedFiles(file)
+        try:
+            self._files.share_log(self._bytes)
+        except BaseException:
+            self._link.close()
+            raise
         self._writer = 0  # the thread that writes a unit
         self._closed = False
 
@@ -225,6 +236,8 @@ class SqliteDriver:
             self._link.close()
             if self._reader is not None:
                 self._reader.close()
+            if self._bytes is not None:
+                self._bytes.close()
 
     def check_process(self) -> None:
         """Refuse a process that was forked off the one that has opened the store.

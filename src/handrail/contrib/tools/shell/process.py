@@ -24,6 +24,7 @@ from typing import Literal
 
 from handrail.clock import Clock
 from handrail.contrib.tools.shell.live_output import LiveOutput
+from handrail.posix import has_processes
 from handrail.process_identity import ProcessName
 from handrail.programs.group import GroupProgram
 from handrail.programs.launch import NO_LIMITS, Launch, ProgramEnd, ProgramLimits, ProgramRecords, RunningProgram
@@ -301,9 +302,14 @@ class ProgramRun:
                     break
 
 
-def start_of(platform: str) -> ProgramStart:
-    """How a program is started on a platform, as `sys.platform` names it."""
-    if platform == "linux":
+def start_of(platform: str, *, shows_processes: bool | None = None) -> ProgramStart:
+    """How a program is started on a platform, as `sys.platform` names it.
+
+    Args:
+        platform: its name.
+        shows_processes: whether it shows its processes in `/proc`; `None` to look.
+    """
+    if platform == "linux" and (has_processes() if shows_processes is None else shows_processes):
         return SupervisedProgram
     return lambda launch, _: GroupProgram(launch)
 
