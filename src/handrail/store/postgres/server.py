@@ -121,9 +121,10 @@ class Server:
         """Settle what a transaction on this connection means, whatever the server's defaults are."""
         settings = {
             "default_transaction_isolation": "read committed",
-            "default_transaction_read_only": "on" if self.read_only else "off",
             "lock_timeout": str(math.ceil(self.busy.total_seconds() * 1000)),
         }
+        if self.read_only:  # else as the server has it, whose operator may have forbidden writing
+            settings["default_transaction_read_only"] = "on"
         if self.durability == "normal":
             settings["synchronous_commit"] = "off"
         for name, value in settings.items():
@@ -139,7 +140,10 @@ class Server:
         state = getattr(error, "sqlstate", None) or ""
         text = str(error).strip().partition("\n")[0]
         if state in _READ_ONLY:
-            msg = f"{self.url} can be read, but not written to: {text}. Look at the rights of the user"
+            msg = (
+                f"{self.url} can be read, but not written to: {text}. Look at the rights of the user, and whether "
+                "the server is a standby or takes no writes (default_transaction_read_only)"
+            )
             return StoreReadOnlyError(msg, store=self.url)
         if state.startswith(_CORRUPT):
             return StoreCorruptError(f"{self.url} cannot be read: {text}", store=self.url)

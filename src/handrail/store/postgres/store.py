@@ -232,8 +232,10 @@ class PostgresDriver:
         return bool(statements.query(_HAS_TABLE, (name,)))
 
     def exclude_migrations(self, link: DriverConnection) -> None:
-        """Take the lock for making or changing the tables."""
+        """Take the lock for making or changing the tables, and wait for the units that have seen their version."""
         link.query("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
+        if self.has_table(link, "handrail_schema"):
+            link.execute("LOCK TABLE handrail_schema IN ACCESS EXCLUSIVE MODE")
 
     def close(self) -> None:
         """Close all connections; idempotent. In a forked process nothing is closed."""
@@ -321,6 +323,17 @@ class PostgresConnection:
         """Begin a transaction that may write."""
         self.execute("BEGIN")
         self._begun = True
+
+    def begin_with(self, query: str) -> Rows:
+        """Begin a transaction, and ask a question in it, in one round trip."""
+        self._server.refuse_forked(self.connection.process)
+        try:
+            cursor = self.connection.execute(b"BEGIN; " + query.encode())
+            self._begun = True
+            cursor.nextset()
+            return cursor.fetchall()
+        except psycopg.Error as error:
+            raise self._server.translated(error) from error
 
     def begin_reading(self) -> None:
         """Begin a transaction that may only read, and sees one state of the database."""

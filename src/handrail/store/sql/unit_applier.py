@@ -32,6 +32,7 @@ from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.store.sql.database import Database
 from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, keeps_testimony, replace_row, write_with
+from handrail.store.sql.version import check_version
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import Completable, run_in_thread
@@ -142,7 +143,13 @@ class UnitApplier:
 
     def _written_alone(self, unit: UnitOfWork) -> RefusedWrite | None:
         try:
-            return self._write_alone(unit)
+            refused = self._write_alone(unit)
+            if refused is not None and not _says_why(refused):
+                check_version(self._database, self._database.url)
+            return refused
+        except SessionLostError:
+            check_version(self._database, self._database.url)
+            raise
         except StoreUnavailableError as error:
             if error.in_doubt:
                 with suppress(StoreError):
@@ -232,3 +239,16 @@ class UnitApplier:
                 return row in self._rows.answers(row.session_id)
             case _:
                 return not isinstance(write, RecordCommit) or self._rows.is_committed(write.journal_id)
+
+
+def _says_why(refused: RefusedWrite) -> bool:
+    """Whether a write was refused for the row that stands there; if not, perhaps for the version of the tables."""
+    match refused:
+        case RefusedWrite(EffectInsert(), standing):
+            return standing is not None
+        case RefusedWrite(EffectChange(seen), standing):
+            return standing is not None and (standing.effect_id, standing.fence, standing.status) != (
+                (seen.effect_id, seen.fence, seen.status)
+            )
+        case _:  # written in a transaction, which asks for the version as it begins
+            return True

@@ -23,6 +23,7 @@ _UNAVAILABLE = frozenset(
         *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
     }
 )
+_OF_THE_DISK = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _OTHERS = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -82,6 +83,9 @@ class SqliteFile:
         """What an error of `sqlite3` means."""
         code = getattr(error, "sqlite_errorcode", None)
         primary = code & _PRIMARY if isinstance(code, int) else None
+        if primary in _OF_THE_DISK and not _may_write(self.path):  # SQLite does not distinguish such a disk
+            msg = f"{self.url} can be read, but not written to: {error}. Its disk is mounted for reading only"
+            return StoreReadOnlyError(msg, store=self.url)
         if primary in _UNAVAILABLE:
             msg = f"{self.url} cannot be used now: {error}. Look who else writes to it, and whether its disk is full"
             return StoreUnavailableError(msg, store=self.url)

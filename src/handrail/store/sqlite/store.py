@@ -335,6 +335,11 @@ class SqliteConnection:
         """Begin a transaction that may write, as soon as no other one may."""
         self.execute("BEGIN IMMEDIATE")
 
+    def begin_with(self, query: str) -> Rows:
+        """Begin a transaction, and ask a question in it."""
+        self.begin()
+        return self.query(query)
+
     def begin_reading(self) -> None:
         """Begin a transaction on a connection that SQLite holds to reading from now on."""
         self.seal()
