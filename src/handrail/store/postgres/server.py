@@ -135,8 +135,14 @@ class Server:
                 "WHERE current_setting('synchronous_commit') = 'off'"
             )
 
-    def translated(self, error: Exception, *, in_doubt: bool = False) -> StoreError:
-        """What an error of psycopg means; `in_doubt` if it came in answer to a commit."""
+    def translated(self, error: Exception, *, in_doubt: bool = False, lost: bool = False) -> StoreError:
+        """What an error of psycopg means.
+
+        Args:
+            error: the error.
+            in_doubt: whether it came in answer to a commit.
+            lost: whether its connection has come to its end.
+        """
         state = getattr(error, "sqlstate", None) or ""
         text = str(error).strip().partition("\n")[0]
         if state in _READ_ONLY:
@@ -149,7 +155,7 @@ class Server:
             return StoreCorruptError(f"{self.url} cannot be read: {text}", store=self.url)
         if state.startswith(_UNAVAILABLE) or (isinstance(error, psycopg.OperationalError) and not state):
             msg = f"{self.url} cannot be used now: {text}. Look whether the server runs, and who else uses it"
-            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt)
+            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost)
         return StoreError(f"{self.url} refuses: {text}", store=self.url)
 
 

@@ -292,7 +292,7 @@ class PostgresConnection:
         try:
             return self._executed(sql, parameters).fetchall()
         except (psycopg.Error, ValueError) as error:
-            raise self._server.translated(error) from error
+            raise self._server.translated(error, lost=self.is_lost) from error
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
@@ -300,7 +300,8 @@ class PostgresConnection:
         try:
             return self._executed(sql, parameters).rowcount
         except (psycopg.Error, ValueError) as error:
-            raise self._server.translated(error, in_doubt=not self._begun and self.is_lost) from error
+            in_doubt = not self._begun and self.is_lost
+            raise self._server.translated(error, in_doubt=in_doubt, lost=self.is_lost) from error
 
     def _executed(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
         """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
@@ -333,7 +334,7 @@ class PostgresConnection:
             cursor.nextset()
             return cursor.fetchall()
         except psycopg.Error as error:
-            raise self._server.translated(error) from error
+            raise self._server.translated(error, lost=self.is_lost) from error
 
     def begin_reading(self) -> None:
         """Begin a transaction that may only read, and sees one state of the database."""

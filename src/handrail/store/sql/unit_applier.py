@@ -10,7 +10,6 @@ connection: what it writes is there, under ids, numbers and tokens that no other
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -142,6 +141,38 @@ class UnitApplier:
     # -------------------------------------------------------------------------------------------------- alone
 
     def _written_alone(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """Write a unit, and once more if its connection was lost, unless it is found to be there."""
+        try:
+            return self._written_once(unit)
+        except StoreUnavailableError as error:
+            lost = error
+        if lost.in_doubt:
+            try:
+                if self._stands(unit):
+                    return None
+                lost.in_doubt = not self._is_undone(unit)
+            except StoreError:  # it does not answer on another connection either
+                raise lost from None
+        # What a handler has written is lost with the connection of its call.
+        if not lost.connection_lost or any(isinstance(write, CallConnection) for write in unit.writes):
+            raise lost
+        return self._written_again(unit, in_doubt=lost.in_doubt)
+
+    def _written_again(self, unit: UnitOfWork, *, in_doubt: bool) -> RefusedWrite | None:
+        """Write a unit whose connection was lost.
+
+        Args:
+            unit: the unit.
+            in_doubt: whether the earlier attempt may be committed yet.
+        """
+        try:
+            refused = self._written_once(unit)
+            return None if in_doubt and refused is not None and self._stands(unit) else refused
+        except StoreUnavailableError as error:
+            error.in_doubt = error.in_doubt or in_doubt
+            raise
+
+    def _written_once(self, unit: UnitOfWork) -> RefusedWrite | None:
         try:
             refused = self._write_alone(unit)
             if refused is not None and not _says_why(refused):
@@ -149,13 +180,6 @@ class UnitApplier:
             return refused
         except SessionLostError:
             check_version(self._database, self._database.url)
-            raise
-        except StoreUnavailableError as error:
-            if error.in_doubt:
-                with suppress(StoreError):
-                    if self._stands(unit):
-                        return None
-                    error.in_doubt = not self._is_undone(unit)
             raise
 
     def _write_alone(self, unit: UnitOfWork) -> RefusedWrite | None:

@@ -83,7 +83,7 @@ class SqliteFile:
         """What an error of `sqlite3` means."""
         code = getattr(error, "sqlite_errorcode", None)
         primary = code & _PRIMARY if isinstance(code, int) else None
-        if primary in _OF_THE_DISK and not _may_write(self.path):  # SQLite does not distinguish such a disk
+        if primary in _OF_THE_DISK and _is_read_only_disk(self.path.parent):  # SQLite does not distinguish it
             msg = f"{self.url} can be read, but not written to: {error}. Its disk is mounted for reading only"
             return StoreReadOnlyError(msg, store=self.url)
         if primary in _UNAVAILABLE:
@@ -179,6 +179,15 @@ def is_read_only(error: Exception) -> bool:
     """Whether SQLite has refused a statement because it writes where only reading is allowed."""
     code = getattr(error, "sqlite_errorcode", None)
     return isinstance(code, int) and code & _PRIMARY == sqlite3.SQLITE_READONLY
+
+
+def _is_read_only_disk(folder: Path) -> bool:
+    if not hasattr(os, "statvfs"):  # pragma: no cover - Windows
+        return False
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:  # it is gone
+        return False
 
 
 def _may_write(path: Path) -> bool:
