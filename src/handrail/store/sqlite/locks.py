@@ -201,7 +201,7 @@ def _is_locked(path: Path) -> bool:
         return False
     with closing(_connected(path)) as file:
         try:
-            # A lock that is shared, so that two processes that look at the same time are no holders to each other.
+            # A lock that is shared, so that two processes that look at the same time do not take each other for a holder.
             file.execute("SELECT count(*) FROM sqlite_master").fetchall()
         except sqlite3.Error as error:
             return _is_busy(error)
