@@ -19,8 +19,8 @@ from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.store.sqlite.byte_locks import ByteLocks, has_byte_locks
 from handrail.store.sqlite.lock_files import forbids_writing
 
-FIRST_OF_LOGS = 1 << 62
-"""The bytes below are those of sessions; the others those of logs (`handrail.store.sqlite.opened_files`)."""
+FIRST_OF_FILES = 1 << 62
+"""The bytes below are those of sessions; the others those of opened files (`handrail.store.sqlite.opened_files`)."""
 
 _DIGITS = 40
 _guard = threading.Lock()
@@ -201,7 +201,7 @@ def _is_locked(path: Path) -> bool:
         return False
     with closing(_connected(path)) as file:
         try:
-            # A lock that is shared, so that two processes that look at the same time do not take each other for a holder.
+            # Shared, so that two processes that look at the same time do not take each other for a holder.
             file.execute("SELECT count(*) FROM sqlite_master").fetchall()
         except sqlite3.Error as error:
             return _is_busy(error)
@@ -220,7 +220,7 @@ def _names(path: Path, status: os.stat_result) -> bool:
 
 
 def _byte(session_id: str) -> int:
-    return int.from_bytes(_digest(session_id)[:8]) % FIRST_OF_LOGS
+    return int.from_bytes(_digest(session_id)[:8]) % FIRST_OF_FILES
 
 
 def _digest(session_id: str) -> bytes:

@@ -1,7 +1,7 @@
 """The files of an open store: the database and its write-ahead log, compared with what the folder names now.
 
-What is committed stands in the log until SQLite copies it into the database. A process whose log was removed goes on
-writing to a file that no other process can find, and another one that opens the database makes a new log beside it. So
+What is committed stands in the log until SQLite copies it into the database. A process whose log was removed writes
+on to a file that no other process can find, and another one that opens the database makes a new log beside it. So
 each unit of work is preceded by this comparison:
 
 | compared | ordinary changes | everything else |
@@ -15,8 +15,8 @@ A file that has become shorter is examined on a new connection: the database has
 all the frames that its index counts.
 
 If log and index were both removed, another process that opens the database finds nothing amiss. So each store locks, as
-long as it is open, a byte that stands for the log that it uses (`ByteLocks`), and one that finds the byte of another
-log locked is not opened. Only where the system has such locks.
+long as it is open, a byte that stands for the two files that it uses (`ByteLocks`), and one that finds the byte of
+others locked is not opened. Only where the system has such locks.
 
 The files are never opened here, only looked at: a process that closes one of them loses all locks that SQLite has on it
 (https://www.sqlite.org/howtocorrupt.html, section 2.2).
@@ -31,7 +31,7 @@ from contextlib import closing, suppress
 from handrail.errors import StoreCorruptError, StoreError, StoreUnavailableError
 from handrail.store.sqlite.byte_locks import ByteLocks
 from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.locks import FIRST_OF_LOGS
+from handrail.store.sqlite.locks import FIRST_OF_FILES
 
 _LOG_HEADER = 32
 _FRAME_HEADER = 24
@@ -59,20 +59,20 @@ class OpenedFiles:
         self._log = _identity(status)
         self._size = self._log_size = 0
 
-    def share_log(self, locks: ByteLocks | None) -> None:
-        """Say to other processes which log is used here, as long as the locks are open.
+    def announce(self, locks: ByteLocks | None) -> None:
+        """Say to other processes which files are used here, as long as the locks are open.
 
         Raises:
-            StoreUnavailableError: another process uses another log.
+            StoreUnavailableError: another process uses other files under the same names.
         """
-        if self._log is None or locks is None:
+        if self._database is None or self._log is None or locks is None:
             return
-        device, inode = self._log
-        byte = FIRST_OF_LOGS + 1 + (device << 32 ^ inode) % (FIRST_OF_LOGS - 2)  # there are bytes on both sides
+        used = self._database[0] << 42 ^ self._database[1] << 21 ^ self._log[1]
+        byte = FIRST_OF_FILES + 1 + used % (FIRST_OF_FILES - 2)  # there are bytes on both sides
         with suppress(OSError):  # then no session can be held either, and nothing is written
             locks.lock(byte, shared=True)
-            if locks.is_locked(FIRST_OF_LOGS, byte - FIRST_OF_LOGS) or locks.is_locked(byte + 1, 0):
-                raise self._other_log()
+            if locks.is_locked(FIRST_OF_FILES, byte - FIRST_OF_FILES) or locks.is_locked(byte + 1, 0):
+                raise self._others()
 
     def check_database(self) -> None:
         """Refuse a database that was removed or replaced.
@@ -144,12 +144,11 @@ class OpenedFiles:
         )
         return StoreUnavailableError(msg, store=url)
 
-    def _other_log(self) -> StoreUnavailableError:
+    def _others(self) -> StoreUnavailableError:
         url = self._file.url
         msg = (
-            f"{url} cannot be opened: another process has it open with a log that is not {self._log_path} any more, "
-            "because that was removed or replaced. Close the store there, which copies what was committed into the "
-            "database, and open it again"
+            f"{url} cannot be opened: another process has it open, and its database or log was removed or replaced "
+            "meanwhile. Close the store there, which copies what was committed into its database, and open it again"
         )
         return StoreUnavailableError(msg, store=url)
 

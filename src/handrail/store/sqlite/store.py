@@ -126,13 +126,13 @@ class SqliteDriver:
         self._reading = threading.Lock()
         self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
         self._files = OpenedFiles(file)
-        try:
-            self._files.share_log(self._bytes)
-        except BaseException:
-            self._link.close()
-            raise
         self._writer = 0  # the thread that writes a unit
         self._closed = False
+        try:
+            self._files.announce(self._bytes)
+        except BaseException:
+            self.close()
+            raise
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
