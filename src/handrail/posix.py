@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import fcntl
     import resource
 
-__all__ = ["HAS_FILE_LOCKS", "MissingModule", "fcntl", "has_processes", "require_posix", "resource"]
-
 
 class MissingModule:
     """Stands for a module that this system lacks.
