@@ -35,6 +35,7 @@ INTERNAL = {
         "MOST_WRITTEN",
         "UNTIL_APPLIED",
         "FIRST_OF_FILES",
+        "TABLES_VERSION",
     ),
 }
 """Numbers that no program meets: how much is done at a time or remembered, exit codes, and what has to be one."""

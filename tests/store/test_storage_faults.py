@@ -26,7 +26,7 @@ import handrail.store
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError, StoreVersionError
 from handrail.session import Session
 from handrail.store import SqliteStore
-from handrail.store.sql.version import VERSION
+from handrail.store.sql.version import TABLES_VERSION
 from tests.architecture.sources import ROOT
 from tests.store.ledger_stores import running_row
 from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
@@ -256,7 +256,7 @@ class Note:
 
 def migrated(url: str) -> None:
     """A newer Handrail migrates the store; only the version changes, as it did once."""
-    sql = f"UPDATE handrail_schema SET version = {VERSION + 1}"  # noqa: S608 - a number
+    sql = f"UPDATE handrail_schema SET version = {TABLES_VERSION + 1}"  # noqa: S608 - a number
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
             connection.execute(sql)
@@ -292,7 +292,7 @@ def test_a_process_that_is_older_than_the_tables_writes_nothing(url: str, tmp_pa
         for write in writes:
             with pytest.raises(StoreVersionError) as raised:
                 write()
-            assert (raised.value.found, raised.value.known) == (VERSION + 1, VERSION)
+            assert (raised.value.found, raised.value.known) == (TABLES_VERSION + 1, TABLES_VERSION)
         assert str(raised.value).replace(store.url, "STORE") == wording
         assert store.get("s1", row.key) == row
     assert paid(world) == [f"order {order}" for order in FIRST]

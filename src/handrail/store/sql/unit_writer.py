@@ -19,7 +19,7 @@ from handrail.store.sql.rows import (
     effect_of,
     testimony_columns,
 )
-from handrail.store.sql.version import GET_VERSION, VERSION
+from handrail.store.sql.version import GET_VERSION, TABLES_VERSION
 from handrail.transaction import RecordCommit
 
 _ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
@@ -116,7 +116,7 @@ def insert_row(
         # The key is free: the row was removed since, the session is not held, or the tables have another version.
         if held is not None:
             check_held(executor, held)
-        if executor.query(GET_VERSION) != [(VERSION,)]:
+        if executor.query(GET_VERSION) != [(TABLES_VERSION,)]:
             return RefusedWrite(insert)
     return None
 

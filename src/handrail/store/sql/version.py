@@ -11,13 +11,13 @@ from __future__ import annotations
 from handrail.errors import StoreError, StoreVersionError
 from handrail.store.sql.driver import Rows, StatementExecutor
 
-VERSION = 3
+TABLES_VERSION = 3
 """The version that the statements of this Handrail are written for."""
 
 GET_VERSION = "SELECT version FROM handrail_schema"
 """The version of the tables."""
 
-IS_CURRENT = f"EXISTS (SELECT 1 FROM handrail_schema WHERE version = {VERSION})"  # noqa: S608 - a number of ours
+IS_CURRENT = f"EXISTS (SELECT 1 FROM handrail_schema WHERE version = {TABLES_VERSION})"  # noqa: S608 - a number of ours
 """Whether the tables have the version of this Handrail."""
 
 
@@ -43,13 +43,13 @@ def check_found(found: Rows, store: str) -> None:
         StoreError: they have none.
     """
     versions = [version for (version,) in found]
-    if versions == [VERSION]:
+    if versions == [TABLES_VERSION]:
         return
     if len(versions) != 1 or type(versions[0]) is not int:
         raise StoreError(f"{store} does not say any more which version its tables have; open it again", store=store)
     msg = (
         f"{store} was migrated to version {versions[0]} while this process had it open, and this Handrail knows "
-        f"versions up to {VERSION}. End this process, and start it with the Handrail that has migrated the store; "
-        "nothing was written"
+        f"versions up to {TABLES_VERSION}. End this process, and start it with the Handrail that has migrated the "
+        "store; nothing was written"
     )
-    raise StoreVersionError(msg, store=store, found=versions[0], known=VERSION)
+    raise StoreVersionError(msg, store=store, found=versions[0], known=TABLES_VERSION)

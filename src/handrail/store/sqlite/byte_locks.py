@@ -10,6 +10,7 @@ it closes what it inherits, and no file is opened while this process forks.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import sys
@@ -20,7 +21,6 @@ from functools import cache
 from pathlib import Path
 
 from handrail.posix import HAS_FILE_LOCKS, fcntl
-from handrail.store.sqlite.lock_files import is_at
 
 _FLOCK = "hhqqi0q"
 """`struct flock`: kind, from where the start counts, start, length, process."""
@@ -128,6 +128,19 @@ def has_byte_locks() -> bool:
     finally:
         os.close(file)
     return True
+
+
+def forbids_writing(error: OSError) -> bool:
+    """Whether an error says that this process may not write there: it lacks the rights, or the disk is read-only."""
+    return isinstance(error, PermissionError) or error.errno == errno.EROFS
+
+
+def is_at(path: Path, file: int) -> bool:
+    """Whether an open file is the one that a path names."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _set(file: int, byte: int, kind: int) -> bool:

@@ -16,8 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import StoreError, StoreReadOnlyError
-from handrail.store.sqlite.byte_locks import ByteLocks, has_byte_locks
-from handrail.store.sqlite.lock_files import forbids_writing
+from handrail.store.sqlite.byte_locks import ByteLocks, forbids_writing, has_byte_locks
 
 FIRST_OF_FILES = 1 << 62
 """The bytes below are those of sessions; the others those of opened files (`handrail.store.sqlite.opened_files`)."""

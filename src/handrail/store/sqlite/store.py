@@ -236,8 +236,9 @@ class SqliteDriver:
             self._link.close()
             if self._reader is not None:
                 self._reader.close()
-            if self._bytes is not None:
-                self._bytes.close()
+        # After the connections: until then other processes have to know which files these use.
+        if self._bytes is not None:
+            self._bytes.close()
 
     def check_process(self) -> None:
         """Refuse a process that was forked off the one that has opened the store.
