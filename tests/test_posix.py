@@ -56,9 +56,9 @@ def test_what_needs_posix_says_what_it_needs(wording: Wording) -> None:
         assert str(raised.value) == wording
 
 
-def test_a_system_that_shows_no_processes_starts_programs_in_groups(tmp_path: Path) -> None:
-    """A supervisor finds the processes of its program by what the system shows."""
+def test_a_system_that_shows_no_processes_is_known(tmp_path: Path) -> None:
+    """A supervisor finds the processes of its program by what the system shows; without, a group is killed."""
     assert has_processes() == (sys.platform == "linux")
     assert not has_processes(tmp_path)
-    assert start_of("linux", shows_processes=True) is SupervisedProgram
-    assert start_of("linux", shows_processes=False) is not SupervisedProgram
+    assert (start_of("linux") is SupervisedProgram) == has_processes()
+    assert start_of("darwin") is not SupervisedProgram

@@ -29,16 +29,15 @@ CORE = (
 
 
 def _import_without(names: tuple[str, ...]) -> None:
-    standing = {name: sys.modules.pop(name, None) for name in names}
+    standing = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type] # `None` makes an import fail
     try:
-        for module in CORE:
-            import_module(module)
+        for name in CORE:
+            import_module(name)
     finally:
-        for name, module in standing.items():
+        for name in names:
             del sys.modules[name]
-            if module is not None:
-                sys.modules[name] = module
+        sys.modules.update(standing)
 
 
 _import_without(HIDDEN)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from handrail.errors import PosixRequiredError
 
 if TYPE_CHECKING:
-    import fcntl
-    import resource
+    import fcntl as fcntl  # noqa: PLC0414 - so that it may be imported from here
+    import resource as resource  # noqa: PLC0414
 
 
 class MissingModule:
@@ -42,7 +42,7 @@ if not TYPE_CHECKING:
     fcntl = _imported("fcntl")
     resource = _imported("resource")
 
-HAS_FILE_LOCKS: bool = not isinstance(fcntl, MissingModule)
+HAS_FILE_LOCKS: bool = type(fcntl) is not MissingModule
 """Whether this system can lock an open file."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def program(*, files: HostFilesystem) -> str:
 
 def executor(session: Session, files: Filesystem) -> ToolExecutor:
     """An executor with the three tools."""
-    tools: list[Tool[object, object]] = [look, edit]
+    tools: list[Tool[Any, Any]] = [look, edit]
     bound: dict[type[object], object] = {Filesystem: files}
     if isinstance(files, HostFilesystem):
         tools.append(program)
@@ -94,9 +95,19 @@ def stored(store: SqliteStore) -> Session:
     return Session.open(store, "desk")
 
 
+def in_memory(_: SqliteStore) -> Session:
+    """A session in no store."""
+    return Session()
+
+
+def in_memory_store(_: SqliteStore) -> Session:
+    """A session in a store that ends with the process."""
+    return Session.open(MemoryStore(), "desk")
+
+
 @pytest.mark.parametrize(
     "session_of, with_store",
-    [(stored, True), (lambda _: Session(), False), (lambda _: Session.open(MemoryStore(), "desk"), False)],
+    [(stored, True), (in_memory, False), (in_memory_store, False)],
     ids=["the store of both", "a session in memory", "a store in memory"],
 )
 def test_files_of_the_same_store_and_sessions_in_memory_are_free(

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -15,7 +16,6 @@ import pytest
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.posix import fcntl
 from handrail.store.session_locks import LockBackend
-from handrail.store.sqlite import byte_locks
 from handrail.store.sqlite.byte_locks import ByteLocks, has_byte_locks
 from handrail.store.sqlite.locks import SessionFileLocks, file_of_byte_locks, session_locks
 from handrail.store.sqlite.process_locks import ProcessLocks
@@ -152,9 +152,11 @@ def test_lock_where_nothing_can_be_written_is_told_from_other_failures(
     processes = ProcessLocks(tmp_path, store=URL)
     sessions = [of_bytes(tmp_path), of_files(tmp_path)]
     monkeypatch.setattr(os, "open", failing(number))
-    for take in (*(each.lock for each in sessions), lambda _: processes.own(list)):
+    takes: list[Callable[[], object]] = [lambda: processes.own(list)]
+    takes += [partial(each.lock, "s1") for each in sessions]
+    for take in takes:
         with pytest.raises(StoreError, match=r"sqlite:///desk\.db") as told:
-            take("s1")
+            take()
         assert type(told.value) is kind
     assert sessions[0].locked(["s1"]) == ()
 
@@ -190,7 +192,7 @@ def test_no_process_is_forked_off_while_a_lock_is_taken(tmp_path: Path, monkeypa
     one = ByteLocks(tmp_path / "bytes")
     os.register_at_fork(before=forking.set)  # the hook of the latest one is called first
     with monkeypatch.context() as patched:
-        patched.setattr(byte_locks.fcntl, "fcntl", lock)
+        patched.setattr(fcntl, "fcntl", lock)
         assert one.lock(1)
     thread.join()
     assert ended == [0]

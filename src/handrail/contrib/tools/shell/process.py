@@ -302,14 +302,9 @@ class ProgramRun:
                     break
 
 
-def start_of(platform: str, *, shows_processes: bool | None = None) -> ProgramStart:
-    """How a program is started on a platform, as `sys.platform` names it.
-
-    Args:
-        platform: its name.
-        shows_processes: whether it shows its processes in `/proc`; `None` to look.
-    """
-    if platform == "linux" and (has_processes() if shows_processes is None else shows_processes):
+def start_of(platform: str) -> ProgramStart:
+    """How a program is started on a platform, as `sys.platform` names it."""
+    if platform == "linux" and has_processes():  # a supervisor finds what a program has started by these
         return SupervisedProgram
     return lambda launch, _: GroupProgram(launch)
 
