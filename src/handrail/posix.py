@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ if not TYPE_CHECKING:
     fcntl = _imported("fcntl")
     resource = _imported("resource")
 
-HAS_FILE_LOCKS: bool = type(fcntl) is not MissingModule
+HAS_FILE_LOCKS: bool = find_spec("fcntl") is not None
 """Whether this system can lock an open file."""
 
 

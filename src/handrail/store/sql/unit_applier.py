@@ -215,8 +215,10 @@ class UnitApplier:
 
     def _write_together(self, unit: UnitOfWork) -> RefusedWrite | None:
         call = next((write for write in unit.writes if isinstance(write, CallConnection)), None)
+        # The statements of these compare the version themselves.
+        compares = any(isinstance(write, SessionAppend | EffectInsert | EffectChange) for write in unit.writes)
         try:
-            with self._database.transaction(call) as link:
+            with self._database.transaction(call, any_version=compares) as link:
                 for write in unit.writes:
                     write_with(link, write)
         except RefusedError as error:
