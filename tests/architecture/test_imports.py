@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,3 +111,15 @@ def _is_extra(module: str) -> bool:
 
 def _extras(module: str) -> frozenset[str]:
     return EXTRAS[max(_fitting(module), key=len)] if _is_extra(module) else frozenset()
+
+
+def test_modules_of_posix_are_imported_in_one_place() -> None:
+    """And by the processes that only Linux starts, and by the questions at a terminal: the core works without."""
+    pattern = re.compile(r"^\s*import (fcntl|grp|pwd|resource|termios)$", re.MULTILINE)
+    importing = {source.module for source in python_sources("src") if pattern.search(source.text)}
+    assert importing == {
+        "handrail.cli.agents.questions",
+        "handrail.posix",
+        "handrail.programs.guardian",
+        "handrail.python_worker.confinement",
+    }

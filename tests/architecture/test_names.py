@@ -102,7 +102,7 @@ FACES = {
         DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
-        PathNotFoundError
+        PathNotFoundError PosixRequiredError
         ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
         ReducerError RegistryError ResolutionError ResourceBusyError ResourceError ResourceUseError RollbackError
         RootMissingError

@@ -27,6 +27,8 @@ SHORT_MODULES = {
     "cli/overrides/agent_texts.py": "needs the extra `agents`, and is imported only when an agent is named",
     "cli/overrides/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",
+    "programs/guardian_messages.py": "what the guardian and its callers share, below both",
+    "store/sql/version.py": "one condition, below the statements that have it",
     "prompt/run_view.py": "what feedback and completion see of a run, below both",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",

@@ -104,6 +104,7 @@ from tests.docs.mistaken_programs import (
     with_reducer,
     write_rows,
     write_to_two_stores,
+    write_without_store,
     wrong,
 )
 
@@ -455,6 +456,8 @@ CALLS = (
             lambda _: call(pay, session=closed_session())),
     Mistake("files and a session in two stores", "the commit", SecondStoreError, "commits in one store only",
             write_to_two_stores),
+    Mistake("files without a store, and a session in one", "the first write", SecondStoreError,
+            "HostFilesystem(root, store=session.store)", write_without_store),
     Mistake("a handler that commits by the driver", "the commit", CallTransactionEndedError, "stay inside the call",
             commit_by_driver, {"tool": "pay"}),
     Mistake("an identity that stands for another call", "`ToolExecutor.execute`", CallIdReusedError, "",

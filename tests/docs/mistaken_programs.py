@@ -314,6 +314,23 @@ def write_to_two_stores(_: Path) -> None:
         call(write, session=session, resources={Filesystem: files})
 
 
+def write_without_store(_: Path) -> None:
+    """Keep a session in a file, and have no store decide about its files."""
+
+    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Filesystem).write_text("notes.md", "x")
+        return ToolResult.ok(None)
+
+    with (
+        TemporaryDirectory() as folder,
+        TemporaryDirectory() as place,
+        handrail.store.open(f"sqlite:///{place}/desk.db") as near,
+        HostFilesystem(folder) as files,
+        Session.open(near, "s") as session,
+    ):
+        call(write, session=session, resources={Filesystem: files})
+
+
 def commit_by_driver(_: Path) -> None:
     """Commit the transaction of a call."""
 

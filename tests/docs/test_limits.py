@@ -25,7 +25,18 @@ INTERNAL = {
     *("CHUNK", "CHUNK_BYTES", "START_BYTES", "ROWS_AT_ONCE", "EFFECTS_AT_ONCE", "EFFECTS_PER_PAGE", "ENTRIES_PER_PAGE"),
     *("PAGE_ENTRIES", "MOST_TOGETHER", "MOST_ENTRIES", "MAX_CACHED", "MOST_RUNS", "MOST_EARLY", "MOST_HASHES"),
     *("DONE", "FAILED", "USAGE", "READER_GONE", "INTERRUPTED", "WAITING"),
-    *("GAP", "USER", "VERSION", "REQUEST_FILES", "LEAST_WEIGHT", "SECONDS_BETWEEN", "MOST_WRITTEN", "UNTIL_APPLIED"),
+    *(
+        "GAP",
+        "USER",
+        "VERSION",
+        "REQUEST_FILES",
+        "LEAST_WEIGHT",
+        "SECONDS_BETWEEN",
+        "MOST_WRITTEN",
+        "UNTIL_APPLIED",
+        "FIRST_OF_FILES",
+        "TABLES_VERSION",
+    ),
 }
 """Numbers that no program meets: how much is done at a time or remembered, exit codes, and what has to be one."""
 

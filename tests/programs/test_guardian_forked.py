@@ -15,7 +15,7 @@ import pytest
 
 from chaos.programs import Fifo
 from handrail.clock import SYSTEM_CLOCK
-from handrail.programs.guardian import KILL, LENGTH, REQUEST_FILES
+from handrail.programs.guardian_messages import KILL, LENGTH, REQUEST_FILES
 from handrail.programs.launch import Launch, ProgramEnd, ProgramLimits
 from handrail.programs.supervised import SupervisedProgram
 from tests.programs.starts import LEAVES_EVERYTHING, ForkedGuardian, ended, launch, output_of, supervised, wait_for_end

@@ -95,12 +95,13 @@ def fresh_url() -> Generator[str]:
             connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
 
-_DOOMED = f"doomed_{os.getpid()}"
+DOOMED = f"doomed_{os.getpid()}"
+"""The name of the connections that a test of this process ends."""
 
 
 def doomed(url: str) -> str:
     """The URL, under a name by which `end_connections` finds its connections: the server is that of all workers."""
-    return f"{url}&application_name={_DOOMED}"
+    return f"{url}&application_name={DOOMED}"
 
 
 def end_connections(url: str) -> int:
@@ -110,6 +111,6 @@ def end_connections(url: str) -> int:
             connection.execute(
                 "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
                 "WHERE pid <> pg_backend_pid() AND application_name = %s",
-                (_DOOMED,),
+                (DOOMED,),
             ).fetchall()
         )

@@ -42,6 +42,7 @@
     │   ├── RootMissingError        the folder that a filesystem was opened on is gone
     │   ├── JournalError             the record of what to restore on disk cannot be used
     │   └── FilesystemBusyError      another process works on the same root
+    ├── PosixRequiredError           developer: this needs a POSIX system; has `needed`
     ├── SandboxError                 developer: a sandbox cannot be started; has `engine` and `cure`
     ├── DocumentError                developer: a document that cannot be read; it names file, line and column
     │   └── OverridesError           (also a DeveloperMistake) a file of overrides that is none, or does not fit
@@ -122,6 +123,7 @@ from handrail.errors.developer import (
     PathConflictError,
     PathEscapeError,
     PathNotFoundError,
+    PosixRequiredError,
     PromptRenderError,
     PromptValidationError,
     ProviderError,
@@ -217,6 +219,7 @@ __all__ = [
     "PathConflictError",
     "PathEscapeError",
     "PathNotFoundError",
+    "PosixRequiredError",
     "ProjectError",
     "PromptEvaluationError",
     "PromptRenderError",

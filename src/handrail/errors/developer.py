@@ -111,6 +111,22 @@ class CompletionCheckError(DeveloperMistake):
         self.fault = fault
 
 
+class PosixRequiredError(HandrailError):
+    """This needs a POSIX system, which the present one is not.
+
+    Attributes:
+        needed: what is missing here: a module of Python, or a function of the system.
+    """
+
+    def __init__(self, what: str, *, needed: str) -> None:
+        super().__init__(
+            f"{what} works on POSIX systems only (Linux, macOS): it needs {needed}, which does not exist here. The "
+            "core, sessions in memory and in SQLite, and InMemoryFilesystem work everywhere; run the rest in WSL or a "
+            "container."
+        )
+        self.needed = needed
+
+
 class SandboxError(HandrailError):
     """A sandbox cannot be started, because something is missing or refused on this machine.
 
@@ -128,17 +144,20 @@ class SandboxError(HandrailError):
 class SecondStoreError(DeveloperMistake):
     """A call writes to two stores of Handrail, and can commit in one only. The call is rolled back.
 
+    Also raised at the first write of a call of a stored session to files on disk that were opened without that store:
+    a crash could leave the call without its files, or these without the call.
+
     Also raised when an executor is made, for a tool whose calls could not be committed in one store.
 
     Attributes:
         store: the store that the call commits in; `None` if the session of an executor is in none.
-        second: the other one.
+        second: the other one; `None` for files that were opened without a store.
         tool: name of the tool that an executor has refused; `None` for a call.
     """
 
     def __init__(self, *, store: object, second: object, tool: str | None = None) -> None:
         super().__init__(
-            f"a call writes to {_shown(store)} and to {_shown(second)}, and commits in one store only. Open the "
+            f"a call writes to {_shown(store)} and to {_files(second)}, and commits in one store only. Open the "
             "session and the files of a run with the same store: HostFilesystem(root, store=session.store)."
             if tool is None
             else f"{tool} has External(apply=...), which is committed with its effect and its session in one store. "
@@ -486,6 +505,10 @@ class PathEscapeError(FilesystemError, ValueError):
 def _place(store: object) -> str:
     """A store, as its URL names it."""
     return "no store" if store is None else str(getattr(store, "url", None) or _shown(store))
+
+
+def _files(store: object) -> str:
+    return "files on disk that were opened without a store" if store is None else _shown(store)
 
 
 def _shown(value: object) -> str:

@@ -29,13 +29,15 @@ class StoreUnavailableError(StoreError):
     Attributes:
         in_doubt: whether the connection was lost in the very moment of a commit, so that it is unknown here whether it
             took place. In any other case nothing was written.
+        connection_lost: whether a connection that was open has come to its end; the store may answer on another one.
     """
 
     text_for_model: ClassVar[str] = "the store does not answer"
 
-    def __init__(self, message: str, *, store: str, in_doubt: bool = False) -> None:
+    def __init__(self, message: str, *, store: str, in_doubt: bool = False, connection_lost: bool = False) -> None:
         super().__init__(message, store=store)
         self.in_doubt = in_doubt
+        self.connection_lost = connection_lost
 
 
 class StoreClosedError(StoreError, DeveloperMistake):

@@ -14,15 +14,12 @@ import errno
 import os
 import stat
 import struct
-import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from handrail.errors import FilesystemError, PathConflictError
-
-if sys.platform != "win32":  # pragma: no branch - `HostFilesystem` refuses other systems
-    import fcntl
+from handrail.posix import fcntl
 
 _GENERATION = struct.Struct("l")
 _GET_GENERATION = 2 << 30 | _GENERATION.size << 16 | ord("v") << 8 | 1

@@ -33,7 +33,6 @@ import resource
 import select
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -41,22 +40,17 @@ from ctypes import CDLL
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
+from handrail.programs.guardian_messages import (
+    ENDED,
+    FAILED,
+    GONE,
+    LENGTH,
+    PLACED,
+    RELEASE,
+    REPORT,
+    REQUEST_FILES,
+)
 from handrail.programs.process_tree import Process, children, descendants, kill_all, running
-
-PLACED, FAILED, ENDED, GONE = b"P", b"F", b"E", b"G"
-"""What a supervisor reports: pids of program and supervisor; an errno; the exit code; how many processes are left."""
-
-RELEASE, KILL = b"r", b"k"
-"""What an agent sends to a supervisor; the end of the socket means `KILL` too."""
-
-REPORT = struct.Struct("<cqq")
-"""A report: its kind, and two numbers."""
-
-LENGTH = struct.Struct("<I")
-"""Precedes a request: how long the rest is."""
-
-REQUEST_FILES = 4
-"""How many descriptors come with a request: the socket of the call, the program's input, its output, its errors."""
 
 _SYSTEM = CDLL(None)  # opened once, because each supervisor would open it anew
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h

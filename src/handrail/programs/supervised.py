@@ -20,8 +20,8 @@ from contextlib import ExitStack, suppress
 
 from handrail.clock import Clock
 from handrail.process_identity import process_name
-from handrail.programs.guardian import ENDED, FAILED, GONE, KILL, LENGTH, PLACED, RELEASE, REPORT
 from handrail.programs.guardian_client import GUARDIANS, Guardians
+from handrail.programs.guardian_messages import ENDED, FAILED, GONE, KILL, LENGTH, PLACED, RELEASE, REPORT
 from handrail.programs.launch import Launch, ProgramEnd, ProgramIdentity
 from handrail.programs.process_tree import CALL_VARIABLE, Process, send
 

@@ -22,6 +22,7 @@ from handrail.runtime.feedback import RunFeedback
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
+from handrail.session.persistence.protocol import SessionStore
 from handrail.store.protocol import EffectRow, LedgerStore
 
 MAX_ARGUMENT_BYTES = 1_048_576
@@ -142,6 +143,12 @@ class Environment:
     settles: EffectRow | None = None
     resources: ResourceContext = field(init=False, repr=False)
     """The resources of the prompt."""
+
+    @property
+    def durable_store(self) -> SessionStore | None:
+        """The store of the session; `None` if the session ends with the process."""
+        recorder = self.session.recorder
+        return recorder.store if recorder is not None and recorder.store.waits else None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resources", self.prompt.resources)

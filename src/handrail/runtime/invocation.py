@@ -264,6 +264,7 @@ class Invocation:
             participants=self.environment.resources.untracked_participants(),
             enlisted=claim.enlisted,
             call=self.ref,
+            session_store=self.environment.durable_store,
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:

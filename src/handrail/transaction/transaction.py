@@ -70,6 +70,7 @@ class Transaction:
         concurrent: whether the handler runs beside others, so that calls on other sessions made inside it stand on
             their own.
         call: the identity of the call; `str` names it among the calls of its session.
+        session_store: the store of the session of the call; `None` for a session that ends with the process.
         state: `"open"`, then `"closed"` (takes no writes, still committing or rolling back), then `"ended"`; it never
             goes back.
         must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
@@ -91,6 +92,7 @@ class Transaction:
         "concurrent",
         "must_roll_back",
         "parent",
+        "session_store",
         "state",
         "ticket",
         "tool",
@@ -111,6 +113,7 @@ class Transaction:
         participants: tuple[Snapshotable[Any], ...] = (),
         enlisted: tuple[CommitParticipant, ...] = (),
         call: object = None,
+        session_store: UnitStore | None = None,
     ) -> None:
         """Make a transaction that is not yet current; enter it with `with`.
 
@@ -123,6 +126,7 @@ class Transaction:
         self.parent: Transaction | None = parent
         self.concurrent: bool = concurrent
         self.call: object = call
+        self.session_store: UnitStore | None = session_store
         self.state: Literal["open", "closed", "ended"] = "open"
         self.must_roll_back: bool = True
         self.committed: bool = False
@@ -248,6 +252,15 @@ class Transaction:
         self._enlisted = (*self._enlisted, part)
         if self.state != "open":
             raise TransactionClosedError(self.tool, "enlist")
+
+    def check_files(self, part: CommitParticipant) -> None:
+        """Check that files on disk, which are about to be written to, can be committed with the session of this call.
+
+        Raises:
+            SecondStoreError: the session is in a store, and the files were opened with another one or none.
+        """
+        if self.session_store is not None and part.store is not self.session_store:
+            raise SecondStoreError(store=self.session_store, second=part.store)
 
     def _check_store(self, store: UnitStore) -> None:
         for transaction in self.chain():

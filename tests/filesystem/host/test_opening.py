@@ -17,12 +17,14 @@ from handrail.errors import (
     FilesystemBusyError,
     FilesystemError,
     JournalError,
+    PosixRequiredError,
     RollbackError,
     RootMissingError,
 )
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder, require_posix
+from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder
+from handrail.posix import require_posix
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw_ticket
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
@@ -315,7 +317,7 @@ def test_disk_that_fails_at_the_opening_is_told_in_words(root: Path, tmp_path: P
 
 def test_other_systems_are_told_what_to_use(wording: Wording) -> None:
     """The error comes at the construction, and names what works there."""
-    require_posix("linux")
-    with pytest.raises(FilesystemError) as raised:
-        require_posix("win32")
+    require_posix("HostFilesystem")
+    with pytest.raises(PosixRequiredError) as raised:
+        require_posix("HostFilesystem", has_folders=False)
     assert str(raised.value) == wording

@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,53 @@ def test_what_somebody_else_wrote_meanwhile_is_kept(
     assert (journal / "old.found").read_text() == "kept 3"
     assert (root / "notes/old/a.md").read_text() == "a"
     assert caplog.text.count("another process") >= 5
+
+
+def swap_for_link(root: Path) -> None:
+    """A folder is moved, and a link to it takes its place."""
+    (root / "notes/old").rename(root / "moved")
+    (root / "notes/old").symlink_to(root / "moved")
+
+
+def swap_above_for_link(root: Path) -> None:
+    """The same for a folder above; the link leaves the root."""
+    (root / "notes").rename(root.with_name("away"))
+    (root / "notes").symlink_to(root.with_name("away"))
+
+
+def swap_for_file(root: Path) -> None:
+    """A file takes the place of a folder."""
+    (root / "notes").rename(root / "moved")
+    (root / "notes").write_text("theirs")
+
+
+def swap_for_fifo(root: Path) -> None:
+    """A fifo takes the place of a folder."""
+    (root / "notes/old").rename(root / "moved")
+    os.mkfifo(root / "notes/old")
+
+
+@pytest.mark.parametrize(
+    "swap, found",
+    [(swap_for_link, "old"), (swap_above_for_link, "notes"), (swap_for_file, "notes"), (swap_for_fifo, "")],
+)
+def test_folder_that_somebody_swapped_meanwhile_is_made_again(
+    root: Path, tmp_path: Path, swap: Callable[[Path], None], found: str
+) -> None:
+    """The call is rolled back at once, nothing is written through a link, and the next call goes through."""
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+        ticket = draw_ticket((fs.turn,), exclusive=True)
+        with tool(ticket):
+            fs.write_text("notes/old/a.md", "changed")
+            fs.write_text("notes/old/new.md", "new")
+            swap(root)
+        assert (root / "notes/old/a.md").read_text() == "a"
+        assert not (root / "notes/old").is_symlink()
+        assert not (root / "notes/old/new.md").exists()
+        assert os.path.lexists(tmp_path / "journal" / f"{found}.found") == bool(found)
+        fs.write_text("notes/old/a.md", "again")
+        ticket.release()
+    assert (root / "notes/old/a.md").read_text() == "again"
 
 
 def test_folder_that_somebody_removed_meanwhile_is_made_again(root: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from handrail.errors import StoreCorruptError, StoreError, StoreVersionError
 from handrail.store import SqliteStore, Store
 from handrail.store.sql.database import Database
 from handrail.store.sql.migrations import MIGRATIONS, migrate
+from handrail.store.sql.version import TABLES_VERSION
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
 from handrail.testing import FakeClock
@@ -41,6 +42,11 @@ def test_older_tables_are_brought_forward(tmp_path: Path) -> None:
     assert newer.query("SELECT session_id, colour FROM handrail_sessions") == [("s1", "blue")]
     migrate(newer, (*MIGRATIONS, SECOND, THIRD))
     newer.driver.close()
+
+
+def test_the_statements_are_those_of_the_newest_version() -> None:
+    """Each of them compares the version with one number."""
+    assert len(MIGRATIONS) == TABLES_VERSION
 
 
 def test_newer_tables_are_refused_and_unchanged(tmp_path: Path, wording: Wording) -> None:

@@ -360,6 +360,7 @@ class HostChanges:
             call = None if transaction is None else transaction.root
             # First: a call that has ended meanwhile refuses it, and would leave a journal that no other call settles.
             if call is not None:
+                call.check_files(self)
                 call.enlist(self)
             self._journal = JournalFile(terms.new_id(), images.folder, images.disk, synced=terms.synced)
             self._call = call

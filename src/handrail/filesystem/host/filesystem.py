@@ -26,7 +26,7 @@ from handrail.filesystem.host.changes import HostChanges, HostSettings
 from handrail.filesystem.host.operations import TreeReader, create_folder, move_path, remove_path, write_file
 from handrail.filesystem.host.recovery import recover
 from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
-from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder, require_posix
+from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder
 from handrail.filesystem.journal.recorded_programs import RecordedPrograms
 from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathFilter, exclude_patterns
 from handrail.filesystem.paths import ROOT
@@ -39,6 +39,7 @@ from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
+from handrail.posix import require_posix
 from handrail.programs.launch import ProgramRecords
 from handrail.transaction import check_write, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
@@ -137,10 +138,10 @@ class HostFilesystem:
             JournalError: the journal cannot be stored or read, belongs to something else, or needs its store.
             FilesystemBusyError: another filesystem works on the root.
             PathEscapeError: a pattern is not one inside the root.
-            FilesystemError: this is not a POSIX system.
+            PosixRequiredError: this is not a POSIX system.
             InvalidArgumentError: an argument has a wrong type.
         """
-        require_posix()
+        require_posix("HostFilesystem")
         _check_arguments(root, journal, store, wait)
         limits = SnapshotLimits(
             snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes

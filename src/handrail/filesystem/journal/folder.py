@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,15 +19,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from handrail.clock import Clock
-from handrail.errors import FilesystemBusyError, FilesystemError, HandrailError, JournalError
+from handrail.errors import FilesystemBusyError, HandrailError, JournalError
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.before_images import BeforeImages
 from handrail.filesystem.paths import ROOT
+from handrail.posix import fcntl
 from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitRecordStore
-
-if sys.platform != "win32":  # pragma: no branch - see `require_posix`
-    import fcntl
 
 _POLL_SECONDS = 0.02
 _CURE = "Give another folder as journal=."
@@ -180,20 +177,6 @@ def default_journal_folder(root: Path, environment: Mapping[str, str]) -> Path:
     # A relative path is ignored, as the XDG specification says.
     state = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
     return state / "handrail" / "journals" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
-
-
-def require_posix(platform: str = sys.platform) -> None:
-    """Check that this is a POSIX system.
-
-    Raises:
-        FilesystemError: this system has no descriptors of folders, or no locks of files.
-    """
-    if platform == "win32" or os.open not in os.supports_dir_fd:
-        msg = (
-            "HostFilesystem works on POSIX systems only (Linux, macOS): it needs descriptors of folders. Use "
-            "InMemoryFilesystem here, or run in WSL or a container."
-        )
-        raise FilesystemError(msg, path=ROOT)
 
 
 def drop_commit_record(journal_id: str, store: CommitRecordStore, images: BeforeImages) -> None:

@@ -156,12 +156,26 @@ class TreeRestorer:
         self._disk.rename(beside, name, at=at, to=at)
 
     def _make_missing_above(self, path: str) -> None:
-        missing = [folder for folder in ancestors_of(path) if self._root.look(folder) is None]
-        for folder in reversed(missing):
+        for folder in reversed(tuple(ancestors_of(path))):
+            status = self._root.look(folder)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                continue
             # Without a mark: the folder has no image, and `read_journal` takes a mark without an image for damage.
             with self._root.entry(folder) as (parent, name):
+                if status is not None:
+                    self._move_away(folder, name, at=parent, kind=file_kind(status))
                 self._disk.make_folder(name, at=parent)
-            _LOGGER.warning("the folder %r was removed by another process, and is needed: it was made again", folder)
+            _LOGGER.warning(
+                "the folder %r was removed or replaced by another process, and is needed: it was made again", folder
+            )
+
+    def _move_away(self, path: str, name: bytes, *, at: int, kind: str) -> None:
+        """Move what another process put in the place of a folder; a link is moved, and what it leads to stays."""
+        if kind == "special":
+            self._leave_in_tree(f"{path!r} is a device, socket or fifo of another process", name, at=at, needed=True)
+            return
+        aside = self._images.set_aside(name, at=at)
+        _LOGGER.warning("%r, which another process put there, is now %r in the journal's folder", path, aside)
 
     def _dress(self, path: str, image: BeforeImage) -> None:
         status = self._root.look(path)

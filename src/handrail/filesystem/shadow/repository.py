@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -73,9 +72,7 @@ from handrail.filesystem.shadow.tree import (
     identify_read,
     scan_tree,
 )
-
-if sys.platform != "win32":  # pragma: no branch - git dirs are locked with it
-    import fcntl
+from handrail.posix import fcntl
 
 _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's

@@ -53,11 +53,7 @@ class AdvisoryLocks:
         Raises:
             StoreError: the server cannot say, or this process was forked off.
         """
-        self.refresh()
-        try:
-            taken = self._connection.execute(_LOCK, (session_id,)).fetchone() == (True,)
-        except psycopg.Error as error:
-            raise self._server.translated(error) from error
+        taken = self._ask(_LOCK, session_id) == [(True,)]
         if taken:
             self._locked.add(session_id)
         return taken
@@ -76,11 +72,7 @@ class AdvisoryLocks:
         Raises:
             StoreError: the server cannot say, or this process was forked off.
         """
-        self.refresh()
-        try:
-            return [str(found) for (found,) in self._connection.execute(_LOCKED, (list(session_ids),))]
-        except psycopg.Error as error:
-            raise self._server.translated(error) from error
+        return [str(found) for (found,) in self._ask(_LOCKED, list(session_ids))]
 
     def refresh(self) -> None:
         """Take the locks again if their connection was lost.
@@ -101,6 +93,17 @@ class AdvisoryLocks:
             return
         self._locked.clear()
         self._connection.close()
+
+    def _ask(self, sql: LiteralString, value: object) -> list[tuple[object, ...]]:
+        """The answer to a query; asked once more if the connection is lost."""
+        for is_last in (False, True):
+            self.refresh()
+            try:
+                return self._connection.execute(sql, (value,)).fetchall()
+            except psycopg.Error as error:
+                if is_last or not self._connection.closed:
+                    raise self._server.translated(error) from error
+        raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
     def _relock(self, session_id: str) -> None:
         try:

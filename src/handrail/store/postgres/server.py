@@ -121,9 +121,10 @@ class Server:
         """Settle what a transaction on this connection means, whatever the server's defaults are."""
         settings = {
             "default_transaction_isolation": "read committed",
-            "default_transaction_read_only": "on" if self.read_only else "off",
             "lock_timeout": str(math.ceil(self.busy.total_seconds() * 1000)),
         }
+        if self.read_only:  # else as the server has it, whose operator may have forbidden writing
+            settings["default_transaction_read_only"] = "on"
         if self.durability == "normal":
             settings["synchronous_commit"] = "off"
         for name, value in settings.items():
@@ -134,18 +135,27 @@ class Server:
                 "WHERE current_setting('synchronous_commit') = 'off'"
             )
 
-    def translated(self, error: Exception, *, in_doubt: bool = False) -> StoreError:
-        """What an error of psycopg means; `in_doubt` if it came in answer to a commit."""
+    def translated(self, error: Exception, *, in_doubt: bool = False, lost: bool = False) -> StoreError:
+        """What an error of psycopg means.
+
+        Args:
+            error: the error.
+            in_doubt: whether it came in answer to a commit.
+            lost: whether its connection has come to its end.
+        """
         state = getattr(error, "sqlstate", None) or ""
         text = str(error).strip().partition("\n")[0]
         if state in _READ_ONLY:
-            msg = f"{self.url} can be read, but not written to: {text}. Look at the rights of the user"
+            msg = (
+                f"{self.url} can be read, but not written to: {text}. Look at the rights of the user, and whether "
+                "the server is a standby or takes no writes (default_transaction_read_only)"
+            )
             return StoreReadOnlyError(msg, store=self.url)
         if state.startswith(_CORRUPT):
             return StoreCorruptError(f"{self.url} cannot be read: {text}", store=self.url)
         if state.startswith(_UNAVAILABLE) or (isinstance(error, psycopg.OperationalError) and not state):
             msg = f"{self.url} cannot be used now: {text}. Look whether the server runs, and who else uses it"
-            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt)
+            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost)
         return StoreError(f"{self.url} refuses: {text}", store=self.url)
 
 

@@ -232,8 +232,10 @@ class PostgresDriver:
         return bool(statements.query(_HAS_TABLE, (name,)))
 
     def exclude_migrations(self, link: DriverConnection) -> None:
-        """Take the lock for making or changing the tables."""
+        """Take the lock for making or changing the tables, and wait for the units that have seen their version."""
         link.query("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
+        if self.has_table(link, "handrail_schema"):
+            link.execute("LOCK TABLE handrail_schema IN ACCESS EXCLUSIVE MODE")
 
     def close(self) -> None:
         """Close all connections; idempotent. In a forked process nothing is closed."""
@@ -290,7 +292,7 @@ class PostgresConnection:
         try:
             return self._executed(sql, parameters).fetchall()
         except (psycopg.Error, ValueError) as error:
-            raise self._server.translated(error) from error
+            raise self._server.translated(error, lost=self.is_lost) from error
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
@@ -298,7 +300,8 @@ class PostgresConnection:
         try:
             return self._executed(sql, parameters).rowcount
         except (psycopg.Error, ValueError) as error:
-            raise self._server.translated(error, in_doubt=not self._begun and self.is_lost) from error
+            in_doubt = not self._begun and self.is_lost
+            raise self._server.translated(error, in_doubt=in_doubt, lost=self.is_lost) from error
 
     def _executed(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
         """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
@@ -321,6 +324,17 @@ class PostgresConnection:
         """Begin a transaction that may write."""
         self.execute("BEGIN")
         self._begun = True
+
+    def begin_with(self, query: str) -> Rows:
+        """Begin a transaction, and ask a question in it, in one round trip."""
+        self._server.refuse_forked(self.connection.process)
+        try:
+            cursor = self.connection.execute(b"BEGIN; " + query.encode())
+            self._begun = True
+            cursor.nextset()
+            return cursor.fetchall()
+        except psycopg.Error as error:
+            raise self._server.translated(error, lost=self.is_lost) from error
 
     def begin_reading(self) -> None:
         """Begin a transaction that may only read, and sees one state of the database."""

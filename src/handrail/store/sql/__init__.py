@@ -6,4 +6,5 @@
 - `store`: `SqlStore`: every statement on effects, sessions and commit records.
 - `rows`: values to columns and back; what a damaged row says.
 - `migrations`: tables, versions, migrations.
+- `version`: the version that each unit of work compares.
 """

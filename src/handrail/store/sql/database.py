@@ -9,6 +9,7 @@ from handrail.crash_points import reached
 from handrail.errors import StoreUnavailableError
 from handrail.store.sql.call_connection import CallConnection, CallConnections
 from handrail.store.sql.driver import Driver, DriverConnection, Rows, StatementParameters
+from handrail.store.sql.version import GET_VERSION, check_found
 from handrail.transaction import UnitStore
 
 
@@ -59,19 +60,23 @@ class Database:
         return self.driver.execute(sql, parameters) if call is None else call.link.execute(sql, parameters)
 
     @contextmanager
-    def transaction(self, call: CallConnection | None = None) -> Generator[DriverConnection]:
+    def transaction(
+        self, call: CallConnection | None = None, *, any_version: bool = False
+    ) -> Generator[DriverConnection]:
         """A transaction that is committed at the end of the block, and undone if the block raises.
 
         Args:
             call: the connection of a call that has written through `context.connection`: then its transaction.
+            any_version: whether the tables may have another version than that of this Handrail.
 
         Raises:
+            StoreVersionError: a newer Handrail has migrated the tables.
             StoreError: it cannot be begun or committed; nothing counts, unless the connection was lost in the very
                 moment of the commit.
         """
         if call is None:
             self._refuse_beside_writer()
-        work = call or _OwnTransaction(self.driver)
+        work = call or _OwnTransaction(self.driver, any_version=any_version)
         work.begin()
         try:
             reached("unit-begun")
@@ -108,17 +113,21 @@ class Database:
 class _OwnTransaction:
     """A transaction on a connection of the driver's."""
 
-    __slots__ = ("_driver", "link")
+    __slots__ = ("_any_version", "_driver", "link")
 
     link: DriverConnection
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, *, any_version: bool) -> None:
         self._driver = driver
+        self._any_version = any_version
 
     def begin(self) -> None:
         link = self._driver.acquire()
         try:
-            link.begin()
+            if self._any_version:
+                link.begin()
+            else:
+                check_found(link.begin_with(GET_VERSION), self._driver.url)
         except BaseException:
             self._driver.release(link)
             raise

@@ -104,6 +104,14 @@ class DriverConnection(StatementExecutor, Protocol):
         """
         ...
 
+    def begin_with(self, query: str) -> Rows:
+        """Begin a transaction that may write, and ask a question in it: one round trip; returns the rows found.
+
+        Raises:
+            StoreError: it could not be begun, or the question has failed.
+        """
+        ...
+
     def commit(self) -> None:
         """Commit the transaction.
 

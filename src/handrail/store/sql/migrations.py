@@ -14,6 +14,7 @@ from typing import TypeAlias
 from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import DriverConnection, StatementExecutor
+from handrail.store.sql.version import GET_VERSION
 
 Migration: TypeAlias = Sequence[str]
 """The statements that lead from one version to the next, with fields of `ColumnTypes` in braces."""
@@ -123,7 +124,7 @@ def migrate(
     if _version(database, database.driver, known) == known:
         return
     try:
-        with database.transaction() as link:
+        with database.transaction(any_version=True) as link:
             database.driver.exclude_migrations(link)
             _migrate(database, link, migrations, new_key)
     except StoreReadOnlyError as error:
@@ -183,7 +184,7 @@ def _version(database: Database, statements: StatementExecutor, known: int) -> i
     """The version of the tables; 0 if there are none."""
     if not database.driver.has_table(statements, "handrail_schema"):
         return 0
-    rows = statements.query("SELECT version FROM handrail_schema")
+    rows = statements.query(GET_VERSION)
     found = rows[0][0] if len(rows) == 1 else None
     if type(found) is not int or found < 1:
         msg = f"{database.url} does not say which version its tables have; restore it from a copy"

@@ -18,6 +18,7 @@ from handrail.store.sql.rows import (
     SESSION_COLUMNS,
     TESTIMONY_COLUMNS,
 )
+from handrail.store.sql.version import IS_CURRENT
 
 _MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
 _SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
@@ -32,12 +33,13 @@ GET_EFFECT = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE {_KEY}"
 """The effect of a key."""
 
 INSERT_EFFECT = (
-    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (partition, key) DO NOTHING"
+    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) SELECT {_MARKS} WHERE {IS_CURRENT} "
+    "ON CONFLICT (partition, key) DO NOTHING"
 )
 """A row, if its key has none."""
 
 INSERT_EFFECT_IF = (
-    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) SELECT {_MARKS} WHERE EXISTS ({{}}) "
+    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) SELECT {_MARKS} WHERE EXISTS ({{}}) AND {IS_CURRENT} "
     "ON CONFLICT (partition, key) DO NOTHING"
 )
 """A row, if its key has none and a query, which is to be filled in, finds something."""
@@ -45,16 +47,16 @@ INSERT_EFFECT_IF = (
 INSERT_EFFECT_WHILE_HELD = INSERT_EFFECT_IF.format("SELECT 1 FROM handrail_sessions WHERE session_id = ? AND token = ?")
 """A row, if its key has none and a session is held with a token."""
 
-REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {SEEN}"
+REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {SEEN} AND {IS_CURRENT}"
 """What a row becomes, if it is still the one seen."""
 
-DELETE_EFFECT = f"DELETE FROM handrail_effects WHERE {SEEN}"
+DELETE_EFFECT = f"DELETE FROM handrail_effects WHERE {SEEN} AND {IS_CURRENT}"
 """No row, if it is still the one seen."""
 
-REPLACE_READ_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY}"
+REPLACE_READ_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY} AND {IS_CURRENT}"
 """What a row becomes that has just been read in the same unit."""
 
-DELETE_READ_EFFECT = f"DELETE FROM handrail_effects WHERE {_KEY}"
+DELETE_READ_EFFECT = f"DELETE FROM handrail_effects WHERE {_KEY} AND {IS_CURRENT}"
 """No row, after it has been read in the same unit."""
 
 MARK_APPLIED = (
@@ -95,7 +97,7 @@ UNRESOLVED_SLOTS = (
 RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 """The processes that have running effects."""
 
-END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {SEEN}"
+END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {SEEN} AND {IS_CURRENT}"
 """A lease that ends at once, if the row is still the one seen."""
 
 INSERT_TESTIMONY = (
@@ -114,7 +116,7 @@ ENTRIES_PER_PAGE = 1000
 """So many entries or sessions are read at a time."""
 
 INSERT_SESSION = (
-    f"INSERT INTO handrail_sessions ({SESSION_COLUMNS}, token) VALUES (?, ?, ?, ?, ?, '') "
+    f"INSERT INTO handrail_sessions ({SESSION_COLUMNS}, token) SELECT ?, ?, ?, ?, ?, '' WHERE {IS_CURRENT} "
     "ON CONFLICT (session_id) DO NOTHING"
 )
 """A session, unless its id is taken."""
@@ -142,7 +144,7 @@ GET_HOLDER = f"SELECT token, head FROM handrail_sessions WHERE session_id = ? AN
 
 SET_HOLDER = (
     "UPDATE handrail_sessions SET token = CASE WHEN token = '' THEN ? ELSE ? END "
-    f"WHERE session_id = ? AND {_EXISTS} "
+    f"WHERE session_id = ? AND {_EXISTS} AND {IS_CURRENT} "
     f"RETURNING {SESSION_COLUMNS}, token"
 )
 """Another holder of a session, and its row: with the first token if it was released, else with the second."""
@@ -150,7 +152,7 @@ SET_HOLDER = (
 CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND token = ?"
 """No holder, if it is still this one."""
 
-SET_HEAD = "UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head = ? AND token = ?"
+SET_HEAD = f"UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head = ? AND token = ? AND {IS_CURRENT}"
 """Another last entry, if holder and last entry are still those."""
 
 ENTRIES = (

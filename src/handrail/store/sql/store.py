@@ -56,6 +56,7 @@ from handrail.store.sql.rows import (
 )
 from handrail.store.sql.unit_applier import UnitApplier
 from handrail.store.sql.unit_writer import holder
+from handrail.store.sql.version import check_version
 from handrail.store.watchers import Watchers
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -272,6 +273,7 @@ class SqlStore:
         while self._database.execute(statements.INSERT_SESSION, columns) == 0:
             # Its process has died while it deleted a session of that id, of which rows are left.
             if not removal.finish_deletion(self._database, row.session_id):
+                check_version(self._database, self.url)
                 return False
         return True
 
@@ -374,6 +376,8 @@ class SqlStore:
             tokens = (self._new_token(), self._new_token())
             found = self._database.change(statements.SET_HOLDER, (*tokens, session_id))
             lock = None if not found else self._lock_of(found[0], was_released=found[0][-1] == tokens[0])
+            if lock is None:
+                check_version(self._database, self.url)
         except BaseException:
             self._held.give(session_id)
             raise

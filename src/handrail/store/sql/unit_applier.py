@@ -10,7 +10,6 @@ connection: what it writes is there, under ids, numbers and tokens that no other
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -32,6 +31,7 @@ from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.store.sql.database import Database
 from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, keeps_testimony, replace_row, write_with
+from handrail.store.sql.version import check_version
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import Completable, run_in_thread
@@ -141,14 +141,45 @@ class UnitApplier:
     # -------------------------------------------------------------------------------------------------- alone
 
     def _written_alone(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """Write a unit, and once more if its connection was lost, unless it is found to be there."""
         try:
-            return self._write_alone(unit)
+            return self._written_once(unit)
         except StoreUnavailableError as error:
-            if error.in_doubt:
-                with suppress(StoreError):
-                    if self._stands(unit):
-                        return None
-                    error.in_doubt = not self._is_undone(unit)
+            lost = error
+        if lost.in_doubt:
+            try:
+                if self._stands(unit):
+                    return None
+                lost.in_doubt = not self._is_undone(unit)
+            except StoreError:  # it does not answer on another connection either
+                raise lost from None
+        # What a handler has written is lost with the connection of its call.
+        if not lost.connection_lost or any(isinstance(write, CallConnection) for write in unit.writes):
+            raise lost
+        return self._written_again(unit, in_doubt=lost.in_doubt)
+
+    def _written_again(self, unit: UnitOfWork, *, in_doubt: bool) -> RefusedWrite | None:
+        """Write a unit whose connection was lost.
+
+        Args:
+            unit: the unit.
+            in_doubt: whether the earlier attempt may be committed yet.
+        """
+        try:
+            refused = self._written_once(unit)
+            return None if in_doubt and refused is not None and self._stands(unit) else refused
+        except StoreUnavailableError as error:
+            error.in_doubt = error.in_doubt or in_doubt
+            raise
+
+    def _written_once(self, unit: UnitOfWork) -> RefusedWrite | None:
+        try:
+            refused = self._write_alone(unit)
+            if refused is not None and not _says_why(refused):
+                check_version(self._database, self._database.url)
+            return refused
+        except SessionLostError:
+            check_version(self._database, self._database.url)
             raise
 
     def _write_alone(self, unit: UnitOfWork) -> RefusedWrite | None:
@@ -184,8 +215,10 @@ class UnitApplier:
 
     def _write_together(self, unit: UnitOfWork) -> RefusedWrite | None:
         call = next((write for write in unit.writes if isinstance(write, CallConnection)), None)
+        # The statements of these compare the version themselves.
+        compares = any(isinstance(write, SessionAppend | EffectInsert | EffectChange) for write in unit.writes)
         try:
-            with self._database.transaction(call) as link:
+            with self._database.transaction(call, any_version=compares) as link:
                 for write in unit.writes:
                     write_with(link, write)
         except RefusedError as error:
@@ -232,3 +265,16 @@ class UnitApplier:
                 return row in self._rows.answers(row.session_id)
             case _:
                 return not isinstance(write, RecordCommit) or self._rows.is_committed(write.journal_id)
+
+
+def _says_why(refused: RefusedWrite) -> bool:
+    """Whether a write was refused for the row that stands there; if not, perhaps for the version of the tables."""
+    match refused:
+        case RefusedWrite(EffectInsert(), standing):
+            return standing is not None
+        case RefusedWrite(EffectChange(seen), standing):
+            return standing is not None and (standing.effect_id, standing.fence, standing.status) != (
+                (seen.effect_id, seen.fence, seen.status)
+            )
+        case _:  # written in a transaction, which asks for the version as it begins
+            return True

@@ -19,6 +19,7 @@ from handrail.store.sql.rows import (
     effect_of,
     testimony_columns,
 )
+from handrail.store.sql.version import GET_VERSION, TABLES_VERSION
 from handrail.transaction import RecordCommit
 
 _ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
@@ -112,9 +113,11 @@ def insert_row(
         standing = _standing(executor, insert.row)
         if standing is not None:
             return RefusedWrite(insert, standing)
-        # The key is free: the row was removed since, or the session is not held.
+        # The key is free: the row was removed since, the session is not held, or the tables have another version.
         if held is not None:
             check_held(executor, held)
+        if executor.query(GET_VERSION) != [(TABLES_VERSION,)]:
+            return RefusedWrite(insert)
     return None
 
 

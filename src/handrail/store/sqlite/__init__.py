@@ -1,7 +1,9 @@
 """The store in a file.
 
 - `store`: `SqliteStore`, its driver and its connections.
-- `file`: the file: opening, WAL, identity, its errors.
-- `locks`: session locks between processes, by locked files.
+- `file`: the file: opening, WAL, its errors.
+- `opened_files`: the database and its log, compared with those that were opened.
+- `byte_locks`: locks of single bytes of a file.
+- `locks`: session locks between processes, each a byte or a file.
 - `process_locks`: the processes that claim effects in a file: each holds the lock of one file until it ends.
 """

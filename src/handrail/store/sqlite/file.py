@@ -14,6 +14,8 @@ from handrail.store.sql.driver import Durability
 
 _STATEMENTS = 128
 _RETRY_SECONDS = 0.01
+_LOOKS = 3
+_FIRST_LOOK = "SELECT count(*) FROM sqlite_master"
 _PRIMARY = 0xFF
 _UNAVAILABLE = frozenset(
     {
@@ -21,6 +23,7 @@ _UNAVAILABLE = frozenset(
         *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
     }
 )
+_OF_THE_DISK = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _OTHERS = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -57,13 +60,10 @@ class SqliteFile:
         """What names it to people."""
         return f"sqlite:///{self.path}"
 
-    def identity(self) -> tuple[int, int] | None:
-        """What distinguishes the present file from another one in its place; `None` if there is none."""
-        try:
-            status = os.stat(self.path)  # noqa: PTH116 - asked before each statement, and quicker than the path's own
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+    @property
+    def log(self) -> str:
+        """The path of its write-ahead log."""
+        return f"{self.path}-wal"
 
     def connect(self) -> sqlite3.Connection:
         """Open the file, and make it if it is missing.
@@ -83,6 +83,9 @@ class SqliteFile:
         """What an error of `sqlite3` means."""
         code = getattr(error, "sqlite_errorcode", None)
         primary = code & _PRIMARY if isinstance(code, int) else None
+        if primary in _OF_THE_DISK and _is_read_only_disk(self.path.parent):  # SQLite does not distinguish it
+            msg = f"{self.url} can be read, but not written to: {error}. Its disk is mounted for reading only"
+            return StoreReadOnlyError(msg, store=self.url)
         if primary in _UNAVAILABLE:
             msg = f"{self.url} cannot be used now: {error}. Look who else writes to it, and whether its disk is full"
             return StoreUnavailableError(msg, store=self.url)
@@ -104,6 +107,26 @@ class SqliteFile:
             raise StoreError(msg, store=self.url)
         if not self.path.exists() and self.read_only:
             raise StoreError(f"{self.url} cannot be opened for reading: the file does not exist", store=self.url)
+        if not self.read_only and self._lacks_log():
+            msg = (
+                f"{self.url} cannot be opened: its log {self.log} is missing, and the index of that log is there, so "
+                "the log was removed while a process used it, perhaps with what was committed last. Put it back; or "
+                "close the store in all processes that have it open; or, if there are none, remove "
+                f"{self._index} to do without what was in the log"
+            )
+            raise StoreUnavailableError(msg, store=self.url)
+
+    @property
+    def _index(self) -> str:
+        return f"{self.path}-shm"
+
+    def _lacks_log(self) -> bool:
+        """Whether the log was removed: SQLite makes it before its index, and removes the index first."""
+        for _ in range(_LOOKS):  # another process may close the database and open it between two looks
+            if not Path(self._index).exists() or Path(self.log).exists():
+                return False
+            time.sleep(_RETRY_SECONDS)
+        return True
 
     def _open(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -130,11 +153,11 @@ class SqliteFile:
 
     def _is_sealed(self) -> bool:
         """Whether nothing can be written beside the file, and nothing there waits to be put into it."""
-        log = Path(f"{self.path}-wal")
+        log = Path(self.log)
         return not _may_write(self.path.parent) and not (log.exists() and log.stat().st_size)
 
     def _set_up(self, connection: sqlite3.Connection, *, writable: bool) -> None:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # the first look at the file
+        connection.execute(_FIRST_LOOK).fetchall()
         if writable:
             self._write_ahead(connection)
         connection.execute(f"PRAGMA synchronous = {self.durability}")
@@ -145,6 +168,7 @@ class SqliteFile:
         while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute(_FIRST_LOOK).fetchall()  # makes the log
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & _PRIMARY not in _OTHERS or time.monotonic() >= until:
                     raise
@@ -155,6 +179,15 @@ def is_read_only(error: Exception) -> bool:
     """Whether SQLite has refused a statement because it writes where only reading is allowed."""
     code = getattr(error, "sqlite_errorcode", None)
     return isinstance(code, int) and code & _PRIMARY == sqlite3.SQLITE_READONLY
+
+
+def _is_read_only_disk(folder: Path) -> bool:
+    if not hasattr(os, "statvfs"):  # pragma: no cover - Windows
+        return False
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:  # it is gone
+        return False
 
 
 def _may_write(path: Path) -> bool:

@@ -1,54 +1,63 @@
-"""Locks between processes that share a folder: one file each, which the kernel unlocks when its process dies.
+"""Locks of sessions between processes that share a file of SQLite; the kernel releases them when a process dies.
 
-A lock is `flock` on a file that is named after the session. A holder that releases a lock removes the file before
-unlocking it; one that has locked a file checks whether the folder still names it, and tries again if not.
-
-A lock belongs to the open file, which a forked process would inherit, and keep locked after the end of its parent. So
-it closes what it inherits, and no lock is taken while this process forks.
+On Linux a session is a byte of the file `sessions` in the folder `<database>-holds` (`ByteLocks`), so that any number
+of them takes one descriptor. Elsewhere it is a file of its own, which SQLite locks: that needs nothing but SQLite, and
+a descriptor for each session.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import sys
+import sqlite3
 import threading
-import weakref
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.store.sqlite.byte_locks import ByteLocks, forbids_writing, has_byte_locks
 
-if sys.platform != "win32":  # pragma: no branch - see `FileLocks.lock`
-    import fcntl
+FIRST_OF_FILES = 1 << 62
+"""The bytes below are those of sessions; the others those of opened files (`handrail.store.sqlite.opened_files`)."""
 
 _DIGITS = 40
-_OPEN: weakref.WeakSet[FileLocks] = weakref.WeakSet()
-_guard = threading.RLock()
-"""Keeps this process from forking while a file is open that the fork would not know of."""
+_guard = threading.Lock()
+"""Keeps two threads of this process from making one lock file."""
 
 
-class FileLocks:
-    """The locks of one store; a `handrail.store.session_locks.LockBackend`.
+def file_of_byte_locks(folder: Path) -> ByteLocks | None:
+    """The file whose bytes are locked, in the folder of a store; `None` where the system has no such locks."""
+    return ByteLocks(folder / "sessions") if has_byte_locks() else None
 
-    A process that is forked off inherits none of them: they die with the process that took them.
+
+def session_locks(
+    folder: Path, locks: ByteLocks | None, *, store: str, read_only: bool
+) -> SessionByteLocks | SessionFileLocks:
+    """What keeps other processes from the sessions of a store."""
+    if locks is None:
+        return SessionFileLocks(folder, store=store, read_only=read_only)
+    return SessionByteLocks(locks, folder, store=store, read_only=read_only)
+
+
+class SessionByteLocks:
+    """The locks of one store, each a byte; a `handrail.store.session_locks.LockBackend`.
 
     Args:
-        folder: where the files are; made when the first lock is taken.
+        locks: the bytes.
+        folder: where they are, for messages.
         store: the URL of the store, for messages.
         read_only: whether nothing may be written; then no lock is taken.
     """
 
-    __slots__ = ("__weakref__", "_files", "_folder", "_read_only", "_store")
+    __slots__ = ("_folder", "_held", "_locks", "_read_only", "_store")
 
-    def __init__(self, folder: Path, *, store: str, read_only: bool = False) -> None:
+    def __init__(self, locks: ByteLocks, folder: Path, *, store: str, read_only: bool = False) -> None:
+        self._locks = locks
         self._folder = folder
         self._store = store
         self._read_only = read_only
-        self._files: dict[str, int] = {}
-        _OPEN.add(self)
+        self._held: set[int] = set()
 
     def lock(self, session_id: str) -> bool:
         """Take the lock of a session if it is free; returns whether it was taken.
@@ -58,30 +67,93 @@ class FileLocks:
             StoreError: the file cannot be made.
         """
         if self._read_only:
-            msg = f"no session of {self._store} can be held for writing, because it was opened with read_only=True"
-            raise StoreReadOnlyError(msg, store=self._store)
-        with _guard:
-            return self._lock(session_id, self._path(session_id))
+            raise _opened_for_reading(self._store)
+        byte = _byte(session_id)
+        try:
+            if byte in self._held or not self._locks.lock(byte):
+                return False
+        except OSError as error:
+            raise _refusal(error, self._folder, self._store) from error
+        self._held.add(byte)
+        return True
 
     def unlock(self, session_id: str) -> None:
         """Release a lock; one that was lost is not an error."""
-        with _guard:
-            file = self._files.pop(session_id, None)
-            if file is not None:
-                path = self._path(session_id)
-                with suppress(OSError):  # a file that stays does no harm
-                    if is_at(path, file):
-                        path.unlink()
-                os.close(file)
+        byte = _byte(session_id)
+        if byte in self._held:
+            self._held.remove(byte)
+            self._locks.unlock(byte)
 
     def locked(self, session_ids: Sequence[str]) -> Sequence[str]:
-        """Those of some sessions that this process or another one has locked.
+        """Those of some sessions that this process or another one has locked; nothing is written."""
+        with suppress(OSError):  # another user's
+            return [each for each in session_ids if _byte(each) in self._held or self._locks.is_locked(_byte(each))]
+        return ()
 
-        Nothing is written. Ask only about sessions that were not released: one that is free is locked for a moment, and
-        an opener that does not wait would be refused then.
+    def refresh(self) -> None:
+        """Nothing can have been lost: the kernel keeps a lock as long as its file is open."""
+
+    def close(self) -> None:
+        """Give up all locks."""
+        while self._held:
+            self._locks.unlock(self._held.pop())
+
+
+class SessionFileLocks:
+    """The locks of one store, each a file; a `handrail.store.session_locks.LockBackend`.
+
+    A holder that releases a lock removes the file before it is unlocked; one that has locked a file checks whether the
+    folder still names it, and tries again if not.
+
+    Args:
+        folder: where the files are; made when the first lock is taken.
+        store: the URL of the store, for messages.
+        read_only: whether nothing may be written; then no lock is taken.
+    """
+
+    __slots__ = ("_files", "_folder", "_read_only", "_store")
+
+    def __init__(self, folder: Path, *, store: str, read_only: bool = False) -> None:
+        self._folder = folder
+        self._store = store
+        self._read_only = read_only
+        self._files: dict[str, tuple[sqlite3.Connection, os.stat_result]] = {}
+
+    def lock(self, session_id: str) -> bool:
+        """Take the lock of a session if it is free; returns whether it was taken.
+
+        Raises:
+            StoreReadOnlyError: nothing may be written.
+            StoreError: the file cannot be made.
         """
-        with _guard:
-            return [session_id for session_id in session_ids if _is_locked(self._path(session_id))]
+        if self._read_only:
+            raise _opened_for_reading(self._store)
+        if session_id in self._files:
+            return False
+        try:
+            with _guard:
+                return self._lock(session_id, self._path(session_id))
+        except OSError as error:
+            raise _refusal(error, self._folder, self._store) from error
+
+    def unlock(self, session_id: str) -> None:
+        """Release a lock; one that was lost is not an error."""
+        if session_id in self._files:
+            file, named = self._files.pop(session_id)
+            path = self._path(session_id)
+            with _guard:
+                with suppress(OSError):  # a file that stays does no harm
+                    if _names(path, named):
+                        path.unlink()
+                file.close()
+
+    def locked(self, session_ids: Sequence[str]) -> Sequence[str]:
+        """Those of some sessions that this process or another one has locked; nothing is written.
+
+        Ask only about sessions that were not released: one that is free is locked for a moment, and an opener that
+        does not wait would be refused then.
+        """
+        return [each for each in session_ids if each in self._files or _is_locked(self._path(each))]
 
     def refresh(self) -> None:
         """Nothing can have been lost: the kernel keeps a lock as long as its file is open."""
@@ -91,83 +163,78 @@ class FileLocks:
         for session_id in list(self._files):
             self.unlock(session_id)
 
-    def forget(self) -> None:
-        """Leave all locks to the process that this one was forked off."""
-        while self._files:
-            os.close(self._files.popitem()[1])
-
     def _lock(self, session_id: str, path: Path) -> bool:
         while True:
-            try:
-                self._folder.mkdir(exist_ok=True)
-                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise self._refusal(error) from error
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                os.close(file)
-                if isinstance(error, BlockingIOError):
-                    return False
-                raise self._refusal(error) from error
-            if is_at(path, file):
-                self._files[session_id] = file
-                return True
-            os.close(file)
+            self._folder.mkdir(exist_ok=True)
+            if not path.exists():  # one that exists is not opened: to close it would unlock it for this process
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            with suppress(FileNotFoundError):
+                named = path.stat()
+                file = _connected(path)
+                try:
+                    file.execute("PRAGMA journal_mode = MEMORY")  # no other file beside it
+                    file.execute("BEGIN EXCLUSIVE")
+                except sqlite3.Error as error:
+                    file.close()
+                    if _is_busy(error):
+                        return False
+                    if not path.exists():  # its holder has removed it meanwhile
+                        continue
+                    raise OSError(str(error)) from error
+                if _names(path, named):
+                    self._files[session_id] = file, named
+                    return True
+                file.close()
 
     def _path(self, session_id: str) -> Path:
-        name = sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
-        return self._folder / name
+        return self._folder / _digest(session_id).hex()[:_DIGITS]
 
-    def _refusal(self, error: OSError) -> StoreError:
-        kind = StoreReadOnlyError if forbids_writing(error) else StoreError
-        msg = (
-            f"no session of {self._store} can be held for writing, because its lock in {self._folder} cannot be made: "
-            f"{error.strerror}"
-        )
-        return kind(msg, store=self._store)
+
+def _connected(path: Path) -> sqlite3.Connection:
+    uri = f"{path.as_uri()}?mode=rw"
+    return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
 
 
 def _is_locked(path: Path) -> bool:
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # never locked, or released
+    if not path.exists():  # never locked, or released
         return False
-    try:
-        # Shared, so that two processes that look at the same time do not take each other for a holder.
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
+    with closing(_connected(path)) as file:
+        try:
+            # Shared, so that two processes that look at the same time do not take each other for a holder.
+            file.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        except sqlite3.Error as error:
+            return _is_busy(error)
     return False
 
 
-def forbids_writing(error: OSError) -> bool:
-    """Whether an error says that this process may not write there: it lacks the rights, or the disk is read-only."""
-    return isinstance(error, PermissionError) or error.errno == errno.EROFS
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-def is_at(path: Path, file: int) -> bool:
-    """Whether an open file is the one that a path names."""
+def _names(path: Path, status: os.stat_result) -> bool:
     try:
-        return os.path.samestat(path.stat(), os.fstat(file))
+        return os.path.samestat(path.stat(), status)
     except FileNotFoundError:
         return False
 
 
-def _before_fork() -> None:
-    _guard.acquire()
+def _byte(session_id: str) -> int:
+    return int.from_bytes(_digest(session_id)[:8]) % FIRST_OF_FILES
 
 
-def _after_fork() -> None:
-    _guard.release()
+def _digest(session_id: str) -> bytes:
+    return sha256(session_id.encode("utf-8", "surrogatepass")).digest()
 
 
-def _forget_all() -> None:
-    for locks in list(_OPEN):
-        locks.forget()
-    _guard.release()
+def _opened_for_reading(store: str) -> StoreReadOnlyError:
+    msg = f"no session of {store} can be held for writing, because it was opened with read_only=True"
+    return StoreReadOnlyError(msg, store=store)
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget_all)
+def _refusal(error: OSError, folder: Path, store: str) -> StoreError:
+    kind = StoreReadOnlyError if forbids_writing(error) else StoreError
+    msg = (
+        f"no session of {store} can be held for writing, because its lock in {folder} cannot be made: "
+        f"{error.strerror or error}"
+    )
+    return kind(msg, store=store)

@@ -28,11 +28,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.posix import fcntl
 from handrail.process_identity import own_name
-from handrail.store.sqlite.locks import forbids_writing, is_at
-
-if sys.platform != "win32":  # pragma: no branch - see `ProcessLocks.own`
-    import fcntl
+from handrail.store.sqlite.byte_locks import forbids_writing, is_at
 
 _PREFIX = "process-"
 _DIGITS = 32
@@ -227,4 +225,5 @@ def _after_fork() -> None:
     _guard.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_close_inherited)
+if sys.platform != "win32":  # pragma: no branch - Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_close_inherited)

@@ -24,7 +24,10 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
+from handrail.posix import HAS_FILE_LOCKS
 from handrail.process_identity import current_pid
+from handrail.store.processes import KernelProcesses, Processes
+from handrail.store.session_locks import LockBackend
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
@@ -39,7 +42,8 @@ from handrail.store.sql.fair_semaphore import FairSemaphore
 from handrail.store.sql.group_writer import may_group, write_group
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile, is_read_only
-from handrail.store.sqlite.locks import FileLocks
+from handrail.store.sqlite.locks import file_of_byte_locks, session_locks
+from handrail.store.sqlite.opened_files import OpenedFiles
 from handrail.store.sqlite.process_locks import ProcessLocks
 
 
@@ -106,8 +110,11 @@ class SqliteDriver:
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url: str = file.url
         folder = Path(f"{file.path}-holds")
-        self.locks: FileLocks = FileLocks(folder, store=file.url, read_only=file.read_only)
-        self.processes: ProcessLocks = ProcessLocks(folder, store=file.url, read_only=file.read_only)
+        self._bytes = file_of_byte_locks(folder)
+        self.locks: LockBackend = session_locks(folder, self._bytes, store=file.url, read_only=file.read_only)
+        self.processes: Processes = (
+            ProcessLocks(folder, store=file.url, read_only=file.read_only) if HAS_FILE_LOCKS else KernelProcesses()
+        )
         self.now: Callable[[], datetime] = clock.now
         self._file = file
         self.busy: timedelta = file.busy
@@ -118,13 +125,19 @@ class SqliteDriver:
         self._link = SqliteConnection(file)
         self._reading = threading.Lock()
         self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
-        self._identity = file.identity()
+        self._files = OpenedFiles(file)
         self._writer = 0  # the thread that writes a unit
         self._closed = False
+        try:
+            self._files.announce(self._bytes)
+        except BaseException:
+            self.close()
+            raise
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._check()
+        self._files.check_database()
         if self._lock.acquire(blocking=False):
             try:
                 if not self._writer:
@@ -134,6 +147,7 @@ class SqliteDriver:
         # A unit is being written: what is read does not wait for it.
         with self._reading:
             if self._reader is None:
+                self._files.check()  # a connection makes the log that it misses
                 self._reader = SqliteConnection(self._file)
             return self._reader.query(sql, parameters)
 
@@ -196,6 +210,7 @@ class SqliteDriver:
     def acquire_for_call(self) -> DriverConnection:
         """A connection for a call."""
         self._check()
+        self._files.check()
         return SqliteConnection(self._file)
 
     def release_from_call(self, link: DriverConnection) -> None:
@@ -221,6 +236,9 @@ class SqliteDriver:
             self._link.close()
             if self._reader is not None:
                 self._reader.close()
+        # After the connections: until then other processes have to know which files these use.
+        if self._bytes is not None:
+            self._bytes.close()
 
     def check_process(self) -> None:
         """Refuse a process that was forked off the one that has opened the store.
@@ -233,15 +251,10 @@ class SqliteDriver:
             raise StoreError(msg, store=self.url)
 
     def _check(self) -> None:
-        """Refuse what could not be kept, or would not be found again."""
+        """Refuse a process that was forked off, and a store that was closed."""
         self.check_process()
         if self._closed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url)
-        if self._file.identity() != self._identity:
-            msg = (
-                f"the file of {self.url} was removed or replaced while it was open; put it back, or open the store anew"
-            )
-            raise StoreUnavailableError(msg, store=self.url)
 
     def _enter(self) -> None:
         """Wait until no other unit or call of this process writes, and take the connection that writes."""
@@ -254,6 +267,11 @@ class SqliteDriver:
             raise StoreUnavailableError(msg, store=self.url)
         try:
             self._lock.acquire()  # a read in another thread has it at most for a moment
+            try:
+                self._files.check()
+            except BaseException:
+                self._lock.release()
+                raise
         except BaseException:
             self.call_places.release()
             raise
@@ -317,6 +335,11 @@ class SqliteConnection:
     def begin(self) -> None:
         """Begin a transaction that may write, as soon as no other one may."""
         self.execute("BEGIN IMMEDIATE")
+
+    def begin_with(self, query: str) -> Rows:
+        """Begin a transaction, and ask a question in it."""
+        self.begin()
+        return self.query(query)
 
     def begin_reading(self) -> None:
         """Begin a transaction on a connection that SQLite holds to reading from now on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -162,7 +163,7 @@ def test_session_of_a_store_opened_for_reading_is_not_opened(tmp_path: Path, *, 
     """Whether or not it is held; nobody waits for it, and no lock is made."""
     path = tmp_path / "desk.db"
     filled(path, 3).close()
-    (tmp_path / "desk.db-holds").rmdir()
+    shutil.rmtree(tmp_path / "desk.db-holds")
     with ExitStack() as stores:
         if is_held:
             stores.enter_context(SqliteStore(path)).acquire("s1", wait=NOW)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,9 +22,11 @@ from handrail.errors import (
 from handrail.store import SqliteStore
 from handrail.store.protocol import EffectInsert
 from handrail.transaction import RecordCommit, UnitOfWork
+from tests.architecture.sources import ROOT
 from tests.store.calls import call
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, held
+from tests.store.sqlite.store.many import DESCRIPTORS, SESSIONS
 from tests.store.sqlite_files import CLOCK, filled, written
 from tests.store.units import append, at_point, insert, record_commit, replace
 from tests.wording import Wording
@@ -197,6 +201,13 @@ def test_store_closed_during_a_call_takes_its_connection_back(tmp_path: Path, wo
     assert str(raised.value) == wording
 
 
+def test_open_sessions_need_no_descriptor_each(tmp_path: Path) -> None:
+    """A process may hold more sessions than it may open files."""
+    command = [sys.executable, "-m", "tests.store.sqlite.store.many", f"sqlite:///{tmp_path / 'desk.db'}"]
+    assert SESSIONS > DESCRIPTORS
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == f"{SESSIONS}\n"
+
+
 def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path, wording: Wording) -> None:
     """Whoever tidies up the folder of locks lets another process in; the token keeps the first one from writing."""
     path = tmp_path / "desk.db"
@@ -211,7 +222,6 @@ def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path, wording: Wordin
         store.release(hold)
         append(other, taken, 0, entries(1, 1), None)
         other.release(taken)
-    assert list((tmp_path / "desk.db-holds").iterdir()) == []
 
 
 def test_thread_that_writes_a_unit_cannot_begin_another_one(tmp_path: Path, wording: Wording) -> None:

@@ -19,7 +19,6 @@ System calls are not filtered: a fault of the kernel is within reach.
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,6 +29,7 @@ from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.errors import SandboxError
+from handrail.posix import resource
 from handrail.process_identity import ProcessName
 from handrail.programs.launch import ProgramLimits
 

@@ -24,6 +24,7 @@ from typing import Literal
 
 from handrail.clock import Clock
 from handrail.contrib.tools.shell.live_output import LiveOutput
+from handrail.posix import has_processes
 from handrail.process_identity import ProcessName
 from handrail.programs.group import GroupProgram
 from handrail.programs.launch import NO_LIMITS, Launch, ProgramEnd, ProgramLimits, ProgramRecords, RunningProgram
@@ -303,7 +304,7 @@ class ProgramRun:
 
 def start_of(platform: str) -> ProgramStart:
     """How a program is started on a platform, as `sys.platform` names it."""
-    if platform == "linux":
+    if platform == "linux" and has_processes():  # a supervisor finds what a program has started by these
         return SupervisedProgram
     return lambda launch, _: GroupProgram(launch)
 

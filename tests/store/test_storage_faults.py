@@ -1,0 +1,373 @@
+"""Storage that is taken away from a process that uses it: nothing is lost without an error, and nothing done twice.
+
+A process has made payments, and has been answered. Then its storage is damaged. It asks for more, another process asks
+for the same payments, and the store is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from sys import executable
+
+import psycopg
+import pytest
+
+import handrail.store
+from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError, StoreVersionError
+from handrail.session import Session
+from handrail.store import SqliteStore
+from handrail.store.sql.version import TABLES_VERSION
+from tests.architecture.sources import ROOT
+from tests.store.ledger_stores import running_row
+from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
+from tests.store.postgres_server import DOOMED, doomed, end_connections, fresh_url
+from tests.store.session_rows import NOW, entries, session_row
+from tests.store.sqlite_files import CLOCK
+from tests.store.units import append, delete, insert, record_commit, replace
+from tests.wording import Wording
+
+FIRST, SECOND, ALL = range(1, 4), range(4, 6), range(1, 6)
+REFUSED = "pay was not run, because it could not be recorded: "
+
+
+@pytest.fixture(autouse=True)
+def silent() -> Generator[None]:
+    """Without the log, which has each refusal."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def another_process() -> Generator[AnotherProcess]:
+    """Another process, which the tests of this file share."""
+    process = AnotherProcess()
+    yield process
+    process.end()
+
+
+def remove_log(path: Path) -> None:
+    """Somebody tidies up."""
+    Path(f"{path}-wal").unlink()
+
+
+def remove_log_and_index(path: Path) -> None:
+    """Somebody tidies up thoroughly."""
+    remove_log(path)
+    Path(f"{path}-shm").unlink()
+
+
+def replace_log(path: Path) -> None:
+    """A backup program puts another log there."""
+    log = Path(f"{path}-wal")
+    shutil.copyfile(log, copy := log.with_suffix(".copy"))
+    copy.replace(log)
+
+
+def replace_database(path: Path) -> None:
+    """An older copy is restored while the process runs."""
+    shutil.copyfile(path, copy := path.with_suffix(".copy"))
+    copy.replace(path)
+
+
+def move_folder(path: Path) -> None:
+    """The folder gets another name."""
+    path.parent.rename(path.parent.with_name("moved"))
+
+
+@pytest.mark.parametrize(
+    "damage, elsewhere",
+    [
+        (remove_log, "StoreUnavailableError"),
+        (remove_log_and_index, "StoreUnavailableError"),
+        (replace_log, "StoreUnavailableError"),
+        (replace_database, "StoreUnavailableError"),
+        (move_folder, "StoreError"),
+    ],
+)
+def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
+    tmp_path: Path, wording: Wording, another_process: AnotherProcess, damage: Callable[[Path], None], elsewhere: str
+) -> None:
+    """By the process that has the store open, and by one that opens it meanwhile; what was answered is not lost."""
+    (folder := tmp_path / "desk").mkdir()
+    path, world = folder / "desk.db", tmp_path / "world"
+    url = f"sqlite:///{path}"
+    with SqliteStore(path) as store, Session.open(store, "desk") as session:
+        executor = desk(session, world)
+        assert pay_all(executor, FIRST) == [DONE] * 3
+        damage(path)
+        assert all(outcome.startswith(REFUSED) for outcome in pay_all(executor, SECOND))
+        with pytest.raises(StoreUnavailableError) as raised:
+            record_commit(store, "j1")
+        assert str(raised.value) == wording
+        assert another_process.pay_all(url, world, FIRST) == [elsewhere]
+        assert paid(world) == [f"order {order}" for order in FIRST]
+    if damage is move_folder:
+        folder.with_name("moved").rename(folder)
+    assert another_process.pay_all(url, world, ALL) == [DONE] * 5
+    assert paid(world) == [f"order {order}" for order in ALL]
+
+
+def cut_log(path: Path) -> None:
+    """To nothing, as the shell does with `>`."""
+    os.truncate(f"{path}-wal", 0)
+
+
+def cut_database(path: Path) -> None:
+    """To one page."""
+    os.truncate(path, 4096)
+
+
+@pytest.mark.parametrize("damage", [cut_log, cut_database])
+def test_a_file_that_is_cut_short_is_noticed(
+    tmp_path: Path, wording: Wording, another_process: AnotherProcess, damage: Callable[[Path], None]
+) -> None:
+    """What was in it is lost, and both processes say so."""
+    path, world = tmp_path / "desk.db", tmp_path / "world"
+    with SqliteStore(path) as store, Session.open(store, "desk") as session:
+        executor = desk(session, world)
+        assert pay_all(executor, FIRST) == [DONE] * 3
+        if damage is cut_database:
+            checkpointed(path)
+            assert pay_all(executor, [9]) == [DONE]
+        damage(path)
+        assert all(outcome.startswith(REFUSED) for outcome in pay_all(executor, SECOND))
+        with pytest.raises(StoreCorruptError) as raised:
+            record_commit(store, "j1")
+        assert str(raised.value) == wording
+        assert another_process.pay_all(f"sqlite:///{path}", world, FIRST)[0].startswith("Store")
+        assert not {"order 4", "order 5"} & {*paid(world)}
+
+
+def checkpointed(path: Path, *, then: str = "SELECT 1") -> None:
+    """Have another process copy the log into the database, and cut the log."""
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        "[c.execute(sql) for sql in sys.argv[2:]]"
+    )
+    subprocess.run([executable, "-c", code, path, then, "PRAGMA wal_checkpoint(TRUNCATE)"], check=True)
+
+
+def test_what_other_processes_may_do_to_the_files_is_no_fault(tmp_path: Path) -> None:
+    """Both files become shorter by a checkpoint that cuts the log, and by VACUUM."""
+    path = tmp_path / "desk.db"
+    with SqliteStore(path) as store:
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("CREATE TABLE large (x)")
+            other.execute("INSERT INTO large VALUES (randomblob(400000))")
+        record_commit(store, "j1")
+        checkpointed(path)
+        record_commit(store, "j2")
+        sizes = path.stat().st_size
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("DROP TABLE large")
+        checkpointed(path, then="VACUUM")
+        assert path.stat().st_size < sizes
+        record_commit(store, "j3")
+        record_commit(store, "j4")
+        assert all(map(store.is_committed, ("j1", "j2", "j3", "j4")))
+
+
+def test_a_log_whose_index_was_left_alone_is_missed_after_a_kill(tmp_path: Path, wording: Wording) -> None:
+    """The index says that there was a log: what was committed last would be missing."""
+    path = tmp_path / "desk.db"
+    code = "import os, sys; from handrail.store import SqliteStore; SqliteStore(sys.argv[1]); os._exit(0)"
+    subprocess.run([executable, "-c", code, path], check=True)
+    remove_log(path)
+    with pytest.raises(StoreUnavailableError) as raised:
+        SqliteStore(path)
+    assert str(raised.value) == wording
+    Path(f"{path}-shm").unlink()
+    with pytest.raises(StoreError):  # the tables were in the log alone
+        SqliteStore(path, read_only=True)
+
+
+READ_ONLY = """
+import sys, json
+from pathlib import Path
+from datetime import timedelta
+import handrail.store
+from handrail.errors import StoreError
+from handrail.session import Session
+from handrail.store.sqlite.file import SqliteFile
+from tests.store.units import record_commit
+
+def kind(act):
+    try:
+        return str(act())
+    except StoreError as error:
+        return type(error).__name__
+
+import sqlite3
+failed = sqlite3.OperationalError("disk I/O error")
+failed.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+with handrail.store.open(sys.argv[1]) as store:
+    print(json.dumps([
+        kind(lambda: store.find("desk").session_id),
+        kind(lambda: record_commit(store, "j1")),
+        kind(lambda: Session.open(store, "desk", wait=timedelta(0))),
+        kind(store.process),
+        type(SqliteFile(Path(store.url.removeprefix("sqlite:///"))).translated(failed)).__name__,
+    ]))
+"""
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_read_only_disk_is_named_as_one(tmp_path: Path, *, was_killed: bool) -> None:
+    """Also by a failure that SQLite reports as one of the disk. What is there can be read."""
+    (folder := tmp_path / "desk").mkdir()
+    path = folder / "desk.db"
+    code = (
+        "import os, sys; from handrail.store import open; from handrail.session import Session; "
+        "store = open(sys.argv[1]); Session.open(store, 'desk').close(); "
+        f"{'os._exit(0)' if was_killed else 'store.close()'}"
+    )
+    subprocess.run([executable, "-c", code, f"sqlite:///{path}"], check=True)
+    inside = ("bwrap", "--bind", "/", "/", "--ro-bind", str(folder), str(folder), "--dev", "/dev")
+    command = [*inside, executable, "-c", READ_ONLY, f"sqlite:///{path}"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(ended.stdout) == ["desk", *["StoreReadOnlyError"] * 4]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    """An empty store, one kind after the other."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/desk.db"
+        return
+    with fresh_url() as postgres:
+        yield postgres
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a session stores."""
+
+
+def migrated(url: str) -> None:
+    """A newer Handrail migrates the store; only the version changes, as it did once."""
+    sql = f"UPDATE handrail_schema SET version = {TABLES_VERSION + 1}"  # noqa: S608 - a number
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+            file.execute(sql)
+    else:
+        with psycopg.connect(url) as server:
+            server.execute(sql.encode())
+
+
+def test_a_process_that_is_older_than_the_tables_writes_nothing(url: str, tmp_path: Path, wording: Wording) -> None:
+    """Once a newer one has migrated them: neither calls nor sessions, claims, leases and commit records."""
+    world = tmp_path / "world"
+    with handrail.store.open(url) as store, Session.open(store, "desk") as session:
+        executor = desk(session, world)
+        assert pay_all(executor, FIRST) == [DONE] * 3
+        held_before = store.acquire("other", wait=NOW) if store.create(session_row(CLOCK, "other")) else None
+        assert held_before is not None
+        row = running_row(CLOCK)
+        assert insert(store, row) is None
+        migrated(url)
+        assert all(outcome.startswith(REFUSED) for outcome in pay_all(executor, SECOND))
+        writes: list[Callable[[], object]] = [
+            lambda: store.create(session_row(CLOCK, "new")),
+            lambda: store.acquire("desk-2", wait=NOW),
+            lambda: append(store, held_before, 0, entries(1, 1), None),
+            lambda: insert(store, running_row(CLOCK, "new")),
+            lambda: replace(store, row, row._replace(status="unknown")),
+            lambda: delete(store, row),
+            lambda: record_commit(store, "j1"),
+            lambda: store.remove_expired(CLOCK.now()),
+            lambda: store.delete_session(held_before),
+            lambda: session[Note].append(Note()),
+        ]
+        told: set[str] = set()
+        for write in writes:
+            with pytest.raises(StoreVersionError) as raised:
+                write()
+            assert (raised.value.found, raised.value.known) == (TABLES_VERSION + 1, TABLES_VERSION)
+            told.add(str(raised.value).replace(store.url, "STORE"))
+        assert "".join(told) == wording
+        assert store.get("s1", row.key) == row
+    assert paid(world) == [f"order {order}" for order in FIRST]
+
+
+def test_connections_that_are_ended_are_no_fault_of_the_next_call(tmp_path: Path) -> None:
+    """Whether or not the server has ended them by then."""
+    world = tmp_path / "world"
+    with fresh_url() as url, handrail.store.open(doomed(url)) as store, Session.open(store, "desk") as session:
+        executor = desk(session, world)
+        with psycopg.connect(url, autocommit=True) as other:
+            for order in range(20):
+                if order % 2:
+                    end_connections(url)
+                else:
+                    doom(other)
+                assert pay_all(executor, [order]) == [DONE]
+    assert paid(world) == [f"order {order}" for order in range(20)]
+
+
+def doom(connection: psycopg.Connection) -> None:
+    """Have the server end a connection to a doomed URL, without waiting for that."""
+    sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s ORDER BY random() LIMIT 1"
+    connection.execute(sql, (DOOMED,))
+
+
+def test_a_connection_killed_every_50_ms_leaves_each_call_done_failed_or_unknown(tmp_path: Path) -> None:
+    """200 calls end, none is made twice, and what was answered is in the store."""
+    world = tmp_path / "world"
+    with fresh_url() as url, handrail.store.open(doomed(url)) as store, Session.open(store, "desk") as session:
+        executor = desk(session, world)
+        ended = threading.Event()
+
+        def kill() -> None:
+            with psycopg.connect(url, autocommit=True) as other:
+                while not ended.wait(0.05):
+                    doom(other)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            outcomes = pay_all(executor, range(200))
+        finally:
+            ended.set()
+            killer.join()
+        statuses = {row.status for row in store.rows()}
+        done = [f"order {order}" for order, outcome in enumerate(outcomes) if outcome == DONE]
+        assert statuses <= {"done", "failed", "unknown"}
+        assert len(done) > 150
+        assert {*done} <= {*paid(world)}
+        assert len(paid(world)) == len({*paid(world)})
+        assert len([row for row in store.rows() if row.status == "done"]) >= len(done)
+
+
+def test_a_server_that_takes_no_writes_is_named_as_one(tmp_path: Path) -> None:
+    """A role, a database or a standby; when it takes them again, calls are made again."""
+    world, role = tmp_path / "world", f"teller_{os.getpid()}"
+    with fresh_url() as url, psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN SUPERUSER".encode())
+        handrail.store.open(url).close()  # the tables are not the role's, which can be dropped then
+        try:
+            as_role = doomed(url).replace("://postgres:", f"://{role}:")
+            with handrail.store.open(as_role) as store, Session.open(store, "desk") as session:
+                executor = desk(session, world)
+                assert pay_all(executor, [1]) == [DONE]
+                admin.execute(f"ALTER ROLE {role} SET default_transaction_read_only = on".encode())
+                end_connections(url)
+                assert pay_all(executor, [2])[0].startswith(REFUSED)
+                with pytest.raises(StoreReadOnlyError, match="default_transaction_read_only"):
+                    record_commit(store, "j1")
+                admin.execute(f"ALTER ROLE {role} RESET default_transaction_read_only".encode())
+                end_connections(url)
+                assert pay_all(executor, [1, 2]) == [DONE, DONE]
+        finally:
+            admin.execute(f"DROP ROLE {role}".encode())
+    assert paid(world) == ["order 1", "order 2"]

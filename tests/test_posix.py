@@ -1,0 +1,64 @@
+"""The core, sessions in memory and the store in a file need neither the modules of POSIX nor `/proc`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from handrail.contrib.tools.shell.process import start_of
+from handrail.errors import PosixRequiredError
+from handrail.posix import MissingModule, has_processes, require_posix
+from handrail.programs.supervised import SupervisedProgram
+from tests.architecture.sources import ROOT
+from tests.wording import Wording
+
+CORE = (
+    *("tests/runtime/test_invoke.py", "tests/runtime/test_rollback.py", "tests/transaction/commit"),
+    *("tests/serde/faults", "tests/store/sqlite/store", "tests/store/sqlite/test_locks.py"),
+)
+"""The quick ones among the tests of `make test-fast`."""
+
+OF_POSIX = "postgres or of_bytes or bytes_are or told_from_other or forked_off or without_locks"
+"""The tests among them that are about a server, or about what is hidden."""
+
+
+@pytest.mark.timeout(180)  # other tests, on a machine that is busy with these
+def test_the_core_runs_without_posix() -> None:
+    """With `/proc` empty and without `fcntl` and its like; sessions in a file exclude each other all the same."""
+    plugins = ("-p", "tests.without_posix", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
+    command = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/proc", sys.executable, "-m", "pytest", "-q", *plugins]
+    ended = subprocess.run(
+        [*command, "-k", f"not ({OF_POSIX})", *CORE], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert int(re.findall(r"(\d+) passed", ended.stdout)[-1]) > 200
+
+
+def test_a_missing_module_says_so_when_it_is_used(wording: Wording) -> None:
+    """Importing it is free."""
+    module = MissingModule("fcntl")
+    with pytest.raises(PosixRequiredError) as raised:
+        module.flock(1, 2)
+    assert str(raised.value) == wording
+    assert raised.value.needed == "fcntl.flock"
+
+
+def test_what_needs_posix_says_what_it_needs(wording: Wording) -> None:
+    """One error, whatever is missing."""
+    require_posix("HostFilesystem")
+    for missing in ({"has_file_locks": False}, {"has_folders": False}):
+        with pytest.raises(PosixRequiredError) as raised:
+            require_posix("HostFilesystem", **missing)
+        assert str(raised.value) == wording
+
+
+def test_a_system_that_shows_no_processes_is_known(tmp_path: Path) -> None:
+    """A supervisor finds the processes of its program by what the system shows; without, a group is killed."""
+    assert has_processes() == (sys.platform == "linux")
+    assert not has_processes(tmp_path)
+    assert (start_of("linux") is SupervisedProgram) == has_processes()
+    assert start_of("darwin") is not SupervisedProgram
