@@ -93,14 +93,12 @@ class Session:
         self._owner = SliceOwner(self.session_id)
         self._lock = threading.RLock()
         self._outside = threading.RLock()
-        self._rules = SliceRules({}, {})
-        self._state = StateSlices(self._owner, {})
-        self._log = LogSlices(self._owner, {})
+        self._adopt({}, {}, SliceRules({}, {}))
         self._access: dict[type[Any], Slice[Any]] = {}
         self._records = CallRecords()
         self.recorder: SessionRecorder | None = None
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
-        self.parent = parent
+        self.parent: Session | None = None if parent is None else parent.unbound
         self._new_id = new_id
         self._opening: LoadedSession | None = None
 
@@ -155,8 +153,12 @@ class Session:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Close it."""
         self.close()
+
+    @property
+    def unbound(self) -> Session:
+        """The session itself, where this is the view of it that the handler of a call has."""
+        return self
 
     @property
     def store(self) -> SessionStore | None:
@@ -192,8 +194,7 @@ class Session:
         """
         if self.recorder is not None:
             with self._lock:
-                part = self.recorder.part_of(transaction)
-                part.close_with(event, ref, self._records)
+                self.recorder.part_of(transaction).close_with(event, ref, self._records)
 
     def log_event(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
         """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
@@ -561,7 +562,7 @@ class Session:
             self._log.append(kind, item)
         caller = current()
         # One of a call that writes to this session goes with the unit of the call.
-        if written != "deferred" and (caller is None or not caller.holds(self.turn)):
+        if written != "deferred" and (caller is None or caller.root.state == "ended" or not caller.holds(self.turn)):
             kept.flush()
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
