@@ -331,5 +331,3 @@ def test_a_connection_is_of_the_context_of_its_call(desk: Desk) -> None:
     assert desk.executor(tool).execute(ToolCall("call-1", "query", {}), reply="r1").success
     release.set()
     assert all(isinstance(each.exception(60), SessionError) for each in late)
-
-

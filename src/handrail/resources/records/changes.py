@@ -171,8 +171,10 @@ class RecordChanges:
             last = self.last_call
             if not _BY_PROGRAM.get() and last is not None:
                 # A thread without the context of its call: that it is of the last one cannot be told.
-                raise ResourceBusyError(type(participant).__name__) if last.is_open() else TransactionClosedError(
-                    last.tool, what
+                raise (
+                    ResourceBusyError(type(participant).__name__)
+                    if last.is_open()
+                    else TransactionClosedError(last.tool, what)
                 )
             # A call that begins now waits for the lock before it reads, so that this write comes before the call.
             if participant.turn.queue:
