@@ -27,6 +27,8 @@ from tests.store.stores import STORES
 
 Write = Callable[[], object]
 
+Outcome = Future[object] | asyncio.Future[object]
+
 
 @stored_as("tests.late.note")
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Desk:
     release: threading.Event = field(default_factory=threading.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(len(WRITES)))
-    outcomes: list[Future[object] | asyncio.Future[object]] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
 
     def executor(self, *tools: Tool[Any, Any], session: Session | None = None) -> ToolExecutor:
         """An executor with these tools."""
@@ -122,6 +124,13 @@ class Desk:
             "mounted": [stat.path for stat in self.mounted.glob("**")],
             "records": self.records.plain(),
         }
+
+    def reopened(self) -> Session:
+        """The session, as its store has it."""
+        self.session.close()
+        store = self.session.store
+        assert store is not None
+        return Session.open(store, "desk", types=(Note, Line))
 
     def leave_running(self, write: Write) -> None:
         """Start a writer in each kind of thread and task; of an `async def` handler."""
@@ -214,9 +223,8 @@ async def test_no_write_of_fifty_late_threads_and_tasks_lands(desk: Desk) -> Non
     assert len(errors) == 50
     assert [error.tool if isinstance(error, TransactionClosedError) else error for error in errors] == ["leave"] * 50
     assert desk.content() == before
-    desk.session.close()
-    with Session.open(desk.session.store or pytest.fail(), "desk", types=(Note, Line)) as opened:
-        assert opened[Note].all() == tuple(committed)
+    with desk.reopened() as session:
+        assert session[Note].all() == tuple(committed)
 
 
 @pytest.mark.anyio
@@ -231,9 +239,8 @@ async def test_a_log_takes_what_is_appended_late(desk: Desk) -> None:
     await desk.executor(tool).execute_async(ToolCall("call-1", "leave", {}), reply="r1")
     assert await desk.errors() == [None] * 5
     assert desk.session[Line].all() == (Line("late"),) * 5
-    recorder = desk.session.recorder
-    assert recorder is not None
-    assert recorder.store.open_claims("desk") == ()
+    with desk.reopened() as session:
+        assert session[Line].all() == (Line("late"),) * 5
 
 
 @pytest.mark.anyio
@@ -251,14 +258,12 @@ async def test_a_call_of_a_late_thread_is_refused(desk: Desk) -> None:
         executor = desk.executor(inner, session=context.session)
         message = await executor.execute_async(ToolCall("call-2", "note", {"write": "in time"}))
         assert message.success
-        desk.outcomes.append(
-            desk.pool.submit(
-                lambda: (
-                    desk.release.wait(),
-                    messages.append(executor.execute(ToolCall("call-3", "note", {"write": "late"}))),
-                )
-            )
-        )
+
+        def call_late() -> None:
+            desk.release.wait()
+            messages.append(executor.execute(ToolCall("call-3", "note", {"write": "late"})))
+
+        desk.outcomes.append(desk.pool.submit(call_late))
         return ToolResult.ok(None)
 
     outer = Tool[None, None](name="leave", description="Leaves a thread running.", handler=leave)
@@ -269,7 +274,7 @@ async def test_a_call_of_a_late_thread_is_refused(desk: Desk) -> None:
 
 
 def test_a_thread_of_an_open_call_writes_for_it(desk: Desk) -> None:
-    """It sees what the handler has written, and what it writes is rolled back with the call. Records want its context."""
+    """It sees what the handler has written, and its writes are rolled back with the call; Records need its context."""
     seen: list[object] = []
 
     def work(_: None, *, context: ToolContext) -> ToolResult[None]:
@@ -312,9 +317,6 @@ def test_a_call_that_only_reads_writes_in_no_thread(desk: Desk) -> None:
 
 def test_a_connection_is_of_the_context_of_its_call(desk: Desk) -> None:
     """Another thread cannot use it, neither while the call is open nor after it."""
-    store = desk.session.store
-    if store is None or not hasattr(store, "connection"):  # pragma: no cover
-        return
     release, late = threading.Event(), list[Future[object]]()
 
     def query(_: None, *, context: ToolContext) -> ToolResult[None]:

@@ -70,17 +70,16 @@ def shelf(context: ToolContext) -> dict[str, Any]:
     return context.resources.get(Shelf).books
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda books: books.update(new=1),
-        lambda books: books.pop("a"),
-        lambda books: books["a"].append(3),
-        lambda books: books["a"].__setitem__(0, "x"),
-        lambda books: books["a"].__setitem__(0, 1.0),
-    ],
-    ids=["a new key", "a key that is gone", "a new item", "another value", "an equal value of another type"],
-)
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a new key": lambda books: books.update(new=1),
+    "a key that is gone": lambda books: books.pop("a"),
+    "a new item": lambda books: books["a"].append(3),
+    "another value": lambda books: books["a"].__setitem__(0, "x"),
+    "an equal value of another type": lambda books: books["a"].__setitem__(0, 1.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_the_resource_is_named_and_what_differs(change: Callable[[Any], object], wording: Wording) -> None:
     """The message says where, and how the tool is to be declared."""
     tool = looking(lambda context: change(shelf(context)))

@@ -165,7 +165,7 @@ class InMemoryFilesystem:
         return view
 
     def __eq__(self, other: object, /) -> bool:
-        return isinstance(other, InMemoryFilesystem) and other._shown_as is self._shown_as  # noqa: SLF001
+        return isinstance(other, InMemoryFilesystem) and other._shown_as is self._shown_as
 
     def __hash__(self) -> int:
         return hash(self._shown_as)

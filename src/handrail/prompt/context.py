@@ -18,8 +18,8 @@ from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
 from handrail.resources.context import BoundCallScope
 from handrail.session import DatabaseConnection, Session
-from handrail.session.call_ref import CallRef
 from handrail.session.bound_session import bound_session
+from handrail.session.call_ref import CallRef
 from handrail.transaction import Transaction, view_for_call
 
 

@@ -354,7 +354,7 @@ class ConcurrentCallScope(CallScope):
 
 
 class BoundCallScope(CallScope):
-    """The resources of a scope as the handler of a call gets them: views that are bound to the call, where there are any.
+    """The resources of a scope as the handler of a call gets them: views that are bound to the call, if there are any.
 
     A view is made when its resource is first asked for, and is the same each time.
     """

@@ -20,9 +20,9 @@ Views exist only where they are asked for, so that nothing is spent on them in t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, wraps
+from functools import wraps
 from types import FunctionType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from handrail.errors import TransactionClosedError
 from handrail.session.session import Session
@@ -117,12 +117,15 @@ for _name, _member in vars(Session).items():
 def bound_session(session: Session, call: Transaction) -> BoundSession:
     """The session for the handler of a call. A view is bound anew."""
     itself = session.unbound
-    return _class_of_views(type(itself))(itself, call)
-
-
-@cache
-def _class_of_views(kind: type[Session]) -> type[BoundSession]:
-    """The class of the views of such sessions: with the methods that a class of the program adds."""
+    kind = type(itself)
     if kind is Session:
-        return BoundSession
-    return cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))  # its first base says so
+        return BoundSession(itself, call)
+    made = _CLASSES.get(kind)
+    if made is None:
+        # With the methods that a class of the program adds. Its first base is the view.
+        made = _CLASSES[kind] = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))
+    return made(itself, call)
+
+
+_CLASSES: Final[dict[type[Session], type[BoundSession]]] = {}
+"""The classes of the views of sessions of the program's own classes."""

@@ -1,7 +1,7 @@
 """Finds a tool that is declared to read only, and changes a resource that cannot refuse it.
 
-A call of a `"read"` tool may run beside others, and is not rolled back. A session, a filesystem and `Records` refuse its
-writes. A resource that has `snapshot` and `restore`, and does not call `handrail.transaction.check_write`, cannot:
+A call of a `"read"` tool may run beside others, and is not rolled back. A session, a filesystem and `Records` refuse
+its writes. A resource that has `snapshot` and `restore`, and does not call `handrail.transaction.check_write`, cannot:
 what the tool changes there stays. See `handrail.transaction.Snapshotable`.
 """
 
@@ -88,20 +88,29 @@ def _difference(before: object, after: object, path: str, within: list[int]) -> 
         return None
     if type(before) is not type(after):
         return _differs(before, after, path)
+    whole: object = before
     within = [*within, id(before)]
-    if isinstance(before, Mapping):
-        return _in_parts(before, cast("Mapping[object, object]", after), path, within)
-    if isinstance(before, list | tuple):
-        ours, theirs = (dict(enumerate(cast("Sequence[object]", each))) for each in (before, after))
-        return _in_parts(ours, theirs, path, within)
+    if isinstance(before, Mapping | list | tuple):
+        return _in_parts(_parts_of(whole), _parts_of(after), path, within)
     # An object that is compared by identity is another one in each snapshot; what counts is what it holds.
     if type(before).__eq__ is object.__eq__:
-        for name in (*getattr(before, "__dict__", ()), *_slots_of(type(before))):
-            found = _difference(getattr(before, name, _ABSENT), getattr(after, name, _ABSENT), f"{path}.{name}", within)
-            if found is not None:
-                return found
-        return None
+        return _in_attributes(before, after, path, within)
     return None if before == after else _differs(before, after, path)
+
+
+def _parts_of(value: object) -> Mapping[Any, object]:
+    if isinstance(value, Mapping):
+        return cast("Mapping[Any, object]", value)
+    return dict(enumerate(cast("Sequence[object]", value)))  # the caller has looked
+
+
+def _in_attributes(before: object, after: object, path: str, within: list[int]) -> str | None:
+    for name in (*getattr(before, "__dict__", ()), *_slots_of(type(before))):
+        ours, theirs = getattr(before, name, _ABSENT), getattr(after, name, _ABSENT)
+        found = _difference(ours, theirs, f"{path}.{name}", within)
+        if found is not None:
+            return found
+    return None
 
 
 def _in_parts(before: Mapping[Any, object], after: Mapping[Any, object], path: str, within: list[int]) -> str | None:

@@ -23,15 +23,16 @@ class Snapshotable(Protocol[S]):
 
     What is fenced depends on what else the class has:
 
-    | the class | a write of a `"read"` tool | a write after the call, in the context of the call | in another context |
+    | the class | a write of a `"read"` tool | after the call, in its context | after it, elsewhere |
     |---|---|---|---|
-    | has a `turn`, calls `check_write` before each change, and has `view_for_call` | is refused | is refused | is refused |
-    | has a `turn`, and calls `check_write` before each change | is refused | is refused | **lands** |
-    | has neither | **lands, and is not undone** | **lands** | **lands** |
+    | has a `turn`, calls `check_write`, has `view_for_call` | is refused | is refused | is refused |
+    | has a `turn`, calls `check_write` before each change | is refused | is refused | **is made** |
+    | has neither | **is made, and not undone** | **is made** | **is made** |
 
     The context of a call is that of its handler, of its tasks, and of threads that copy it (`asyncio.to_thread`,
     `contextvars.copy_context().run`); not of a `threading.Thread`, nor of a thread of a pool. Sessions, the filesystems
-    and `Records` are of the first kind. For the last kind `handrail.testing.assert_reads_only` finds such a write.
+    and `Records` are of the first kind. `handrail.testing.assert_reads_only` finds a `"read"` tool that changes one of
+    the last kind.
     """
 
     def snapshot(self) -> S:

@@ -40,7 +40,7 @@ current: Callable[[], Transaction | None] = _CURRENT.get
 
 
 def acting_in(call: Transaction) -> Transaction:
-    """The transaction that a view of a call acts in: that of a call nested in it, if one runs here, or the call's own."""
+    """The transaction that a view of a call acts in: that of a nested call which runs here, or the call's own."""
     running = _CURRENT.get()
     outer = running
     while outer is not None:

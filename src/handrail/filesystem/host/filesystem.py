@@ -317,7 +317,7 @@ class HostFilesystem:
         return view
 
     def __eq__(self, other: object, /) -> bool:
-        return isinstance(other, HostFilesystem) and other._shown_as is self._shown_as  # noqa: SLF001
+        return isinstance(other, HostFilesystem) and other._shown_as is self._shown_as
 
     def __hash__(self) -> int:
         return hash(self._shown_as)

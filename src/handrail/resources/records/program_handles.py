@@ -20,6 +20,10 @@ from handrail.resources.records.changes import ProgramWrite, RecordChanges
 from handrail.resources.records.containers import Json, RecordDict, RecordList
 from handrail.transaction import current
 
+_DICT: type[dict[str, Json]] = dict
+_LIST: type[list[Json]] = list
+"""For the storage of a container, past the methods that record changes."""
+
 _OF_DICTS: Final = (
     *("plain", "copy", "__getitem__", "get", "__contains__", "__len__", "__iter__", "__reversed__", "keys"),
     *("__eq__", "__repr__", "__setitem__", "__delitem__", "pop", "popitem", "clear", "setdefault", "update", "__ior__"),
@@ -39,7 +43,7 @@ class ProgramDict(RecordDict):
 
     def __init__(self, changes: RecordChanges, inner: RecordDict) -> None:
         """Make the handle of a dict; `inner` is the dict."""
-        super().__init__(changes, dict(dict.items(inner)))
+        super().__init__(changes, dict(_DICT.items(inner)))
         self._inner = inner
         inner.outer = self
 
@@ -56,7 +60,7 @@ class ProgramList(RecordList):
 
     def __init__(self, changes: RecordChanges, inner: RecordList) -> None:
         """Make the handle of a list; `inner` is the list."""
-        super().__init__(changes, list.__iter__(inner))
+        super().__init__(changes, _LIST.__iter__(inner))
         self._inner = inner
         inner.outer = self
 
@@ -71,7 +75,7 @@ def _forwarded(method: Callable[..., Any]) -> Callable[..., Any]:
     name = method.__name__
 
     @wraps(method)
-    def run(self: ProgramDict | ProgramList, *args: object, **kwargs: object) -> object:
+    def run(self: ProgramDict | ProgramList, *args: Json, **kwargs: Json) -> Json:
         changes, call = self.changes, current()
         stored = tuple(map(_unwrapped, args))
         if call is not None:
@@ -91,29 +95,33 @@ for _kind, _base, _names in ((ProgramDict, RecordDict, _OF_DICTS), (ProgramList,
         setattr(_kind, _name, _forwarded(vars(_base)[_name]))
 
 
-def _unwrapped(given: object) -> object:
+def _unwrapped(given: Json) -> Json:
     """A value that is to be stored, with containers in place of handles: for itself, or for the parts that it has."""
-    if type(given) is list and any(isinstance(part, ProgramDict | ProgramList) for part in given):
+    kind: object = type(given)
+    if kind is list and any(isinstance(part, ProgramDict | ProgramList) for part in given):
         return [_inner(part) for part in given]
-    if type(given) is dict and any(isinstance(part, ProgramDict | ProgramList) for part in given.values()):
+    if kind is dict and any(isinstance(part, ProgramDict | ProgramList) for part in given.values()):
         return {key: _inner(part) for key, part in given.items()}
     return _inner(given)
 
 
-def _inner(given: object) -> object:
+def _inner(given: Json) -> Json:
     return given.inner if isinstance(given, ProgramDict | ProgramList) else given
 
 
 def _for_program(found: Json, changes: RecordChanges) -> Json:
     """What a method of a container returns, with handles in place of containers."""
-    if isinstance(found, RecordDict | RecordList):
-        with changes.lock:  # so that two threads get one handle
-            return found.outer or (ProgramDict if isinstance(found, RecordDict) else ProgramList)(changes, found)
-    if type(found) is dict:
+    with changes.lock:  # so that two threads get one handle
+        if isinstance(found, RecordDict):
+            return ProgramDict(changes, found) if found.outer is None else found.outer
+        if isinstance(found, RecordList):
+            return ProgramList(changes, found) if found.outer is None else found.outer
+    kind: object = type(found)
+    if kind is dict:
         return {key: _for_program(part, changes) for key, part in found.items()}
-    if type(found) is list:
+    if kind is list:
         return [_for_program(part, changes) for part in found]
-    if type(found) is tuple:
+    if kind is tuple:
         return tuple(_for_program(part, changes) for part in found)
     return found
 

@@ -95,9 +95,9 @@ class MountedFilesystem:
         # Trees behind different filters share the turn; what a filter shows is told by the parts.
         return (
             isinstance(other, MountedFilesystem)
-            and other._turn is self._turn  # noqa: SLF001 - its own class
-            and other._filter == self._filter  # noqa: SLF001
-            and other._mounts == self._mounts  # noqa: SLF001
+            and other._turn is self._turn
+            and other._filter == self._filter
+            and other._mounts == self._mounts
         )
 
     def __hash__(self) -> int:
