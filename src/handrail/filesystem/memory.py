@@ -38,7 +38,7 @@ class InMemoryFilesystem:
     `snapshot` costs the same however many files there are, and `restore` costs the paths changed since.
     """
 
-    __slots__ = ("__weakref__", "_call", "_filter", "_journal", "_lock", "_origin", "_shown_as", "_tree", "_turn")
+    __slots__ = ("__weakref__", "_call", "_filter", "_journal", "_lock", "_origin", "_tree", "_turn")
 
     def __init__(self, files: Mapping[str, str | bytes] | None = None) -> None:
         """Make a filesystem that holds `files`, by path, and the folders they need.
@@ -52,7 +52,6 @@ class InMemoryFilesystem:
         self._lock = threading.RLock()
         self._origin: Self | None = None  # the participant of calls; `None` for this one
         self._call: Transaction | None = None  # the call whose view this is; `None` for no view
-        self._shown_as: object = object()  # the same in a filesystem and its views
         self._filter = PathFilter()
         self._tree = MemoryTree()
         self._journal = UndoJournal[MemoryNode]()
@@ -155,7 +154,6 @@ class InMemoryFilesystem:
         behind = copy(self)  # shares the lock, the tree, the journal, and what a subclass adds
         # All filtered ones are one participant: a call that uses two of them takes one snapshot and one turn.
         behind._origin, behind._filter = self._origin or self, together  # noqa: SLF001 - its own class
-        behind._shown_as = object()  # noqa: SLF001
         return behind
 
     def view_for_call(self, call: Transaction, /) -> Self:
@@ -165,10 +163,10 @@ class InMemoryFilesystem:
         return view
 
     def __eq__(self, other: object, /) -> bool:
-        return isinstance(other, InMemoryFilesystem) and other._shown_as is self._shown_as
+        return isinstance(other, InMemoryFilesystem) and other._tree is self._tree and other._filter is self._filter
 
     def __hash__(self) -> int:
-        return hash(self._shown_as)
+        return hash(self._tree)
 
     def _check_write(self, what: str) -> None:
         check_write(self._origin or self, what, call=self._call)

@@ -16,7 +16,7 @@ from handrail.resources import ResourceContext, ResourceRegistry, Scope
 from handrail.resources.binding import is_snapshotable
 from handrail.runtime import ToolMessage
 from handrail.session import Session
-from handrail.testing.single_call import Resources, call_of, executor_of
+from handrail.testing.single_call import Resources, call_of_tool, executor_of
 
 _SHOWN = 100
 """Characters of a value that the error shows."""
@@ -58,7 +58,7 @@ def assert_reads_only(
     with executor.environment.prompt.resources as context:
         watched = _snapshotables(resources, context)
         before = {name: resource.snapshot() for name, resource in watched.items()}
-        message = executor.execute(call_of(tool, params))
+        message = executor.execute(call_of_tool(tool, params))
         after = {name: resource.snapshot() for name, resource in watched.items()}
     if not message.success:
         raise AssertionError(f"{tool.name} failed, so it is not known whether it only reads: {message.content}")

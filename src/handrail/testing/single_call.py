@@ -43,7 +43,7 @@ def run_tool(
     executor = executor_of(tool, session, resources, effect_ledger)
     # One call has no run around it, so resources of providers are closed here.
     with executor.environment.prompt.resources:
-        return executor.execute(call_of(tool, params))
+        return executor.execute(call_of_tool(tool, params))
 
 
 async def run_tool_async(
@@ -57,7 +57,7 @@ async def run_tool_async(
     """Run one tool on the running event loop; see `run_tool`."""
     executor = executor_of(tool, session, resources, effect_ledger)
     with executor.environment.prompt.resources:
-        return await executor.execute_async(call_of(tool, params))
+        return await executor.execute_async(call_of_tool(tool, params))
 
 
 def executor_of(
@@ -75,7 +75,7 @@ def executor_of(
     )
 
 
-def call_of(tool: Tool[Any, Any], params: object) -> ToolCall:
+def call_of_tool(tool: Tool[Any, Any], params: object) -> ToolCall:
     """A call of a tool, with its arguments as a model sends them; see `run_tool`."""
     arguments: Any = params
     if params is None:

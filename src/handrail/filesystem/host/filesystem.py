@@ -90,7 +90,6 @@ class HostFilesystem:
         "_origin",
         "_programs",
         "_root",
-        "_shown_as",
         "_turn",
         "_view",
     )
@@ -152,7 +151,6 @@ class HostFilesystem:
         self._turn = Turn()
         self._origin: Self | None = None  # the participant of calls; `None` for this one
         self._call: Transaction | None = None  # the call whose view this is; `None` for no view
-        self._shown_as: object = object()  # the same in a filesystem and its views
         self._root = Root(Path(root), self._disk)
         try:
             at = default_journal_folder(self._root.path, os.environ) if journal is None else Path(journal)
@@ -174,8 +172,7 @@ class HostFilesystem:
         except BaseException:
             self._finalizer()
             raise
-        terms = HostSettings(store=store, synced=durability == "full", new_id=lambda: uuid.uuid4().hex)
-        self._changes = HostChanges(tree, terms)
+        self._changes = HostChanges(tree, HostSettings(store=store, synced=durability == "full", new_id=_new_id))
         self._view = TreeReader(self._root, self._disk, path_filter)
 
     def __enter__(self) -> Self:
@@ -307,7 +304,6 @@ class HostFilesystem:
         # One participant for all filtered ones: a call that uses two of them takes one snapshot and one turn.
         behind._origin = self._origin or self  # noqa: SLF001 - its own class, so below
         behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
-        behind._shown_as = object()  # noqa: SLF001
         return behind
 
     def view_for_call(self, call: Transaction, /) -> Self:
@@ -317,10 +313,10 @@ class HostFilesystem:
         return view
 
     def __eq__(self, other: object, /) -> bool:
-        return isinstance(other, HostFilesystem) and other._shown_as is self._shown_as
+        return isinstance(other, HostFilesystem) and other._view is self._view
 
     def __hash__(self) -> int:
-        return hash(self._shown_as)
+        return hash(self._view)
 
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
@@ -441,6 +437,10 @@ class HostFilesystem:
             self._changes.check()
             with translate_os_errors(what, path):
                 yield
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
 
 
 def _check_arguments(root: object, journal: object, store: object, wait: object) -> None:

@@ -170,7 +170,7 @@ class RecordChanges:
         if call is None:
             last = self.last_call
             if not _BY_PROGRAM.get() and last is not None:
-                # A thread without the context of its call: that it is of the last one cannot be told.
+                # A thread without the context of its call: it need not be the last one.
                 raise (
                     ResourceBusyError(type(participant).__name__)
                     if last.is_open()

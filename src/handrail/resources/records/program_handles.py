@@ -1,9 +1,9 @@
 """The records as a program has them outside of calls, beside those that calls get.
 
 A container of records has up to two handles. A call gets the container itself. A program that reads the records outside
-of calls gets a handle of its own, which runs each method in the container. So a write that belongs to no call is
-told from that of a handler which runs on after its call, in a thread that has not the context of the call: the former
-comes through a handle of the program, and is made if no call uses the records; the latter comes through the container,
+of calls gets a handle of its own, which runs each method in the container. So two kinds of writes without a current
+call are distinguished. One of the program comes through its handle, and is made if no call uses the records. One of a
+handler that runs on after its call, in a thread without the context of the call, comes through the container itself,
 and is refused. Within a call, a handle of the program gives the containers themselves.
 
 A handle is made when it is first asked for. Its storage is that of the container, for code that reads it past the
@@ -97,12 +97,15 @@ for _kind, _base, _names in ((ProgramDict, RecordDict, _OF_DICTS), (ProgramList,
 
 def _unwrapped(given: Json) -> Json:
     """A value that is to be stored, with containers in place of handles: for itself, or for the parts that it has."""
-    kind: object = type(given)
-    if kind is list and any(isinstance(part, ProgramDict | ProgramList) for part in given):
+    if _is(given, list) and any(isinstance(part, ProgramDict | ProgramList) for part in given):
         return [_inner(part) for part in given]
-    if kind is dict and any(isinstance(part, ProgramDict | ProgramList) for part in given.values()):
+    if _is(given, dict) and any(isinstance(part, ProgramDict | ProgramList) for part in given.values()):
         return {key: _inner(part) for key, part in given.items()}
     return _inner(given)
+
+
+def _is(value: object, kind: type[object]) -> bool:
+    return type(value) is kind
 
 
 def _inner(given: Json) -> Json:
@@ -116,12 +119,11 @@ def _for_program(found: Json, changes: RecordChanges) -> Json:
             return ProgramDict(changes, found) if found.outer is None else found.outer
         if isinstance(found, RecordList):
             return ProgramList(changes, found) if found.outer is None else found.outer
-    kind: object = type(found)
-    if kind is dict:
+    if _is(found, dict):
         return {key: _for_program(part, changes) for key, part in found.items()}
-    if kind is list:
+    if _is(found, list):
         return [_for_program(part, changes) for part in found]
-    if kind is tuple:
+    if _is(found, tuple):
         return tuple(_for_program(part, changes) for part in found)
     return found
 

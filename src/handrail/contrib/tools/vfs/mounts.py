@@ -92,7 +92,7 @@ class MountedFilesystem:
         return self.with_parts(lambda part: view_for_call(part, call))
 
     def __eq__(self, other: object, /) -> bool:
-        # Trees behind different filters share the turn; what a filter shows is told by the parts.
+        # Trees behind different filters share the turn; what a filter shows depends on the parts.
         return (
             isinstance(other, MountedFilesystem)
             and other._turn is self._turn
