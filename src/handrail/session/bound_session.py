@@ -28,6 +28,7 @@ from handrail.errors import TransactionClosedError
 from handrail.session.session import Session
 from handrail.session.slices import Slice
 from handrail.transaction import InCall, Transaction
+from handrail.transaction.view_attributes import forwarded_attributes
 
 T = TypeVar("T")
 
@@ -123,7 +124,8 @@ def bound_session(session: Session, call: Transaction) -> BoundSession:
     made = _CLASSES.get(kind)
     if made is None:
         # With the methods that a class of the program adds. Its first base is the view.
-        made = _CLASSES[kind] = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))
+        attributes = forwarded_attributes(kind, Session, "unbound")
+        made = _CLASSES[kind] = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), attributes))
     return made(itself, call)
 
 

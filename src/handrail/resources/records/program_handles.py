@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from handrail.resources.records.changes import ProgramWrite, RecordChanges
 from handrail.resources.records.containers import Json, RecordDict, RecordList
 from handrail.transaction import current
+from handrail.transaction.view_attributes import forwarded_attributes
 
 _DICT: type[dict[str, Json]] = dict
 _LIST: type[list[Json]] = list
@@ -142,10 +143,11 @@ def container_like(handle: ProgramDict, changes: RecordChanges, content: dict[st
 
 @cache
 def _class_of_containers(kind: type[ProgramDict]) -> type[RecordDict]:
-    """A class with the methods of a container, and those that a class of the program adds."""
+    """A class with the methods of a container, and what a class of the program adds."""
+    added = forwarded_attributes(kind, ProgramDict, "outer")
     own = {name: vars(RecordDict)[name] for name in _OF_DICTS if getattr(kind, name) is getattr(ProgramDict, name)}
     attributes = {"__getattr__": _attribute_of_handle, "__setattr__": _set_attribute, "__hash__": None}
-    made = type(kind.__name__, (kind,), {**own, **attributes, "__slots__": (), "__doc__": kind.__doc__})
+    made = type(kind.__name__, (kind,), {**own, **added, **attributes, "__slots__": (), "__doc__": kind.__doc__})
     return cast("type[RecordDict]", made)  # its base is one
 
 

@@ -1,0 +1,160 @@
+"""`context.session`: a session that is bound to a call, equal to the session, and not the same object."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import pytest
+
+from handrail.errors import SessionUseError, TransactionClosedError
+from handrail.prompt import ToolContext
+from handrail.runtime import Session
+from handrail.session.bound_session import BoundSession, bound_session
+from handrail.session.conversation import Conversation
+from handrail.transaction import Transaction, current
+from handrail.turns import draw_ticket
+from tests.wording import Wording
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+class Desk(Session):
+    """A session of a program's own class."""
+
+    opened = 0
+
+    def note(self, text: str) -> None:
+        """Append a note."""
+        self.opened += 1
+        self[Note].append(Note(text))
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the notes."""
+        return [note.text for note in self[Note]]
+
+
+@pytest.fixture
+def session() -> Session:
+    """A session that no call uses."""
+    return Session(session_id="desk", tags={"a": "b"})
+
+
+@pytest.fixture
+def call(session: Session) -> Generator[Transaction]:
+    """A call that holds the turn of the session, and is not the current one."""
+    ticket = draw_ticket((session.turn,), exclusive=True)
+    transaction = Transaction("note", ticket=ticket, writes=True)
+    yield transaction
+    transaction.rollback()
+    ticket.release()
+
+
+def test_it_is_equal_to_the_session_and_not_the_same_object(session: Session, call: Transaction) -> None:
+    """So is each other view of it; another session is not."""
+    view = bound_session(session, call)
+    again = bound_session(view, call)
+    assert isinstance(view, Session)
+    assert view is not session
+    assert view == session == view == again
+    assert hash(view) == hash(session)
+    assert {session: 1}[view] == 1
+    assert view != Session(session_id="desk")
+    assert (view.unbound, again.unbound, session.unbound) == (session,) * 3
+    assert view.unbound is again.unbound is session.unbound is session
+    assert repr(view) == repr(session)
+
+
+def test_every_public_method_runs_in_the_session(session: Session, call: Transaction) -> None:
+    """None of those that a session gains later is left out: it would find no state in the view."""
+    own = {"child", "unbound", "bound_to", "open", "from_json", "conversation"}
+    names = {name for name in vars(Session) if not name.startswith("_")} - own
+    assert names <= set(vars(BoundSession))
+    view = bound_session(session, call)
+    assert (view.session_id, view.tags, view.turn, view.dispatcher) == (
+        session.session_id,
+        session.tags,
+        session.turn,
+        session.dispatcher,
+    )
+    assert (view.store, view.open_calls, view.to_json()) == (None, (), session.to_json())
+    view.tags = {"c": "d"}
+    assert session.tags == {"c": "d"}
+
+
+def test_a_write_is_of_the_call_whatever_runs_here(session: Session, call: Transaction) -> None:
+    """It is seen through the view, and undone with the call; slices and conversation write through the view, too."""
+    view = bound_session(session, call)
+    assert view[Note] is view[Note]
+    view[Note].append(Note("a"))
+    view.dispatch(Note("b"))
+    assert current() is None
+    assert (view[Note].all(), session[Note].all()) == ((Note("a"), Note("b")), ())
+    assert isinstance(view.conversation, Conversation)
+    assert view.conversation is view.conversation is not session.conversation
+    with pytest.raises(SessionUseError):
+        view.reset()
+    call.rollback()
+    assert view[Note].all() == session[Note].all() == ()
+
+
+ACTS: dict[str, Callable[[Session], object]] = {
+    "append": lambda view: view[Note].append(Note("a")),
+    "seed": lambda view: view[Note].seed(Note("a")),
+    "clear": lambda view: view[Note].clear(),
+    "dispatch": lambda view: view.dispatch(Note("a")),
+    "restore": lambda view: view.restore(view.snapshot()),
+    "child": lambda view: view.child(),
+}
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=list(ACTS))
+def test_what_changes_something_is_refused_after_the_call(
+    act: Callable[[Session], object], session: Session, call: Transaction, wording: Wording
+) -> None:
+    """The error names the call and what it can no longer do."""
+    view = bound_session(session, call)
+    act(view)
+    call.rollback()
+    with pytest.raises(TransactionClosedError) as raised:
+        act(view)
+    assert str(raised.value) == wording
+    assert session[Note].all() == ()
+
+
+def test_a_class_of_the_program_keeps_its_methods_and_attributes(call: Transaction) -> None:
+    """They run in the view, and what they set is set in the session."""
+    desk = Desk()
+    ticket = draw_ticket((desk.turn,), exclusive=True)
+    ours = Transaction("note", ticket=ticket, writes=True)
+    view = bound_session(desk, ours)
+    assert isinstance(view, Desk)
+    assert type(view) is type(bound_session(desk, call))
+    view.note("a")
+    assert (view.opened, desk.opened, view.texts, desk.texts) == (1, 1, ["a"], [])
+    ours.rollback()
+    ticket.release()
+    with pytest.raises(TransactionClosedError):
+        view.note("b")
+    assert desk.texts == []
+
+
+def test_a_child_and_a_fork_belong_to_the_session(session: Session, call: Transaction) -> None:
+    """They live longer than the call."""
+    view = bound_session(session, call)
+    assert view.child().parent is session
+    assert Session(parent=view).parent is session
+    assert not isinstance(view.fork(), BoundSession)
+    assert copy.copy(view) == session
+
+
+def test_a_context_without_a_call_has_the_session_itself(session: Session) -> None:
+    """As a test of a handler makes it."""
+    context = ToolContext.of(session=session)
+    assert context.session is session
+    assert context.resources is context.resources
