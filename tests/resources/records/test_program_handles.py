@@ -12,6 +12,10 @@ from handrail.errors import ResourceBusyError, TransactionClosedError
 from handrail.resources import Records
 from tests.resources.records.edits import call
 
+DICT: Any = dict
+LIST: Any = list
+"""For the storage of a container, past its methods."""
+
 
 class Orders(Records):
     """Records with an attribute and a method of their own."""
@@ -49,7 +53,7 @@ def test_a_call_and_a_program_have_equal_containers_with_one_content() -> None:
         del theirs["new"]
         transaction.commit()
     assert ours["items"] == theirs["items"] == [1, 2]
-    assert (dict.__len__(ours), list.__len__(ours["items"])) == (1, 2)
+    assert (DICT.__len__(ours), LIST.__len__(ours["items"])) == (1, 2)
     ours["items"] += [3]
     ours |= {"z": []}
     assert theirs["items"] == [1, 2, 3]
@@ -64,9 +68,9 @@ def test_the_storage_of_a_handle_is_rolled_back_with_the_call() -> None:
         del records["a"]["x"]
         records["a"]["y"].clear()
         records["b"].update(x=2, z=3)
-    assert list(dict.items(first)) == [("x", 1), ("y", items)]
-    assert list(list.__iter__(items)) == [1]
-    assert list(dict.items(second)) == [("x", 1)]
+    assert list(DICT.items(first)) == [("x", 1), ("y", items)]
+    assert list(LIST.__iter__(items)) == [1]
+    assert list(DICT.items(second)) == [("x", 1)]
 
 
 def test_what_a_handle_stands_for_is_stored_once() -> None:
