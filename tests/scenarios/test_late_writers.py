@@ -206,6 +206,7 @@ def leaving(desk: Desk) -> Tool[Asked, Asked]:
     return Tool[Asked, Asked](name="leave", description="Leaves writers running.", handler=leave)
 
 
+@pytest.mark.requirement("M-03j")
 @pytest.mark.anyio
 async def test_no_write_of_fifty_late_threads_and_tasks_lands(desk: Desk) -> None:
     """Each is refused with an error that names the ended call, whether that was committed or rolled back."""

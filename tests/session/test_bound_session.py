@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import pytest
 
 from handrail.errors import SessionUseError, TransactionClosedError
-from handrail.prompt import ToolContext
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.resources import Binding, Scope
 from handrail.runtime import Session
 from handrail.session.bound_session import BoundSession, bound_session
 from handrail.session.conversation import Conversation
+from handrail.testing import run_tool
 from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket
 from tests.wording import Wording
@@ -21,6 +23,10 @@ from tests.wording import Wording
 @dataclass(frozen=True)
 class Note:
     text: str
+
+
+class Client:
+    """A resource without a view."""
 
 
 class Desk(Session):
@@ -151,6 +157,53 @@ def test_a_child_and_a_fork_belong_to_the_session(session: Session, call: Transa
     assert Session(parent=view).parent is session
     assert not isinstance(view.fork(), BoundSession)
     assert copy.copy(view) == session
+
+
+def test_resources_of_the_context_are_bound_as_the_session_is() -> None:
+    """A session that is bound as a resource, and injected ones; what has no view is the resource itself."""
+    other, client = Session(), Client()
+    found: list[object] = []
+
+    def look(_: None, *, context: ToolContext) -> ToolResult[None]:
+        resources = context.resources
+        found.extend((resources.get(Session), resources.get(Session), resources.get(Client), resources.get(Note, None)))
+        assert (Session in resources, Note in resources) == (True, False)
+        return ToolResult.ok(None)
+
+    tool = Tool[None, None](name="look", description="Looks.", handler=look)
+    run_tool(tool, resources={Session: other, Client: client})
+    view, again, same, nothing = found
+    assert view is again
+    assert isinstance(view, BoundSession)
+    assert (view, same, nothing) == (other, client, None)
+
+
+def test_the_resources_of_a_context_can_be_closed() -> None:
+    """As the resources themselves: what was built for the call is closed, by `close` or at the end of a block."""
+    closed: list[str] = []
+
+    class Closing:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    def look(params: Note, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Closing)
+        if params.text == "close":
+            context.resources.close()
+        else:
+            with context.resources:
+                pass
+        closed.append("open")
+        return ToolResult.ok(None)
+
+    tool = Tool[Note, None](name="look", description="Looks.", handler=look)
+    for how in ("close", "leave"):
+        made = Binding(Closing, lambda _: Closing("built"), scope=Scope.TOOL_CALL)
+        assert run_tool(tool, {"text": how}, resources={Closing: made}).success
+    assert closed == ["built", "open"] * 2
 
 
 def test_a_context_without_a_call_has_the_session_itself(session: Session) -> None:
