@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
 
-from handrail.errors import SessionUseError, TransactionClosedError
+from handrail.errors import SessionUseError, TransactionClosedError, TurnConflictError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import Session
@@ -131,6 +132,22 @@ def test_what_changes_something_is_refused_after_the_call(
         act(view)
     assert str(raised.value) == wording
     assert session[Note].all() == ()
+
+
+def test_in_a_nested_call_a_view_of_the_parent_writes_for_the_nested_one(session: Session, call: Transaction) -> None:
+    """It is undone with that. A thread without its context cannot write while the nested call runs, and then can."""
+    view = bound_session(session, call)
+    with ThreadPoolExecutor(1) as pool, call:
+        view[Note].append(Note("parent"))
+        ticket = draw_ticket((), exclusive=True, inside=call.ticket)
+        with Transaction("inner", ticket=ticket, writes=True, parent=call):
+            view[Note].append(Note("nested"))
+            assert view[Note].all() == (Note("parent"), Note("nested"))
+            assert isinstance(pool.submit(view[Note].append, Note("thread")).exception(), TurnConflictError)
+        ticket.release()
+        pool.submit(view[Note].append, Note("thread")).result()
+        call.commit()
+    assert session[Note].all() == (Note("parent"), Note("thread"))
 
 
 def test_a_class_of_the_program_keeps_its_methods_and_attributes(call: Transaction) -> None:
