@@ -144,6 +144,10 @@ class ToolContext:
         "_transaction",
     )
 
+    # Set when they are first asked for: a call that asks for no view pays nothing for it.
+    _bound_resources: CallScope
+    _bound_session: Session
+
     def __init__(  # noqa: PLR0913, PLR0917 - a value with many fields, created by the pipeline
         self,
         environment: EnvironmentView,
@@ -172,8 +176,6 @@ class ToolContext:
         self._fence = fence
         self._beat_claim = beat_claim
         self._transaction = transaction
-        self._bound_session: Session | None = None
-        self._bound_resources: CallScope | None = None
 
     @staticmethod
     def of(
@@ -211,12 +213,11 @@ class ToolContext:
         In a handler, a resource whose class has views (`handrail.transaction.HasCallViews`) is one that is bound to the
         call, as `session` is. What a provider was given is the program's own object.
         """
-        bound = self._bound_resources
-        if bound is None:
-            transaction = self._transaction
-            bound = self._resources if transaction is None else _bound(self._resources, transaction)
-            self._bound_resources = bound
-        return bound
+        try:
+            return self._bound_resources
+        except AttributeError:
+            self._bound_resources = _bound(self._resources, self._transaction)
+            return self._bound_resources
 
     @property
     def call_id(self) -> str:
@@ -272,12 +273,12 @@ class ToolContext:
         thread or task writes through it, the write is part of the call, and is refused when the call has ended; see
         `handrail.session.bound_session`.
         """
-        bound = self._bound_session
-        if bound is None:
+        try:
+            return self._bound_session
+        except AttributeError:
             session, transaction = self._environment.session, self._transaction
-            bound = session if transaction is None else bound_session(session, transaction)
-            self._bound_session = bound
-        return bound
+            self._bound_session = session if transaction is None else bound_session(session, transaction)
+            return self._bound_session
 
     @property
     def connection(self) -> DatabaseConnection:
@@ -350,8 +351,8 @@ def tool_context() -> ToolContext | None:
     return CALL_CONTEXT.get()
 
 
-def _bound(resources: CallScope, call: Transaction) -> CallScope:
-    return BoundCallScope(resources, call, view_for_call=_view_for_call)
+def _bound(resources: CallScope, call: Transaction | None) -> CallScope:
+    return resources if call is None else BoundCallScope(resources, call, view_for_call=_view_for_call)
 
 
 def _view_for_call(resource: object, call: Transaction) -> object:

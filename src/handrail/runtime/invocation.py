@@ -268,11 +268,10 @@ class Invocation:
 
         It is bound to the call once that has begun; before, to the call that this one is made in, if there is one.
         """
-        call = current()
-        if claim.effect is None:
-            return ToolContext(self.environment, self.resources, self.ref, None, None, None, call)
-        effect, renew = claim.effect, claim.renew
-        return ToolContext(self.environment, self.resources, self.ref, effect.key, claim.fence, renew, call)
+        effect, environment = claim.effect, self.environment
+        if effect is None:
+            return ToolContext(environment, self.resources, self.ref, transaction=current())
+        return ToolContext(environment, self.resources, self.ref, effect.key, claim.fence, claim.renew, current())
 
     async def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
         """Step 11: close the resources of the call, and commit what was written, with the effect.
