@@ -22,9 +22,14 @@ ARGUMENTS = '{"entity_id":"abc-123","limit":5,"tags":["a","b"]}'
 EARLIER = 10_000
 FILES = 5_000
 
+SAME = "success, writing to the session"
+VIEW = "success, writing through context.session"
+"""What a view costs that is bound to the call; `success` asks for none."""
+
 BOUNDS = (
     Bound("success", "floor", 4.0),
     Bound("success, a function", "success", 1.02),
+    Bound(VIEW, SAME, 1.3),
     Bound("success after 10,000 results", "success", 1.1),
     Bound("rollback", "success", 1.2),
     Bound("replay", "success", 1.0),
@@ -85,6 +90,16 @@ def _fail(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
     return ToolResult(message="there is no such entity", value=None, success=False)
 
 
+def _note(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
+    context.session[Found].append(_find(params))
+    return ToolResult.ok(_find(params))
+
+
+def _note_past_views(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
+    context.environment.session[Found].append(_find(params))
+    return ToolResult.ok(_find(params))
+
+
 def _raise(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
     context.session[Found].append(_find(params))
     raise KeyError(params.entity_id)
@@ -103,6 +118,8 @@ def _tools() -> list[Tool[Any, Found]]:
         Tool[Lookup, Found](name="read", description="Succeeds, and only reads.", handler=_succeed, effect="read"),
         Tool[Lookup, Found](name="fail", description="Writes, then fails.", handler=_fail),
         Tool[Lookup, Found](name="raise", description="Writes, then raises.", handler=_raise),
+        Tool[Lookup, Found](name="note", description="Notes.", handler=_note),
+        Tool[Lookup, Found](name="same", description="Notes, without a view.", handler=_note_past_views),
         Tool[Lookup, Found](name="write", description="Writes a file.", handler=_write),
         Tool[Lookup, Found](name="charge", description="External.", handler=_succeed, effect="external"),
         Tool[Lookup, Found](
@@ -187,6 +204,8 @@ def cases() -> dict[str, Callable[[], object]]:
         f"rollback, {FILES:,} files": _calling(_executor(files=FILES), "fail", success=False),
         "success, a function": _calling(empty, "function"),
         "success, read": _calling(empty, "read"),
+        SAME: _calling(_executor(), "same"),
+        VIEW: _calling(_executor(), "note"),
         "success, writing a file": _calling(_executor(files=0), "write"),
         "success, external": _calling(_executor(), "charge", fresh_ids=True),
         "replay": _calling(_executor(), "once"),

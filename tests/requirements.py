@@ -90,6 +90,7 @@ _ROLLBACK = _rows(
         ("M-03g", "after a failing subscriber"),
         ("M-03h", "after a failing on_result"),
         ("M-03i", "a timed-out thread that writes later changes nothing"),
+        ("M-03j", "a thread or task that writes through the context of an ended call changes nothing"),
     ),
 )
 

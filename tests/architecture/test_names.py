@@ -161,16 +161,17 @@ FACES = {
         PostgresStore Server harmless_address
     """,
     "handrail.testing": """
-        Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel crash_at play play_async
-        run_to_crash run_tool run_tool_async
+        Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel assert_reads_only crash_at play
+        play_async run_to_crash run_tool run_tool_async
     """,
     "handrail.transcript": """
         ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem TranscriptMessage
         TranscriptReader
     """,
     "handrail.transaction": """
-        CommitParticipant CommitsLast OutcomeRecord PreparedTransaction RecordCommit Recovered Snapshotable Transaction
-        TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back
+        CommitParticipant CommitsLast HasCallViews InCall OutcomeRecord PreparedTransaction RecordCommit Recovered
+        Snapshotable Transaction TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back
+        view_for_call
     """,
 }
 """What each package exports: the documents, the README and programs import it from there."""

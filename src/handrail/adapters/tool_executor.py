@@ -124,7 +124,8 @@ class ToolExecutor:
 
         Args:
             prompt: the bound prompt; its resources are `context.resources` of handlers.
-            session: where results are stored, and what is rolled back.
+            session: where results are stored, and what is rolled back. With the `context.session` of a handler, all
+                calls are nested in its call, and are refused when that has ended.
             rendered_prompt: the prompt as the model saw it; rendered if it is not given. It is rendered again when
                 sections are opened or closed.
             adapter: `context.adapter` of handlers.
@@ -150,7 +151,7 @@ class ToolExecutor:
         check_argument("ToolExecutor", "rendered_prompt", rendered_prompt, (RenderedPrompt, NoneType), expected)
         self.environment: Environment = Environment(
             prompt=prompt,
-            rendering=PromptRendering(prompt, session, rendered_prompt),
+            rendering=PromptRendering(prompt, session.unbound, rendered_prompt),
             session=session,
             adapter=adapter,
             effect_ledger=session_ledger(session, clock=clock) if effect_ledger is None else effect_ledger,
@@ -237,7 +238,11 @@ class ToolExecutor:
         try:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute", call)
-            return run_to_completion(invoke(call, None if reply is None else _checked(reply), environment, BLOCKING))
+            name = None if reply is None else _checked(reply)
+            if environment.within is None:
+                return run_to_completion(invoke(call, name, environment, BLOCKING))
+            with environment.in_call():
+                return run_to_completion(invoke(call, name, environment, BLOCKING))
         # The pipeline converts the exceptions of handlers, so one of these types means that `call` is not a `ToolCall`,
         # or that the library is at fault. The first case gets a message that names the argument.
         except (AttributeError, TypeError):  # only on failure, because every call passes here
@@ -264,7 +269,11 @@ class ToolExecutor:
         try:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute_async", call)
-            return await invoke(call, None if reply is None else _checked(reply), environment, ASYNC)
+            name = None if reply is None else _checked(reply)
+            if environment.within is None:
+                return await invoke(call, name, environment, ASYNC)
+            with environment.in_call():
+                return await invoke(call, name, environment, ASYNC)
         except (AttributeError, TypeError):  # as in `execute`
             _check_call("ToolExecutor.execute_async", call)
             raise

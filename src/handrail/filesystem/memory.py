@@ -25,7 +25,7 @@ from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import FileStart
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
-from handrail.transaction import check_write
+from handrail.transaction import Transaction, check_write
 from handrail.turns import Turn
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class InMemoryFilesystem:
     `snapshot` costs the same however many files there are, and `restore` costs the paths changed since.
     """
 
-    __slots__ = ("__weakref__", "_filter", "_journal", "_lock", "_origin", "_tree", "_turn")
+    __slots__ = ("__weakref__", "_call", "_filter", "_journal", "_lock", "_origin", "_tree", "_turn")
 
     def __init__(self, files: Mapping[str, str | bytes] | None = None) -> None:
         """Make a filesystem that holds `files`, by path, and the folders they need.
@@ -51,6 +51,7 @@ class InMemoryFilesystem:
         self._turn = Turn()
         self._lock = threading.RLock()
         self._origin: Self | None = None  # the participant of calls; `None` for this one
+        self._call: Transaction | None = None  # the call whose view this is; `None` for no view
         self._filter = PathFilter()
         self._tree = MemoryTree()
         self._journal = UndoJournal[MemoryNode]()
@@ -96,14 +97,14 @@ class InMemoryFilesystem:
         """Make or replace a file; see `Filesystem.write_text`."""
         path = normalise(path)
         with self._lock:
-            check_write(self._origin or self, f"write {path}")
+            self._check_write(f"write {path}")
             self._write(path, protocol.encode(text, path=path))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Make or replace a file; see `Filesystem.write_bytes`."""
         path = normalise(path)
         with self._lock:
-            check_write(self._origin or self, f"write {path}")
+            self._check_write(f"write {path}")
             self._write(path, data)
 
     def exists(self, path: str) -> bool:
@@ -155,11 +156,26 @@ class InMemoryFilesystem:
         behind._origin, behind._filter = self._origin or self, together  # noqa: SLF001 - its own class
         return behind
 
+    def view_for_call(self, call: Transaction, /) -> Self:
+        """The same files for the handler of a call; see `HasCallViews`. A view is equal to what it is a view of."""
+        view = copy(self)
+        view._origin, view._call = self._origin or self, call  # noqa: SLF001 - its own class
+        return view
+
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, InMemoryFilesystem) and other._tree is self._tree and other._filter is self._filter
+
+    def __hash__(self) -> int:
+        return hash(self._tree)
+
+    def _check_write(self, what: str) -> None:
+        check_write(self._origin or self, what, call=self._call)
+
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
         path = normalise(path)
         with self._lock:
-            check_write(self._origin or self, f"make the folder {path}")
+            self._check_write(f"make the folder {path}")
             self._refuse_hidden(path)
             entry = self._tree.at(path)
             if entry is FOLDER:
@@ -172,7 +188,7 @@ class InMemoryFilesystem:
         """Remove a file or folder; see `Filesystem.remove`."""
         path = normalise(path)
         with self._lock:
-            check_write(self._origin or self, f"remove {path}")
+            self._check_write(f"remove {path}")
             if path == ROOT:
                 raise paths.root_stays()
             self._present(path)
@@ -192,7 +208,7 @@ class InMemoryFilesystem:
         """Give a file or folder another path; see `Filesystem.move`."""
         src, dst = normalise(src), normalise(dst)
         with self._lock:
-            check_write(self._origin or self, f"move {src} to {dst}")
+            self._check_write(f"move {src} to {dst}")
             self._refuse_move(src, dst)
             moved = self._tree.subtree(src)
             self._refuse_holding(src, moved)
@@ -223,7 +239,7 @@ class InMemoryFilesystem:
         """
         own = self._journal.own(snapshot)
         with self._lock:
-            check_write(self._origin or self, "restore a snapshot")
+            self._check_write("restore a snapshot")
             # `since` returns a dict of its own, so recording these changes does not alter what is iterated.
             for path, entry in self._journal.since(own).before.items():
                 self._put(path, entry)

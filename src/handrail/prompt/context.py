@@ -16,8 +16,11 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.filesystem import Filesystem
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
+from handrail.resources.context import BoundCallScope
 from handrail.session import DatabaseConnection, Session
+from handrail.session.bound_session import bound_session
 from handrail.session.call_ref import CallRef
+from handrail.transaction import Transaction, view_for_call
 
 
 # Properties in these protocols, and not attributes, which would have to be assignable; implementations such as `Tool`
@@ -129,7 +132,21 @@ class ToolContext:
     It is not a dataclass, because a frozen dataclass takes several times as long to create.
     """
 
-    __slots__ = ("_beat_claim", "_call", "_environment", "_fence", "_idempotency_key", "_resources")
+    __slots__ = (
+        "_beat_claim",
+        "_bound_resources",
+        "_bound_session",
+        "_call",
+        "_environment",
+        "_fence",
+        "_idempotency_key",
+        "_resources",
+        "_transaction",
+    )
+
+    # Set when they are first asked for: a call that asks for no view pays nothing for it.
+    _bound_resources: CallScope
+    _bound_session: Session
 
     def __init__(  # noqa: PLR0913, PLR0917 - a value with many fields, created by the pipeline
         self,
@@ -139,6 +156,7 @@ class ToolContext:
         idempotency_key: str | None = None,
         fence: int | None = None,
         beat_claim: Callable[[], object] | None = None,
+        transaction: Transaction | None = None,
     ) -> None:
         """Create a context; `ToolContext.of` is simpler without a run.
 
@@ -149,6 +167,7 @@ class ToolContext:
             idempotency_key: the key of the effect that the call claims.
             fence: the fence of the claim.
             beat_claim: renews the lease of the claim; `beat()` calls it.
+            transaction: the call that session and resources are bound to; `None` for those of the program themselves.
         """
         self._environment = environment
         self._resources = resources
@@ -156,6 +175,7 @@ class ToolContext:
         self._idempotency_key = idempotency_key
         self._fence = fence
         self._beat_claim = beat_claim
+        self._transaction = transaction
 
     @staticmethod
     def of(
@@ -188,8 +208,16 @@ class ToolContext:
 
     @property
     def resources(self) -> CallScope:
-        """The resources as this call sees them; those of scope `TOOL_CALL` are its own."""
-        return self._resources
+        """The resources as this call sees them; those of scope `TOOL_CALL` are its own.
+
+        In a handler, a resource whose class has views (`handrail.transaction.HasCallViews`) is one that is bound to the
+        call, as `session` is. What a provider was given is the program's own object.
+        """
+        try:
+            return self._bound_resources
+        except AttributeError:
+            self._bound_resources = _bound(self._resources, self._transaction)
+            return self._bound_resources
 
     @property
     def call_id(self) -> str:
@@ -239,8 +267,18 @@ class ToolContext:
 
     @property
     def session(self) -> Session:
-        """The session of the run; writes to it are part of the call."""
-        return self._environment.session
+        """The session of the run; writes to it are part of the call.
+
+        In a handler it is a view that is bound to the call: equal to the session, and not the same object. Whatever
+        thread or task writes through it, the write is part of the call, and is refused when the call has ended; see
+        `handrail.session.bound_session`.
+        """
+        try:
+            return self._bound_session
+        except AttributeError:
+            session, transaction = self._environment.session, self._transaction
+            self._bound_session = session if transaction is None else bound_session(session, transaction)
+            return self._bound_session
 
     @property
     def connection(self) -> DatabaseConnection:
@@ -278,7 +316,7 @@ class ToolContext:
     @property
     def filesystem(self) -> Filesystem | None:
         """The bound `Filesystem`, if there is one: `resources.get(Filesystem, None)`."""
-        return self._resources.get(Filesystem, None)
+        return self.resources.get(Filesystem, None)
 
     @property
     def budget_tracker(self) -> BudgetTracker | None:
@@ -311,6 +349,14 @@ def tool_context() -> ToolContext | None:
     It has the session, the resources and the idempotency key of the call.
     """
     return CALL_CONTEXT.get()
+
+
+def _bound(resources: CallScope, call: Transaction | None) -> CallScope:
+    return resources if call is None else BoundCallScope(resources, call, view_for_call=_view_for_call)
+
+
+def _view_for_call(resource: object, call: Transaction) -> object:
+    return bound_session(resource, call) if isinstance(resource, Session) else view_for_call(resource, call)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from handrail.resources.lifetime import (
     snapshotables_among,
     untracked_among,
 )
-from handrail.transaction import Snapshotable
+from handrail.transaction import Snapshotable, Transaction, view_for_call
 from handrail.turns import Turn, turn_of
 
 _log = redacted_logger("handrail.resources")
@@ -351,3 +351,46 @@ class ConcurrentCallScope(CallScope):
         # After it was found or built, because only the value shows whether it can be rolled back.
         check_not_concurrent(value)
         return value
+
+
+class BoundCallScope(CallScope):
+    """The resources of a scope as the handler of a call gets them: views that are bound to the call, if there are any.
+
+    A view is made when its resource is first asked for, and is the same each time.
+    """
+
+    __slots__ = ("_call", "_scope", "_view_for_call", "_views")
+
+    def __init__(
+        self,
+        scope: CallScope,
+        call: Transaction,
+        *,
+        view_for_call: Callable[[object, Transaction], object] = view_for_call,
+    ) -> None:
+        """Bind the resources of a scope to a call; `view_for_call` makes a view, or returns what has none."""
+        self._scope = scope
+        self._call = call
+        self._view_for_call = view_for_call
+        self._views: dict[int, tuple[object, object]] = {}
+
+    def _find(self, protocol: Callable[..., object], default: object) -> object:
+        value = self._scope.get(protocol, default)
+        made = self._views.get(id(value))
+        if made is None:
+            view = self._view_for_call(value, self._call)
+            if view is value:
+                return value
+            # With the resource itself, so that its id names no other object. Two threads get the same view.
+            made = self._views.setdefault(id(value), (value, view))
+        return made[1]
+
+    def __contains__(self, protocol: object) -> bool:
+        return protocol in self._scope
+
+    def close(self) -> None:
+        """Close what was built for the call; see `CallScope.close`."""
+        self._scope.close()
+
+    def _end(self, error: BaseException | None) -> None:
+        self._scope.__exit__(None if error is None else type(error), error, None)

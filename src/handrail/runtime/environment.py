@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -22,8 +22,10 @@ from handrail.runtime.feedback import RunFeedback
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
+from handrail.session.bound_session import BoundSession
 from handrail.session.persistence.protocol import SessionStore
 from handrail.store.protocol import EffectRow, LedgerStore
+from handrail.transaction import InCall, Transaction
 
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
@@ -120,6 +122,8 @@ class Environment:
         reader_name: the name of the tool that reads long results; empty for `read_result`, or that name with a number
             if a tool of the prompt has it.
         feedback: decides about the feedback of the prompt's providers; `None` if it has none.
+        within: the call whose handler has made the run, by giving it the view that it has of its session: all calls of
+            the run are nested in that call, in whatever thread or task they are made. `None` for any other run.
         settles: the effect that is done, and whose result is applied without a call of the model; `None` for a run.
             Policies and approvers are not asked then, and no handler runs.
     """
@@ -140,6 +144,7 @@ class Environment:
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
     reader_name: str = ""
     feedback: RunFeedback | None = None
+    within: Transaction | None = None
     settles: EffectRow | None = None
     resources: ResourceContext = field(init=False, repr=False)
     """The resources of the prompt."""
@@ -152,6 +157,9 @@ class Environment:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resources", self.prompt.resources)
+        if isinstance(self.session, BoundSession):
+            object.__setattr__(self, "within", self.session.bound_to)
+            object.__setattr__(self, "session", self.session.unbound)
         # Not made anew by `replace`: the calls of a reply share it.
         if self.feedback is None and self.prompt.template.feedback:
             object.__setattr__(self, "feedback", RunFeedback(self.run_view(), self.prompt.template.feedback))
@@ -160,6 +168,10 @@ class Environment:
             declared = {tool.name for tool, _ in self.prompt.template.placed_tools()}
             taken = declared.union(tool.name for tool in self.rendered_prompt.tools)
             object.__setattr__(self, "reader_name", free_name(READER, taken))
+
+    def in_call(self) -> AbstractContextManager[None]:
+        """A block in which the call that the run is `within` is the current one."""
+        return nullcontext() if self.within is None else InCall(self.within)
 
     def run_view(self) -> RunView:
         """The run as feedback providers and completion checkers see it."""

@@ -48,7 +48,7 @@ from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
-from handrail.transaction import Transaction
+from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import return_to
 
 T = TypeVar("T")
@@ -268,10 +268,14 @@ class Invocation:
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
-        """The context for policies and the handler; it refers to the claim only once that is held."""
-        if claim.effect is None:
-            return ToolContext(self.environment, self.resources, self.ref)
-        return ToolContext(self.environment, self.resources, self.ref, claim.effect.key, claim.fence, claim.renew)
+        """The context for policies and the handler; it refers to the claim only once that is held.
+
+        It is bound to the call once that has begun; before, to the call that this one is made in, if there is one.
+        """
+        effect, environment = claim.effect, self.environment
+        if effect is None:
+            return ToolContext(environment, self.resources, self.ref, transaction=current())
+        return ToolContext(environment, self.resources, self.ref, effect.key, claim.fence, claim.renew, current())
 
     async def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
         """Step 11: close the resources of the call, and commit what was written, with the effect.

@@ -96,13 +96,12 @@ class Session:
         self._owner = SliceOwner(self.session_id)
         self._lock = threading.RLock()
         self._outside = threading.RLock()
-        self._rules = SliceRules({}, {})
-        self._state, self._log = StateSlices(self._owner, {}), LogSlices(self._owner, {})
+        self._adopt({}, {}, SliceRules({}, {}))
         self._access: dict[type[Any], Slice[Any]] = {}
         self._records = CallRecords()
         self.recorder: SessionRecorder | None = None
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
-        self.parent = parent
+        self.parent: Session | None = None if parent is None else parent.unbound
         self._new_id = new_id
         self._opening: LoadedSession | None = None
 
@@ -157,8 +156,12 @@ class Session:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Close it."""
         self.close()
+
+    @property
+    def unbound(self) -> Session:
+        """The session itself, where this is the view of it that the handler of a call has."""
+        return self
 
     @property
     def store(self) -> SessionStore | None:
@@ -355,8 +358,7 @@ class Session:
         if kept.head:
             session._records = CallRecords(RecordsInStore(kept))
         # One lock guards the slices and what the recorder knows of them.
-        kept.lock, kept.masks = session._lock, session.call_masking.masks
-        kept.slices = session._state, session._log
+        kept.lock, kept.slices, kept.masks = session._lock, (session._state, session._log), session.call_masking.masks
         release_with(session, opening.store, kept.session_lock)
         return session
 
@@ -524,9 +526,7 @@ class Session:
             self._write("restore a snapshot", partial(self._state.restore, snapshot.slices), current())
 
     def _adopt(self, state: Versions, log: Versions, rules: SliceRules) -> None:
-        self._state = StateSlices(self._owner, state)
-        self._log = LogSlices(self._owner, log)
-        self._rules = rules
+        self._state, self._log, self._rules = StateSlices(self._owner, state), LogSlices(self._owner, log), rules
 
     def _open(self, call: Transaction, what: str) -> None:
         if self._state.open(self, call, what, snapshot=self._snapshot_of_call) and self.recorder is not None:
@@ -562,7 +562,7 @@ class Session:
             self._log.append(kind, item)
         caller = current()
         # One of a call that writes to this session goes with the unit of the call.
-        if written != "deferred" and (caller is None or not caller.holds(self.turn)):
+        if written != "deferred" and (caller is None or caller.root.state == "ended" or not caller.holds(self.turn)):
             kept.flush()
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:

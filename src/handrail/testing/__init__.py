@@ -11,6 +11,7 @@ from handrail.lazy_exports import lazy_exports
 from handrail.testing.clock import FakeClock
 from handrail.testing.crash import Crashed, Finished, crash_at, run_to_crash
 from handrail.testing.playback import play, play_async
+from handrail.testing.read_only import assert_reads_only
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
 from handrail.testing.single_call import run_tool, run_tool_async
 
@@ -27,6 +28,7 @@ __all__ = [
     "Reply",
     "Script",
     "ScriptedModel",
+    "assert_reads_only",
     "crash_at",
     "play",
     "play_async",

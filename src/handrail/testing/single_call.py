@@ -40,10 +40,10 @@ def run_tool(
     Raises:
         RunAbortedError: the call ends the run.
     """
-    executor = _executor(tool, session, resources, effect_ledger)
+    executor = executor_of(tool, session, resources, effect_ledger)
     # One call has no run around it, so resources of providers are closed here.
     with executor.environment.prompt.resources:
-        return executor.execute(_call(tool, params))
+        return executor.execute(call_of_tool(tool, params))
 
 
 async def run_tool_async(
@@ -55,14 +55,18 @@ async def run_tool_async(
     effect_ledger: EffectLedger | None = None,
 ) -> ToolMessage:
     """Run one tool on the running event loop; see `run_tool`."""
-    executor = _executor(tool, session, resources, effect_ledger)
+    executor = executor_of(tool, session, resources, effect_ledger)
     with executor.environment.prompt.resources:
-        return await executor.execute_async(_call(tool, params))
+        return await executor.execute_async(call_of_tool(tool, params))
 
 
-def _executor(
-    tool: Tool[Any, Any], session: Session | None, resources: Resources | None, effect_ledger: EffectLedger | None
+def executor_of(
+    tool: Tool[Any, Any],
+    session: Session | None,
+    resources: Resources | None,
+    effect_ledger: EffectLedger | None = None,
 ) -> ToolExecutor:
+    """An executor in whose prompt this is the only tool; see `run_tool`."""
     template = PromptTemplate(ns="testing", key="run-tool", sections=[Section(title="Tool", tools=[tool])])
     return ToolExecutor(
         prompt=Prompt(template).bind(resources=resources),
@@ -71,8 +75,8 @@ def _executor(
     )
 
 
-def _call(tool: Tool[Any, Any], params: object) -> ToolCall:
-    """The call, with its arguments as a model sends them."""
+def call_of_tool(tool: Tool[Any, Any], params: object) -> ToolCall:
+    """A call of a tool, with its arguments as a model sends them; see `run_tool`."""
     arguments: Any = params
     if params is None:
         arguments = {}

@@ -38,13 +38,22 @@ This package lies below sessions, filesystems and resources, because all three a
 from handrail.transaction.commit import is_rolling_back
 from handrail.transaction.enlisting import enlist
 from handrail.transaction.other_databases import CommitsLast, PreparedTransaction, Recovered
-from handrail.transaction.participants import CommitParticipant, OutcomeRecord, Snapshotable, TwoPhaseParticipant
-from handrail.transaction.transaction import Transaction, check_write, current
+from handrail.transaction.participants import (
+    CommitParticipant,
+    HasCallViews,
+    OutcomeRecord,
+    Snapshotable,
+    TwoPhaseParticipant,
+    view_for_call,
+)
+from handrail.transaction.transaction import InCall, Transaction, check_write, current
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 
 __all__ = [
     "CommitParticipant",
     "CommitsLast",
+    "HasCallViews",
+    "InCall",
     "OutcomeRecord",
     "PreparedTransaction",
     "RecordCommit",
@@ -58,4 +67,5 @@ __all__ = [
     "current",
     "enlist",
     "is_rolling_back",
+    "view_for_call",
 ]

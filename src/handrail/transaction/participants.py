@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast, runtime_checkable
 
 from handrail.transaction.unit_of_work import UnitStore
 from handrail.transaction.write_queue import WriteQueue
 
+if TYPE_CHECKING:
+    from handrail.transaction.transaction import Transaction
+
 S = TypeVar("S")
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -16,6 +20,19 @@ class Snapshotable(Protocol[S]):
     """A participant of transactions: something whose state can be restored.
 
     Implement it on a resource, and each call that may change the resource is undone when it fails.
+
+    What is fenced depends on what else the class has:
+
+    | the class | a write of a `"read"` tool | after the call, in its context | after it, elsewhere |
+    |---|---|---|---|
+    | has a `turn`, calls `check_write`, has `view_for_call` | is refused | is refused | is refused |
+    | has a `turn`, calls `check_write` before each change | is refused | is refused | **is made** |
+    | has neither | **is made, and not undone** | **is made** | **is made** |
+
+    The context of a call is that of its handler, of its tasks, and of threads that copy it (`asyncio.to_thread`,
+    `contextvars.copy_context().run`); not of a `threading.Thread`, nor of a thread of a pool. Sessions, the filesystems
+    and `Records` are of the first kind. `handrail.testing.assert_reads_only` finds a `"read"` tool that changes one of
+    the last kind.
     """
 
     def snapshot(self) -> S:
@@ -36,6 +53,28 @@ class Snapshotable(Protocol[S]):
         the run ends with `RollbackError`, because the state of the participant is unknown.
         """
         ...
+
+
+class HasCallViews(Protocol):
+    """A participant of which a handler gets a view that is bound to its call.
+
+    `context.resources` looks for the method on the class of a resource when a handler first asks for it.
+    """
+
+    def view_for_call(self, call: Transaction, /) -> Self:
+        """The same participant for the handler of a call: another object, of the same class, that shares the state.
+
+        Whatever thread or context it is used in, a change through it calls `check_write(..., call=call)`, with the
+        participant itself as the first argument. Called once for each call that asks for the resource.
+        """
+        ...
+
+
+def view_for_call(participant: T, call: Transaction) -> T:
+    """A participant for the handler of a call: its view, or itself if its class has none; see `HasCallViews`."""
+    make = getattr(type(participant), "view_for_call", None)
+    # What it returns is of the same class, which an attribute that is looked up by name cannot say.
+    return participant if make is None else cast("T", make(participant, call))
 
 
 class TwoPhaseParticipant(Protocol):

@@ -39,7 +39,41 @@ current: Callable[[], Transaction | None] = _CURRENT.get
 """The transaction of the call that runs in this context, open or not; `None` outside of calls."""
 
 
-def check_write(participant: Snapshotable[Any], what: str) -> None:
+def acting_in(call: Transaction) -> Transaction:
+    """The transaction that a view of a call acts in: that of a nested call which runs here, or the call's own."""
+    running = _CURRENT.get()
+    outer = running
+    while outer is not None:
+        if outer is call:
+            return running or call
+        outer = outer.parent
+    return call
+
+
+class InCall:
+    """A block in which a call is the current one, whatever thread or task runs it, and whether or not it has ended.
+
+    A call that is nested in it stays the current one.
+    """
+
+    __slots__ = ("_call", "_token")
+
+    def __init__(self, call: Transaction) -> None:
+        """Make the block of a call."""
+        self._call = call
+        self._token: Token[Transaction | None] | None = None
+
+    def __enter__(self) -> None:
+        call = acting_in(self._call)
+        if call is not _CURRENT.get():
+            self._token = _CURRENT.set(call)
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+
+
+def check_write(participant: Snapshotable[Any], what: str, *, call: Transaction | None = None) -> None:
     """Let a participant write, or say why it may not; called by participants under their own lock, before each change.
 
     Outside of calls everything may be written. Inside one, the participant joins its transaction with the first write.
@@ -47,6 +81,8 @@ def check_write(participant: Snapshotable[Any], what: str) -> None:
     Args:
         participant: who is about to change.
         what: completes the sentence "it cannot ..." of the error: `"write notes.md"`.
+        call: the call whose view of the participant is written to; `None` for the participant itself, whose writes
+            belong to the call that runs in this context.
 
     Raises:
         TransactionClosedError: the call has ended; a late handler is writing.
@@ -54,7 +90,7 @@ def check_write(participant: Snapshotable[Any], what: str) -> None:
         TurnConflictError: the participant is not among those whose turn the call holds, and another call holds it; or
             a call made inside this one is still running.
     """
-    transaction = _CURRENT.get()
+    transaction = _CURRENT.get() if call is None else acting_in(call)
     if transaction is not None:
         transaction.admit(participant, what)
 

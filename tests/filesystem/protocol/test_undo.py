@@ -11,7 +11,8 @@ import pytest
 
 from handrail.errors import ReadOnlyViolation, SnapshotError, TransactionClosedError, TurnConflictError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.transaction import Transaction, current
+from handrail.filesystem.path_filters import ExcludedPaths, PathFilter
+from handrail.transaction import Transaction, current, view_for_call
 from handrail.turns import draw_ticket
 from tests.filesystem.stores import tree_of
 from tests.wording import Wording
@@ -218,3 +219,49 @@ def test_what_is_no_snapshot_of_the_filesystem_is_refused(make: Make) -> None:
             fs.restore(foreign)
     assert tree_of(fs) == before
     fs.restore(kept)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_view_writes_for_its_call_and_is_refused_after_it(make: Make, change: Callable[[Filesystem], object]) -> None:
+    """In a thread without the context of the call; behind a filter, and as a restored snapshot, too."""
+    fs = make(FILES)
+    before = tree_of(fs)
+    errors: list[BaseException] = []
+
+    def write(view: Filesystem) -> None:
+        assert current() is None
+        try:
+            change(view)
+        except TransactionClosedError as error:
+            errors.append(error)
+
+    def elsewhere(view: Filesystem) -> None:
+        thread = threading.Thread(target=write, args=(view,))
+        thread.start()
+        thread.join()
+
+    with call(fs) as transaction:
+        view = view_for_call(fs, transaction)
+        filtered = view.filtered(PathFilter(reading=(ExcludedPaths(("secret/**",)),)))
+        elsewhere(view)
+        assert (errors, transaction.participants) == ([], (fs,))
+        assert change is CHANGES["make the folder notes"] or tree_of(fs) != before
+    assert tree_of(fs) == before
+    elsewhere(view)
+    elsewhere(filtered)
+    assert len(errors) == 2
+    with pytest.raises(TransactionClosedError):
+        view.restore(view.snapshot())
+    assert tree_of(fs) == before
+
+
+def test_a_view_is_equal_to_its_filesystem_and_not_the_same_object(make: Make) -> None:
+    """It has its class. A filesystem behind a filter is another one, and so are other files."""
+    fs, other = make(FILES), make(FILES)
+    with call(fs) as transaction:
+        view = view_for_call(fs, transaction)
+    filtered = fs.filtered(PathFilter(reading=(ExcludedPaths(("secret/**",)),)))
+    assert view is not fs
+    assert view == fs == view_for_call(view, transaction)
+    assert (type(view), hash(view)) == (type(fs), hash(fs))
+    assert fs not in (filtered, other, "notes")

@@ -235,7 +235,7 @@ class Weak:
     def of(records: Records, key: str) -> Weak:
         """Put one under a key; it takes the place of a value."""
         made, storage = Weak(), cast("type[dict[str, Any]]", dict)
-        storage.__setitem__(records, key, made)
+        storage.__setitem__(records.inner, key, made)
         return made
 
 

@@ -178,7 +178,7 @@ class PipelineCapability(HandrailCapability):
         made = found.tool_call(call.name, call.arguments)
         await leave_queue()
         try:
-            with asked_by(call.context, found.ref), call.under_way():
+            with asked_by(call.context, found.ref), call.under_way(), environment.in_call():
                 message = await invoke(made, found.ref.reply, environment, ASYNC)
         except VisibilityExpansionRequired as error:
             raise ToolFailed(expansion_message(made, error, environment.rendering).content) from error
@@ -240,7 +240,9 @@ class PipelineCapability(HandrailCapability):
         self, found: Asked, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]
     ) -> ToolMessage:
         call = found.tool_call(name, arguments)
-        return await invoke(call, found.ref.reply, self._environment(tools), ASYNC)
+        environment = self._environment(tools)
+        with environment.in_call():
+            return await invoke(call, found.ref.reply, environment, ASYNC)
 
     def _environment(self, tools: Sequence[Any]) -> Environment:
         environment = self.executor.environment

@@ -426,7 +426,7 @@ class _Planner:
 
     def _ensure_reducers(self, session: Session) -> None:
         # A child session has slices of its own, without the reducers that the section has registered.
-        if session is not self.session:
+        if session != self.session:
             _register(session)
 
 

@@ -10,7 +10,7 @@ import os
 import uuid
 import weakref
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
@@ -41,7 +41,7 @@ from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.posix import require_posix
 from handrail.programs.launch import ProgramRecords
-from handrail.transaction import check_write, current, is_rolling_back
+from handrail.transaction import InCall, Transaction, check_write, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
 from handrail.turns import Turn
 
@@ -82,6 +82,7 @@ class HostFilesystem:
 
     __slots__ = (
         "__weakref__",
+        "_call",
         "_changes",
         "_disk",
         "_finalizer",
@@ -150,6 +151,7 @@ class HostFilesystem:
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()
         self._origin: Self | None = None  # the participant of calls; `None` for this one
+        self._call: Transaction | None = None  # the call whose view this is; `None` for no view
         self._root = Root(Path(root), self._disk)
         try:
             at = default_journal_folder(self._root.path, os.environ) if journal is None else Path(journal)
@@ -171,8 +173,7 @@ class HostFilesystem:
         except BaseException:
             self._finalizer()
             raise
-        terms = HostSettings(store=store, synced=durability == "full", new_id=lambda: uuid.uuid4().hex)
-        self._changes = HostChanges(tree, terms)
+        self._changes = HostChanges(tree, HostSettings(store=store, synced=durability == "full", new_id=_new_id))
         self._view = TreeReader(self._root, self._disk, path_filter)
 
     def __enter__(self) -> Self:
@@ -306,6 +307,18 @@ class HostFilesystem:
         behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
         return behind
 
+    def view_for_call(self, call: Transaction, /) -> Self:
+        """The same files for the handler of a call; see `HasCallViews`. A view is equal to what it is a view of."""
+        view = copy(self)
+        view._origin, view._call = self._origin or self, call  # noqa: SLF001 - its own class
+        return view
+
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, HostFilesystem) and other._view is self._view
+
+    def __hash__(self) -> int:
+        return hash(self._view)
+
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
         path = normalise_on_disk(path)
@@ -364,7 +377,7 @@ class HostFilesystem:
             ModelVisibleError: the call may not write; see `check_write`.
         """
         own = UndoJournal[BeforeImage]().own(snapshot)
-        with self._changes.lock:
+        with self._changes.lock, self._in_call():
             check_write(self._origin or self, "restore a snapshot")
             # In a rollback `HostChanges` checks the root, because an error there must also block further changes.
             if not is_rolling_back():
@@ -387,6 +400,9 @@ class HostFilesystem:
             if self._finalizer.alive and self._changes.is_ours:
                 self._changes.save_index()
             self._finalizer()
+
+    def _in_call(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._call is None else InCall(self._call)
 
     def _usable(self) -> None:
         if not self._finalizer.alive:
@@ -414,7 +430,7 @@ class HostFilesystem:
 
     @contextmanager
     def _changing(self, what: str, path: str) -> Generator[None]:
-        with self._changes.lock:
+        with self._changes.lock, self._in_call():
             # Under the lock, which a rollback takes too: a late write comes before the rollback and is undone, or is
             # refused.
             check_write(self._origin or self, what)
@@ -422,6 +438,10 @@ class HostFilesystem:
             self._changes.check()
             with translate_os_errors(what, path):
                 yield
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
 
 
 def _check_arguments(root: object, journal: object, store: object, wait: object) -> None:

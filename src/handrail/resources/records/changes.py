@@ -17,14 +17,32 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
+from contextvars import ContextVar, Token
 from itertools import dropwhile
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from handrail.errors import ResourceBusyError, SnapshotError, TurnConflictError
+from handrail.errors import ResourceBusyError, SnapshotError, TransactionClosedError, TurnConflictError
 from handrail.transaction import Snapshotable, Transaction, current, is_rolling_back
 from handrail.turns import Turn
 
 C = TypeVar("C")
+
+_BY_PROGRAM: ContextVar[bool] = ContextVar("handrail_records_by_program", default=False)
+"""Whether a handle of the program is what calls here; see `handrail.resources.records.program_handles`."""
+
+
+class ProgramWrite:
+    """A block in which what is written outside of calls is a write of the program."""
+
+    __slots__ = ("_token",)
+
+    _token: Token[bool]
+
+    def __enter__(self) -> None:
+        self._token = _BY_PROGRAM.set(True)
+
+    def __exit__(self, *_exc: object) -> None:
+        _BY_PROGRAM.reset(self._token)
 
 
 class _Absent:
@@ -120,13 +138,15 @@ class RecordChanges:
 
     Attributes:
         lock: held while a container is read or changed; all methods are called with it.
+        last_call: the call that was given a container last; `None` before the first one.
     """
 
-    __slots__ = ("_committed", "_participant", "_since", "_spans", "_writer", "lock")
+    __slots__ = ("_committed", "_participant", "_since", "_spans", "_writer", "last_call", "lock")
 
     def __init__(self, participant: RecordsParticipant) -> None:
         """Make the record of no changes."""
         self.lock: threading.RLock = threading.RLock()
+        self.last_call: Transaction | None = None
         self._participant = participant
         self._spans: list[RecordSpan] = []
         self._writer: Transaction | None = None  # the outermost transaction that wrote last
@@ -141,12 +161,21 @@ class RecordChanges:
 
         Raises:
             ResourceBusyError: outside of calls, while a call uses the records.
+            TransactionClosedError: outside of calls, to what a call was given, and that has ended.
             ModelVisibleError: the call may not write; see `handrail.transaction.check_write`.
         """
         participant = self._participant
         what = f"{what} in {type(participant).__name__}"
         call = current()
         if call is None:
+            last = self.last_call
+            if not _BY_PROGRAM.get() and last is not None:
+                # A thread without the context of its call: it need not be the last one.
+                raise (
+                    ResourceBusyError(type(participant).__name__)
+                    if last.is_open()
+                    else TransactionClosedError(last.tool, what)
+                )
             # A call that begins now waits for the lock before it reads, so that this write comes before the call.
             if participant.turn.queue:
                 raise ResourceBusyError(type(participant).__name__)

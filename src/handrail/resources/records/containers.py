@@ -36,14 +36,24 @@ _Reduced: TypeAlias = tuple[Callable[[], object], tuple[object, ...]]
 
 
 class RecordDict(dict[str, Json]):
-    """A JSON object within `Records`: a dict whose changes are rolled back with the call that makes them."""
+    """A JSON object within `Records`: a dict whose changes are rolled back with the call that makes them.
 
-    __slots__ = ("_changes",)
+    Attributes:
+        outer: the handle that a program has of it; `None` for none.
+    """
+
+    __slots__ = ("_changes", "outer")
 
     def __init__(self, changes: RecordChanges, content: Mapping[str, Json]) -> None:
         """Made by `Records`; `content` holds values as they are stored."""
         super().__init__(content)
         self._changes = changes
+        self.outer: RecordDict | None = None
+
+    @property
+    def changes(self) -> RecordChanges:
+        """Where its changes are recorded."""
+        return self._changes
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -200,14 +210,24 @@ class RecordDict(dict[str, Json]):
             changes.check(what)
             for key, value in stored.items():
                 changes.record(self, key, _DICT.get(self, key, ABSENT))
-                _DICT.__setitem__(self, key, value)
+                self._put(key, value)
+
+    def _put(self, key: str, value: Json) -> None:
+        _DICT.__setitem__(self, key, value)
+        if self.outer is not None:
+            _DICT.__setitem__(self.outer, key, value)
+
+    def _drop(self, key: str) -> Json:
+        if self.outer is not None:
+            _DICT.pop(self.outer, key, None)
+        return _DICT.pop(self, key, None)
 
     def _remove(self, key: str) -> Json:
         changes = self._changes
         if changes.lacks(self, ORDER):
             changes.record(self, ORDER, tuple(_DICT.__iter__(self)))
         changes.record(self, key, _DICT.__getitem__(self, key))
-        return _DICT.pop(self, key)
+        return self._drop(key)
 
     # -------------------------------------------------------------------------------------------------------- restoring
 
@@ -227,26 +247,37 @@ class RecordDict(dict[str, Json]):
         """Restore the content before the changes; see `RecordContainer`."""
         if ORDER in before:
             content = self.content_before(before)
-            _DICT.clear(self)
-            _DICT.update(self, content)
+            for each in (self,) if self.outer is None else (self, self.outer):
+                _DICT.clear(each)
+                _DICT.update(each, content)
             return
         # Nothing has been removed, so what was replaced has its place still.
         for key, value in before.items():
             if value is ABSENT:
-                _DICT.pop(self, cast("str", key), None)
+                self._drop(cast("str", key))
             else:
-                _DICT.__setitem__(self, cast("str", key), value)
+                self._put(cast("str", key), value)
 
 
 class RecordList(list[Json]):
-    """A JSON array within `Records`: a list whose changes are rolled back with the call that makes them."""
+    """A JSON array within `Records`: a list whose changes are rolled back with the call that makes them.
 
-    __slots__ = ("_changes",)
+    Attributes:
+        outer: the handle that a program has of it; `None` for none.
+    """
+
+    __slots__ = ("_changes", "outer")
 
     def __init__(self, changes: RecordChanges, content: Iterable[Json]) -> None:
         """Made by `Records`; `content` holds values as they are stored."""
         super().__init__(content)
         self._changes = changes
+        self.outer: RecordList | None = None
+
+    @property
+    def changes(self) -> RecordChanges:
+        """Where its changes are recorded."""
+        return self._changes
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -425,7 +456,14 @@ class RecordList(list[Json]):
             changes.check(what)
             if changes.lacks(self, WHOLE):
                 changes.record(self, WHOLE, list(_LIST.__iter__(self)))
-            return change()
+            try:
+                return change()
+            finally:
+                self._copy_to_outer()
+
+    def _copy_to_outer(self) -> None:
+        if self.outer is not None:
+            _LIST.__setitem__(self.outer, slice(None), _LIST.__iter__(self))
 
     # -------------------------------------------------------------------------------------------------------- restoring
 
@@ -441,6 +479,7 @@ class RecordList(list[Json]):
     def restore_before(self, before: Mapping[object, Json], /) -> None:
         """Restore the content before the changes; see `RecordContainer`."""
         _LIST.__setitem__(self, slice(None), before[WHOLE])
+        self._copy_to_outer()
 
 
 def stored_value(

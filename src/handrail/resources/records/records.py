@@ -12,15 +12,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self, cast
 
-from handrail.resources.records.changes import RecordChanges, RecordsSnapshot
-from handrail.resources.records.containers import RecordDict, check_keys, stored_value
+from handrail.resources.records.changes import ProgramWrite, RecordChanges, RecordsSnapshot
+from handrail.resources.records.containers import check_keys, stored_value
+from handrail.resources.records.program_handles import ProgramDict, container_like
+from handrail.transaction import Transaction
 from handrail.turns import Turn
 
 
-class Records(RecordDict):
+class Records(ProgramDict):
     """A mapping of JSON-like records whose changes, nested ones included, are rolled back when a call fails.
 
     It is a dict of dicts, lists, text, numbers, booleans and `None`, and is used like one: `json.dumps` takes it, and
@@ -45,7 +48,13 @@ class Records(RecordDict):
         self.turn: Turn = Turn()
         changes = RecordChanges(self)
         check_keys(data, ())
-        super().__init__(changes, {key: stored_value(value, changes, (key,)) for key, value in data.items()})
+        content = {key: stored_value(value, changes, (key,)) for key, value in data.items()}
+        super().__init__(changes, container_like(self, changes, content))
+
+    def view_for_call(self, call: Transaction, /) -> Self:
+        """The records as the handler of a call gets them; see `handrail.resources.records.program_handles`."""
+        self._changes.last_call = call
+        return cast("Self", self.inner)  # its class is made of that of these records
 
     def snapshot(self) -> RecordsSnapshot:
         """The present state, to be restored; costs the same whatever is in it."""
@@ -60,5 +69,5 @@ class Records(RecordDict):
             ResourceBusyError: outside of calls, while a call uses the records.
             ModelVisibleError: the call may not write; see `handrail.transaction.check_write`.
         """
-        with self._changes.lock:
+        with self._changes.lock, ProgramWrite() if self.outer is None else nullcontext():
             self._changes.restore(snapshot)

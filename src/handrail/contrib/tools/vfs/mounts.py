@@ -15,6 +15,7 @@ from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import ROOT, join, normalise
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.walks import EVERYTHING, Scan, WalkRequest
+from handrail.transaction import Transaction, view_for_call
 from handrail.turns import Turn
 
 _Place: TypeAlias = tuple[str, Filesystem, str]
@@ -82,6 +83,25 @@ class MountedFilesystem:
         whole = copy(self)
         whole._mounts = {name: behind(part) for name, part in self._mounts.items()}  # noqa: SLF001 - its own class
         return whole
+
+    def view_for_call(self, call: Transaction, /) -> Self:
+        """The same tree for the handler of a call, with views of its parts; see `HasCallViews`.
+
+        A view is equal to what it is a view of. A part whose class has no views is in it as it is.
+        """
+        return self.with_parts(lambda part: view_for_call(part, call))
+
+    def __eq__(self, other: object, /) -> bool:
+        # Trees behind different filters share the turn; what a filter shows depends on the parts.
+        return (
+            isinstance(other, MountedFilesystem)
+            and other._turn is self._turn
+            and other._filter == self._filter
+            and other._mounts == self._mounts
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._turn)
 
     def read_text(self, path: str) -> str:
         """The content of a file as text; see `Filesystem.read_text`."""

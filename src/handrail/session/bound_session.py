@@ -1,0 +1,133 @@
+"""The session as the handler of one call has it: `context.session`.
+
+A view is a session: it has the class of the session, its methods and attributes, and is equal to it. Each method runs
+in the session itself, with the call of the view as the current one (`handrail.transaction.InCall`), in whatever thread
+or task it is called. So a write through it belongs to the call while that is open, and is refused with
+`TransactionClosedError` when it has ended; a read sees what the call has written. The slices and the conversation of a
+view write through the view.
+
+| through a view | while the call is open | after its end |
+|---|---|---|
+| a write to a STATE slice, `dispatch`, `restore` | belongs to the call | `TransactionClosedError` |
+| an item for a LOG, a message of the conversation | is appended | is appended |
+| reading, `snapshot`, `fork` of a session in memory | sees the changes of the call | sees what has been committed |
+| `child` | is made | `TransactionClosedError` |
+| rules, subscribers, `close` | as of the session | as of the session |
+
+Views exist only where they are asked for, so that nothing is spent on them in the session itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import FunctionType
+from typing import Any, Final, TypeVar, cast
+
+from handrail.errors import TransactionClosedError
+from handrail.session.session import Session
+from handrail.session.slices import Slice
+from handrail.transaction import InCall, Transaction
+from handrail.transaction.view_attributes import forwarded_attributes
+
+T = TypeVar("T")
+
+_UNFORWARDED = frozenset({"__class_getitem__", "__enter__", "__exit__", "__getitem__", "__init__", "child", "unbound"})
+"""The methods that the view has itself, and those that are made of others."""
+
+
+class BoundSession(Session):
+    """A session, bound to a call; `bound_session` makes it."""
+
+    def __init__(self, session: Session, call: Transaction) -> None:
+        # Past `__setattr__`. The attributes of a session are not here: `__getattr__` finds them in the session.
+        vars(self).update(_session=session, _call=call, _slices={})
+
+    @property
+    def unbound(self) -> Session:
+        """The session itself."""
+        return cast("Session", vars(self)["_session"])  # set when the view was made
+
+    @property
+    def bound_to(self) -> Transaction:
+        """The call that it is bound to."""
+        return cast("Transaction", vars(self)["_call"])  # as above
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a session
+        if "_session" not in vars(self):  # as while it is being copied
+            raise AttributeError(name)
+        return getattr(self.unbound, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.unbound, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session) and other.unbound is self.unbound
+
+    def __hash__(self) -> int:
+        return hash(self.unbound)
+
+    def __getitem__(self, kind: type[T]) -> Slice[T]:
+        slices = cast("dict[type[Any], Slice[Any]]", vars(self)["_slices"])  # as above
+        access = slices.get(kind)
+        if access is None:
+            self.unbound[kind]  # refuses what is not a dataclass
+            access = slices[kind] = Slice(self, kind)
+        return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
+
+    def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
+        """As `Session.child`.
+
+        Raises:
+            TransactionClosedError: the call has ended.
+        """
+        call = self.bound_to
+        if not call.is_open():
+            raise TransactionClosedError(call.tool, "make a child session")
+        return self.unbound.child(session_id=session_id, tags=tags)
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    """A method that runs that method of the session in the call."""
+
+    @wraps(getattr(Session, name))
+    def run(self: BoundSession, *args: object, **kwargs: object) -> object:
+        with InCall(self.bound_to):
+            return getattr(self.unbound, name)(*args, **kwargs)
+
+    return run
+
+
+def _forwarded_property(name: str) -> property:
+    def read(self: BoundSession) -> object:
+        with InCall(self.bound_to):
+            return getattr(self.unbound, name)
+
+    return property(read, doc=getattr(Session, name).__doc__)
+
+
+for _name, _member in vars(Session).items():
+    if _name in _UNFORWARDED or (_name.startswith("_") and _name != "__repr__"):
+        continue
+    if isinstance(_member, FunctionType):
+        setattr(BoundSession, _name, _forwarded(_name))
+    elif isinstance(_member, property):
+        setattr(BoundSession, _name, _forwarded_property(_name))
+
+
+def bound_session(session: Session, call: Transaction) -> BoundSession:
+    """The session for the handler of a call. A view is bound anew."""
+    itself = session.unbound
+    kind = type(itself)
+    if kind is Session:
+        return BoundSession(itself, call)
+    made = _CLASSES.get(kind)
+    if made is None:
+        # With the methods that a class of the program adds. Its first base is the view.
+        attributes = forwarded_attributes(kind, Session, "unbound")
+        made = _CLASSES[kind] = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), attributes))
+    return made(itself, call)
+
+
+_CLASSES: Final[dict[type[Session], type[BoundSession]]] = {}
+"""The classes of the views of sessions of the program's own classes."""
