@@ -34,6 +34,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Override
     """The store of a folder with a program, in which the commands are typed."""
     (tmp_path / "counter.py").write_text(PROGRAM)
     (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(3)")
     (tmp_path / "lacking.py").write_text("import nothing_of_that_name")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -199,7 +200,7 @@ def test_a_file_of_another_prompt_is_not_installed(typed: Typed, files: Override
     assert typed("apply", DESK, str(proposed)).code == 1
     proposed.write_text("{")
     assert typed("apply", DESK, str(proposed)).code == 1
-    assert typed("apply", DESK, "missing.json").code == 2
+    assert [typed("apply", DESK, name).code for name in ("missing.json", ".")] == [2, 2]
     assert not files.folder.exists()
 
 
@@ -215,6 +216,7 @@ def test_a_file_of_another_prompt_is_not_installed(typed: Typed, files: Override
         ("counter:TUNED", 1),
         ("broken:DESK", 1),
         ("lacking:DESK", 1),
+        ("leaving:DESK", 1),
     ],
 )
 def test_what_is_not_a_prompt_is_refused(typed: Typed, name: str, code: int, wording: Wording) -> None:

@@ -116,8 +116,8 @@ def check_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -
     """Check that every override of a prompt is applied: none is stale, unknown or invalid.
 
     An override is stale if the code has another text than the one that it was written for, and unknown if the prompt
-    has no such text. A text that was seeded and never edited is that of the code, and not stale. Exit codes: 0 all are applied; 1 some are not, or the file cannot be used; 2 the command line is
-    invalid.
+    has no such text. A text that was seeded and never edited is that of the code, and not stale. Exit codes: 0 all are
+    applied; 1 some are not, or the file cannot be used; 2 the command line is invalid.
     """
     named, screen = options.named(prompt), Screen()
     try:
@@ -190,8 +190,9 @@ def apply_file(
     The file that stands there is replaced atomically. A file with stale, unknown or invalid overrides is not installed.
     """
     named, screen = options.named(prompt), Screen()
-    if not file.exists():
-        raise CycloptsError(msg=f"the file {file} does not exist")
+    if not file.is_file():
+        fault = "is not a file" if file.exists() else "does not exist"
+        raise CycloptsError(msg=f"the file {file} {fault}; name the file of overrides that is proposed")
     try:
         proposed = read_overrides_file(file)
         _check_head(proposed, named)
