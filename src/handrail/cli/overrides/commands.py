@@ -101,6 +101,7 @@ def seed_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) ->
             named.files.write(found)
     except OverridesError as error:
         return _failed(screen, error)
+    _note_unused(screen, named)
     place, added = named.path, len(seeded.overrides)
     changed = sum(new != old for new, old in zip(renewed, held, strict=True))
     if options.as_json:
@@ -125,6 +126,7 @@ def check_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -
         report, _ = examine(named.texts, found)
     except OverridesError as error:
         return _failed(screen, error)
+    _note_unused(screen, named)
     states = _states(report)
     if options.as_json:
         screen.json(
@@ -206,6 +208,7 @@ def apply_file(
             named.files.write(proposed)
     except OverridesError as error:
         return _failed(screen, error)
+    _note_unused(screen, named)
     place = named.path
     if options.as_json:
         left = {
@@ -223,6 +226,14 @@ def apply_file(
         screen.table(_COLUMNS, rows)
         screen.remark("Not installed. Correct or remove these; --accept-stale takes stale ones as reviewed.")
     return DONE if report.is_current else FAILED
+
+
+def _note_unused(screen: Screen, named: NamedPrompt) -> None:
+    if not named.is_used:
+        screen.remark(
+            "No run of this agent applies overrides: its project has no [tool.handrail.overrides], and the agent file "
+            "no overrides: TAG."
+        )
 
 
 def _check_head(proposed: PromptOverrides, named: NamedPrompt) -> None:
