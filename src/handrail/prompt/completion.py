@@ -38,8 +38,8 @@ class CompletionChecker(Protocol):
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What is missing, each in one sentence for the model; empty if it is complete.
 
-        It may be called on another thread than that of the run. An exception ends the run: it is a mistake of the
-        program.
+        It may be called on another thread than that of the run. It is to read, and to write nothing. An exception ends
+        the run: it is a mistake of the program.
         """
         ...
 
