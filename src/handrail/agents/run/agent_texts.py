@@ -78,7 +78,7 @@ class OverridesPlace:
     def missing(self, agent: str) -> str:
         """In words, that there are none where the agent or its project says that there are; else empty.
 
-        Most agents of a project have no overrides, so an agent without a file is no fault as long as it names no tag.
+        Most agents of a project have no overrides, so an agent that names no tag needs no file.
         """
         if not self.is_used:
             return ""

@@ -84,7 +84,7 @@ AS_GIVEN = OverridesOptions()
 def seed_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -> int:
     """Write a file with all texts of a prompt that accept overrides, as the code has them, each with its hash.
 
-    If the file exists, what was edited in it stays as it is, texts that it lacks are added, and texts that nobody has
+    If the file exists, what was edited in it stays as it is, texts that it lacks are added, and texts that were never
     edited become those that the code has now.
     """
     named, screen = options.named(prompt), Screen()
@@ -246,14 +246,14 @@ def _check_head(proposed: PromptOverrides, named: NamedPrompt) -> None:
 
 
 def _accepted(found: PromptOverrides, texts: Mapping[TextKey, PromptText]) -> PromptOverrides:
-    """The overrides with the hashes of the texts that the code has; those that nobody has edited have these texts."""
+    """The overrides with the hashes of the texts that the code has; those that were never edited have these texts."""
     renewed = _renewed(found.overrides, texts)
     hashed = (replace(each, sha256=texts[each.key].sha256) if each.key in texts else each for each in renewed)
     return replace(found, overrides=tuple(hashed))
 
 
 def _renewed(overrides: Iterable[Override], texts: Mapping[TextKey, PromptText]) -> tuple[Override, ...]:
-    """The overrides; those that nobody has edited have the texts that the code has now."""
+    """The overrides; those that were never edited have the texts that the code has now."""
     return tuple(each if is_edited(each) else _of_code(each, texts.get(each.key)) for each in overrides)
 
 

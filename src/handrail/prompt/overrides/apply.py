@@ -108,7 +108,7 @@ def examine(
         if original is None:
             unknown.append(each.key)
             continue
-        # The text of the code stays, whatever has become of it: nobody has written another.
+        # A text that was seeded and never edited replaces nothing, whatever text the code has now.
         shown = replace(each, text=_normal(each) if is_edited(each) else original.text)
         fault = _fault(shown, original)
         if fault:
