@@ -43,7 +43,7 @@ from handrail.session.call_ref import NESTED_SEPARATOR, CallRef, ToolCall
 PROVIDER_TIMEOUT = timedelta(seconds=5)
 """How long a provider may take, or until the deadline; after that the message goes without its feedback."""
 
-LEAST_PROVIDER_TIME = timedelta(milliseconds=100)
+_LEAST_TIME = timedelta(milliseconds=100)
 """How long a provider may take at least, so that the model can be sent that the deadline has passed."""
 
 MOST_COMPARED = 200
@@ -340,7 +340,7 @@ async def _provided(provider: FeedbackProvider, context: FeedbackContext, mode: 
     provide: Callable[[FeedbackContext], object] = provider.provide
     is_async = inspect.iscoroutinefunction(provide)
     left = PROVIDER_TIMEOUT if context.deadline is None else context.deadline.remaining()
-    seconds = min(PROVIDER_TIMEOUT, max(left, LEAST_PROVIDER_TIME)).total_seconds()
+    seconds = min(PROVIDER_TIMEOUT, max(left, _LEAST_TIME)).total_seconds()
     said: object = await mode.run(partial(provide, context), is_async=is_async, seconds=seconds)
     if said is None or isinstance(said, Feedback):
         return said
