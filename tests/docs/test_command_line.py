@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -16,19 +17,8 @@ from tests.docs.evening import fill
 
 PAGE = ROOT / "docs" / "reference" / "command-line.md"
 
-COUNTER = """
-from handrail import tool
-from handrail.prompt import MarkdownSection, PromptTemplate
-
-@tool
-def refund_order(order: str) -> str:
-    '''Refund an order.'''
-    return order
-
-SECTION = MarkdownSection(title="Counter", template="Refund what is broken.", tools=[refund_order])
-TEMPLATE = PromptTemplate(ns="shop", key="counter", sections=[SECTION])
-"""
-"""The program with the prompt that the page overrides."""
+COUNTER = re.findall(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
+"""The program with the prompt that the page overrides: the first one on it."""
 
 PROPOSED = dump_overrides(
     PromptOverrides(

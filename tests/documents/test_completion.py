@@ -168,7 +168,12 @@ def test_the_number_is_a_number(most: Any) -> None:
 
 def test_a_failure_to_look_for_a_file_ends_the_run() -> None:
     """It does not pass for a file that exists, nor for one that does not."""
-    prompt = Prompt(template(FilesExist(["../a.md"]))).bind(resources={Filesystem: InMemoryFilesystem()})
+
+    class Failing(InMemoryFilesystem):
+        def exists(self, path: str) -> bool:
+            raise OSError(path)
+
+    prompt = Prompt(template(FilesExist(["a.md"]))).bind(resources={Filesystem: Failing()})
     with pytest.raises(CompletionCheckError):
         ToolExecutor(prompt=prompt, session=Session()).completion("Done.")
 

@@ -104,6 +104,8 @@ def test_feedback_is_a_frozen_value_with_a_text_and_suggestions() -> None:
         {"every": 30},
         {"on_file": ""},
         {"on_file": 1},
+        {"on_file": "../x"},
+        {"on_file": "/notes/*.md"},
         {"on_repeated_failure": 1},
     ],
     ids=str,
@@ -112,6 +114,15 @@ def test_a_trigger_has_valid_conditions(conditions: dict[str, Any]) -> None:
     """One without any is a mistake, and so is a span without its unit."""
     with pytest.raises(InvalidArgumentError):
         FeedbackTrigger(**conditions)
+
+
+@pytest.mark.parametrize("warn_at", [5, -0.1, "0.8", True, float("nan")])
+def test_a_ready_provider_has_valid_values(warn_at: Any) -> None:
+    """They are not found wrong in the first call after which something is due."""
+    with pytest.raises(InvalidArgumentError):
+        BudgetFeedback(warn_at=warn_at)
+    with pytest.raises(InvalidArgumentError):
+        StaticFeedback(text=" ", trigger=ALWAYS)
 
 
 def test_a_prompt_without_providers_gives_no_feedback() -> None:
@@ -168,9 +179,14 @@ def test_a_file_is_answered_once_by_each_provider() -> None:
     assert said(run, "r3") == ""
 
 
-def test_a_path_that_leaves_the_root_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_to_look_for_a_file_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The other conditions of the trigger still apply."""
-    run = executor(note("a", FeedbackTrigger(on_file="../x", every_calls=1)), files=InMemoryFilesystem())
+
+    class Failing(InMemoryFilesystem):
+        def exists(self, path: str) -> bool:
+            raise OSError(path)
+
+    run = executor(note("a", FeedbackTrigger(on_file="x", every_calls=1)), files=Failing())
     assert said(run)
     assert len(caplog.records) == 1
 

@@ -381,10 +381,28 @@ def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) 
 
     said = External(apply=shop.book, accept_late_result=True)
     session = shop.session()
-    door = shop.door(session, tool("charge", charge, effect=said, timeout=timedelta(seconds=0.05)))
+    declared = IdempotencyConfig(scope="shop", ttl=MINUTE)
+    door = shop.door(
+        session, tool("charge", charge, effect=said, idempotency=declared, timeout=timedelta(seconds=0.05))
+    )
     assert not ask(door).success
     release.set()
     threads.join()
-    assert (shop.row().status, shop.row().applied_at) == ("done", None)
+    shop.clock.advance(timedelta(days=400))
+    assert (shop.row().status, shop.row().applied_at, shop.row().is_kept_until_applied) == ("done", None, True)
     assert ask(door).replayed
     assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())
+    assert shop.row().expires_at == shop.clock.now() + MINUTE
+
+
+def test_a_result_that_the_reconciler_finds_does_not_expire_before_it_is_applied(shop: Shop) -> None:
+    """The call that asks may fail; the effect must not happen again for that."""
+    session = shop.session()
+    door = shop.door(session, shop.tool(key=IdempotencyConfig(scope="shop", ttl=MINUTE)))
+    assert not ask(door, "lost").success
+    shop.known.append("lost")
+    shop.fails.append(OSError("full"))
+    assert not ask(door, "lost", reply="r2").success
+    shop.clock.advance(timedelta(days=400))
+    assert ask(door, "lost", reply="r3").replayed
+    assert (shop.charged, len(session[Booked]), shop.row().expires_at) == (["lost"], 1, shop.clock.now() + MINUTE)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,16 @@ import pytest
 
 import handrail.store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CompletionCheckError, SessionError, UnboundResourceError
+from handrail.errors import (
+    CompletionCheckError,
+    InvalidArgumentError,
+    PromptValidationError,
+    SessionError,
+    UnboundResourceError,
+)
 from handrail.limits import Budget, BudgetTracker, TokenUsage
 from handrail.prompt import (
+    AllOf,
     CompletionCheck,
     CompletionContext,
     FilesExist,
@@ -156,7 +166,40 @@ def test_a_checker_that_returns_no_sentences_is_a_mistake_of_the_program(returne
         desk(Checker(returned)).completion("Done.")
 
 
-def test_a_function_returns_one_sentence_or_nothing() -> None:
+async def checked_later(_context: CompletionContext) -> str | None:
+    """An answer cannot be checked so."""
+
+
+class Later:
+    """Nor so."""
+
+    async def missing(self, _context: CompletionContext) -> list[str]:
+        """Nothing."""
+        return []
+
+
+@pytest.mark.parametrize(
+    "make, error",
+    [
+        (lambda: CompletionCheck(checked_later), PromptValidationError),  # type: ignore[arg-type] # the mistake
+        (lambda: CompletionCheck(Later()), PromptValidationError),  # type: ignore[arg-type] # the mistake
+        (lambda: AllOf([FilesExist(["a"])]), PromptValidationError),  # type: ignore[arg-type] # the mistake
+        (lambda: FilesExist(["a.md", "../b.md"]), InvalidArgumentError),
+        (lambda: FilesExist("a.md"), InvalidArgumentError),
+        (lambda: FilesExist([""]), InvalidArgumentError),
+    ],
+    ids=count(),
+)
+def test_a_check_that_cannot_work_is_refused_when_it_is_declared(
+    make: Callable[[], object], error: type[Exception], wording: Wording
+) -> None:
+    """Not at the answer, when the run is over."""
+    with pytest.raises(error) as caught:
+        make()
+    assert re.sub(" at 0x[0-9a-f]+", "", str(caught.value)) == wording
+
+
+def test_a_function_returns_sentences_or_nothing() -> None:
     """It stands for a checker."""
 
     def short(context: CompletionContext) -> str | None:
@@ -165,9 +208,14 @@ def test_a_function_returns_one_sentence_or_nothing() -> None:
     def wrong(_context: CompletionContext) -> Any:
         return True
 
+    def several(sentences: list[str], _context: CompletionContext) -> list[str]:
+        return sentences
+
     executor = desk(short)
     assert executor.completion("long enough") is None
     assert "Say more." in str(executor.completion("no"))
+    assert "- A\n- B" in str(desk(partial(several, ["A", "B"])).completion("no"))
+    assert desk(partial(several, [])).completion("no") is None
     with pytest.raises(CompletionCheckError):
         desk(wrong).completion("Done.")
 

@@ -164,6 +164,16 @@ def store(request: pytest.FixtureRequest) -> Generator[FaultyStore]:
         yield made
 
 
+def test_a_path_that_is_named_twice_is_shown_once() -> None:
+    """In the messages of opening and closing."""
+    executor = desk()
+    answered = executor.answer([opens("guide", "billing", "billing"), closes("guide", "guide")], reply="r1")
+    assert isinstance(answered, Answered)
+    opened, closed = answered
+    assert opened.content.startswith("Open: guide, billing. ")
+    assert closed.content == "Closed: guide."
+
+
 def test_opening_is_recorded_as_failed_and_raised_and_a_repeat_says_open(wording: Wording) -> None:
     """Document 001. The exception names what is open now, and the repeat has a final record."""
     executor = desk()

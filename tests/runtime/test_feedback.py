@@ -20,6 +20,7 @@ from handrail.adapters.tool_executor import Answered, ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     BinaryPart,
+    DeadlineFeedback,
     Feedback,
     FeedbackContext,
     FeedbackProvider,
@@ -30,7 +31,7 @@ from handrail.prompt import (
     TextPart,
     ToolsSection,
 )
-from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime import feedback as module
 from handrail.runtime.feedback import FeedbackGiven
 from handrail.testing import FakeClock, run_to_crash
@@ -193,6 +194,24 @@ def test_a_provider_that_takes_too_long_is_left_behind(
     released.set()
     assert message.content == "found 1"
     assert [record.getMessage() for record in caplog.records] == ["feedback advice failed"]
+
+
+def test_a_provider_has_no_longer_than_the_deadline_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But a moment after it, so that the model can be sent that it has passed."""
+    monkeypatch.setattr(module, "PROVIDER_TIMEOUT", timedelta(days=1))
+    released, clock = threading.Event(), FakeClock()
+
+    class Slow(Provider):
+        def provide(self, context: FeedbackContext, /) -> Feedback | None:
+            clock.advance(timedelta(hours=1))
+            released.wait()
+            return super().provide(context)
+
+    deadline = Deadline.after(timedelta(milliseconds=1), clock=clock)
+    passed = DeadlineFeedback(trigger=ALWAYS)
+    message = desk(Slow(ALWAYS), passed, deadline=deadline).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
+    released.set()
+    assert message.content.endswith("The deadline has passed.\n- Give your answer now.")
 
 
 def test_a_provider_that_says_nothing_is_asked_again_when_its_trigger_applies_again() -> None:

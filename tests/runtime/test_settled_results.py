@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
+    LedgerError,
     UnboundResourceError,
 )
 from handrail.prompt import (
@@ -29,7 +30,7 @@ from handrail.runtime import (
     ToolInvoked,
 )
 from handrail.runtime.environment import session_ledger
-from handrail.runtime.ledger.effects import EffectResult
+from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import open_calls_in_store
 from tests.runtime.bench import Decides, Note, call, executor, tool
@@ -65,6 +66,29 @@ def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next
     assert session[ToolInvoked].all()[-1].ref.parent == open_call.call
     again = ask(shop.door(session), "lost")
     assert (again.success, again.replayed, len(session[Booked]), len(session[Note])) == (True, True, 1, 1)
+
+
+def test_a_result_that_a_person_has_mistyped_can_be_corrected_until_it_is_applied(shop: Shop) -> None:
+    """That it has not happened cannot be recorded any more; what is applied stays, also if it is applied meanwhile."""
+    session = shop.session()
+    _resolved_by_a_person(shop, session)
+    ledger = session_ledger(session, clock=shop.clock)
+    mistyped = EffectResult("the bank says so", b"17")
+    assert ledger.resolve(shop.row(), mistyped)
+    door = shop.door(session)
+    assert [each.message.success for each in door.settle_open()] == [False]
+    seen = shop.row()
+    with pytest.raises(LedgerError, match="cannot be recorded"):
+        ledger.resolve(seen, NotApplied())
+    assert ledger.resolve(seen, EffectResult("the bank says so", b'{"text":"lost"}'))
+    assert (shop.row().fence, shop.row().applied_at, shop.row().expires_at) == (seen.fence, None, seen.expires_at)
+    assert [each.message.success for each in door.settle_open()] == [True]
+    assert (len(session[Booked]), shop.charged) == (1, ["lost"])
+    applied = shop.row()
+    assert not ledger.resolve(seen, mistyped)
+    assert shop.row() == applied
+    with pytest.raises(LedgerError, match="is done already"):
+        ledger.resolve(applied, mistyped)
 
 
 def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import json
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 from itertools import count
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
@@ -337,6 +340,48 @@ def test_the_text_of_an_alias_hides_no_union() -> None:
     """Two calls whose arguments differ in the member alone are two effects there too."""
     kind = held(Nested)
     assert len({canonical_json(kind(value)) for value in (Approve("a"), Reject("a"), [Approve("a")])}) == 3
+
+
+def nested() -> st.SearchStrategy[Any]:
+    """Values of `Nested`, with few texts, so that two of them often differ in a member alone."""
+    leaves = st.builds(Approve, st.sampled_from("ab")) | st.builds(Reject, st.sampled_from("ab"))
+    return st.recursive(leaves, lambda some: st.lists(some, max_size=3), max_leaves=8)
+
+
+def members_in(value: Any) -> Iterator[type[Any]]:
+    """The members of the leaves of a value, in their order."""
+    if isinstance(value, list):
+        yield from itertools.chain.from_iterable(map(members_in, cast("list[object]", value)))
+    else:
+        yield type(value)
+
+
+def with_members(value: Any, members: Iterator[type[Any]]) -> Any:
+    """The value with other members at its leaves."""
+    if isinstance(value, list):
+        return [with_members(item, members) for item in cast("list[object]", value)]
+    return next(members)(value.why)
+
+
+@given(nested(), st.data())
+def test_members_at_every_level_of_an_alias_that_holds_itself_are_distinguished(
+    value: Any, data: st.DataObject
+) -> None:
+    """The canonical texts of two values that differ in members alone are equal only if the members are."""
+    kind = held(Nested)
+    before = list(members_in(value))
+    after = data.draw(st.lists(st.sampled_from([Approve, Reject]), min_size=len(before), max_size=len(before)))
+    other = with_members(value, iter(after))
+    assert (canonical_json(kind(value)) == canonical_json(kind(other))) is (before == after)
+
+
+def test_the_deepest_value_of_an_alias_that_holds_itself_has_a_canonical_text() -> None:
+    """Its levels are those of any list, though each is looked into."""
+    kind = held(Nested)
+    value: Any = Reject("a")
+    for _ in range(198):
+        value = [value]
+    assert canonical_json(kind(value)).count(b'"$type"') == 1
 
 
 @pytest.mark.parametrize("kind", [PurePosixPath | State, IPv4Address | State, State | PurePosixPath], ids=count())

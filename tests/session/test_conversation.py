@@ -251,6 +251,9 @@ def test_what_is_no_message_is_refused(store: MemoryStore, wording: Wording) -> 
         no_arguments: Any = {"text": object()}
         with pytest.raises(SessionUseError):
             talk.append(REPLY, calls=[ToolCall("1", "note", no_arguments)], reply="r1")
+        for calls in (CALLS, ()):
+            with pytest.raises(ValueError, match="belong to a message"):
+                talk.append(calls=calls, reply="r1")
         talk.append()
         assert session[ConversationPart].all() == ()
 

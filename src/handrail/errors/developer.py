@@ -170,9 +170,10 @@ class SecondStoreError(DeveloperMistake):
 
 
 class CallTransactionEndedError(DeveloperMistake):
-    """A handler has ended the transaction of its call through the driver's connection.
+    """A handler, or the `apply` of its tool, has ended the transaction of its call through the driver's connection.
 
-    What it wrote may be committed, and the call is not: its effect is unknown, and it is not run again.
+    What it wrote may be committed, and the call is not: its effect is unknown, and it is not run again. An effect whose
+    result was recorded before stays done.
 
     Attributes:
         tool: name of the tool.
@@ -181,9 +182,9 @@ class CallTransactionEndedError(DeveloperMistake):
 
     def __init__(self, *, tool: str, store: str) -> None:
         super().__init__(
-            f"the transaction of the call of {tool} in {store} ended while its handler ran, so what the handler wrote "
-            "may be committed without the call. The handler, or a library that it uses, has committed, rolled back or "
-            "closed the driver's own connection, or executed COMMIT or ROLLBACK. Use only what "
+            f"the transaction of the call of {tool} in {store} was ended inside the call, so what was written there "
+            "may be committed without it. The handler, its apply, or a library that they use, has committed, rolled "
+            "back or closed the driver's own connection, or executed COMMIT or ROLLBACK. Use only what "
             "context.connection.driver_connection() returns: its commit and rollback stay inside the call."
         )
         self.tool = tool

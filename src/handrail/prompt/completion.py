@@ -6,12 +6,14 @@ answer, `handrail.runtime.completion` asks, and sends the model back with what i
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
-from handrail.errors import InvalidArgumentError, PromptValidationError, UnboundResourceError
+from handrail.errors import InvalidArgumentError, PathEscapeError, PromptValidationError, UnboundResourceError
 from handrail.filesystem import Filesystem
+from handrail.filesystem.paths import normalise
 from handrail.prompt.run_view import RunView
 from handrail.serde.formatting import enumerated, shorten
 
@@ -38,13 +40,13 @@ class CompletionChecker(Protocol):
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What is missing, each in one sentence for the model; empty if it is complete.
 
-        It may be called on another thread than that of the run. An exception ends the run: it is a mistake of the
-        program.
+        It may be called on another thread than that of the run. It is to read, and to write nothing. An exception ends
+        the run: it is a mistake of the program.
         """
         ...
 
 
-CompletionFunction: TypeAlias = Callable[[CompletionContext], str | None]
+CompletionFunction: TypeAlias = Callable[[CompletionContext], str | Sequence[str] | None]
 """A function in the place of a checker: what is missing, or `None` if it is complete."""
 
 
@@ -53,18 +55,24 @@ class FilesExist:
     """Files that the bound `Filesystem` must have.
 
     Attributes:
-        paths: their paths.
+        paths: their paths. They are not patterns: `*.md` is the name of a file.
 
     Raises:
-        InvalidArgumentError: `paths` is one text, and not several.
+        InvalidArgumentError: `paths` is one text, and not several; or one of them is not a path below the root.
     """
 
     paths: Sequence[str]
 
     def __post_init__(self) -> None:
-        if isinstance(self.paths, str):
-            expected = 'a sequence of paths: ["report.md"]'
-            raise InvalidArgumentError(function="FilesExist", argument="paths", given=self.paths, expected=expected)
+        expected = 'a sequence of paths below the root: ["report.md"]'
+        fault = expected if isinstance(self.paths, str) else ""
+        for path in () if fault else self.paths:
+            try:
+                normalise(path)
+            except PathEscapeError as error:
+                fault = fault or f"{expected}; {error}"
+        if fault:
+            raise InvalidArgumentError(function="FilesExist", argument="paths", given=self.paths, expected=fault)
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """The files that do not exist, in one sentence.
@@ -89,6 +97,9 @@ class _Several:
     __slots__ = ("checkers",)
 
     def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
+        if any(isinstance(each, list | tuple) for each in checkers):
+            name = type(self).__name__
+            raise PromptValidationError(f"{name} was given a list; it takes its checkers one by one: {name}(one, two).")
         self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
 
 
@@ -176,16 +187,23 @@ class _ByFunction:
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         found = self._function(context)
-        # Anything else than text is refused by the caller, who knows the prompt.
-        return () if found is None else (found,)
+        if found is None:
+            return ()
+        # Anything else than texts is refused by the caller, who knows the prompt.
+        return (found,) if isinstance(found, str) else found
 
 
 def checker_of(given: object) -> CompletionChecker:
     """A checker, also of a function.
 
     Raises:
-        PromptValidationError: it is neither.
+        PromptValidationError: it is neither, or asynchronous.
     """
+    if any(map(inspect.iscoroutinefunction, (given, getattr(given, "missing", None)))):
+        raise PromptValidationError(
+            f"{shorten(repr(given), 80)} is asynchronous, and checkers are not: write def. A checker runs on a thread, "
+            "where it may wait."
+        )
     if callable(getattr(given, "missing", None)) and not isinstance(given, type):
         return cast("CompletionChecker", given)
     if callable(given) and not isinstance(given, type):

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
-from handrail.errors import PromptRenderError, PromptValidationError
+from handrail.errors import OverridesError, PromptRenderError, PromptValidationError
 from handrail.errors.developer import check_argument
 from handrail.prompt.disclosure import SectionTools, SummarizedSection, check_paths, closed_above
 from handrail.prompt.overrides.apply import OverridesReport, apply_overrides
+from handrail.prompt.overrides.override_file import PromptOverrides
 from handrail.prompt.overrides.store import OverridesStore
 from handrail.prompt.parameter_types import check_parameter_types
 from handrail.prompt.policies.policy import ToolPolicy
@@ -167,8 +168,16 @@ def _overridden(
     expected = "a store of overrides: OverrideFiles('overrides')"
     check_argument("Prompt", "overrides", store, OverridesStore, expected)
     check_argument("Prompt", "tag", tag, str, "a text, such as 'stable'")
-    found = store.read(template.ns, template.key, tag)
-    return (template, OverridesReport(tag=tag)) if found is None else apply_overrides(template, found)
+    # A store of the program may return anything.
+    found = cast("object", store.read(template.ns, template.key, tag))
+    if found is None:
+        return template, OverridesReport(tag=tag)
+    asked = template.ns, template.key, tag
+    if not isinstance(found, PromptOverrides) or (found.ns, found.key, found.tag) != asked:
+        what = "those of another prompt or tag" if isinstance(found, PromptOverrides) else f"a {type(found).__name__}"
+        wanted = "the PromptOverrides of ns {!r}, key {!r}, tag {!r}, or None".format(*asked)
+        raise OverridesError(f"read returned {what}; it must return {wanted}", file=type(store).__name__)
+    return apply_overrides(template, found)
 
 
 def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[type[Any], object]:

@@ -362,7 +362,7 @@ class _SectionTools(NamedTuple):
         def close_sections(params: CloseRequest, *, context: ToolContext) -> ToolResult[None]:
             _named(rendering, params.paths)
             context.session[OpenSections].append(rendering.decided.with_closed(params.paths, context.reply))
-            return ToolResult.ok(None, f"Closed: {enumerated(params.paths, limit=_LONGEST_LIST)}.")
+            return ToolResult.ok(None, f"Closed: {_listed(params.paths)}.")
 
         def read_section(params: ReadRequest, *, context: ToolContext) -> ToolResult[str]:  # noqa: ARG001
             if rendering.section(params.path, "$.path").brings_tools:
@@ -403,9 +403,14 @@ def _named(rendering: PromptRendering, paths: Sequence[str]) -> tuple[Summarized
     return tuple(dict.fromkeys(each for path in asked for each in with_ancestors(path, sections)))
 
 
+def _listed(paths: Sequence[str]) -> str:
+    """The paths, each once, as a model may name one twice."""
+    return enumerated(tuple(dict.fromkeys(paths)), limit=_LONGEST_LIST)
+
+
 def opened_text(paths: Sequence[str]) -> str:
     """What the model reads once sections are open."""
-    return f"Open: {enumerated(paths, limit=_LONGEST_LIST)}. What they say, and their tools, are in the prompt now."
+    return f"Open: {_listed(paths)}. What they say, and their tools, are in the prompt now."
 
 
 def expansion_message(call: ToolCall, error: VisibilityExpansionRequired, rendering: PromptRendering) -> ToolMessage:

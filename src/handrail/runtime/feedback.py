@@ -41,7 +41,10 @@ from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import NESTED_SEPARATOR, CallRef, ToolCall
 
 PROVIDER_TIMEOUT = timedelta(seconds=5)
-"""How long a provider may take; after that the message goes without its feedback."""
+"""How long a provider may take, or until the deadline; after that the message goes without its feedback."""
+
+_LEAST_TIME = timedelta(milliseconds=100)
+"""How long a provider may take at least, so that the model can be sent that the deadline has passed."""
 
 MOST_COMPARED = 200
 """How many calls are looked through for the same call that has failed before."""
@@ -332,13 +335,13 @@ async def _provided(provider: FeedbackProvider, context: FeedbackContext, mode: 
 
     Raises:
         InvalidReturnError: it returned something else.
-        Exception: it failed, or takes longer than `PROVIDER_TIMEOUT`.
+        Exception: it failed, or takes longer than `PROVIDER_TIMEOUT`, or past the deadline.
     """
     provide: Callable[[FeedbackContext], object] = provider.provide
     is_async = inspect.iscoroutinefunction(provide)
-    said: object = await mode.run(
-        partial(provide, context), is_async=is_async, seconds=PROVIDER_TIMEOUT.total_seconds()
-    )
+    left = PROVIDER_TIMEOUT if context.deadline is None else context.deadline.remaining()
+    seconds = min(PROVIDER_TIMEOUT, max(left, _LEAST_TIME)).total_seconds()
+    said: object = await mode.run(partial(provide, context), is_async=is_async, seconds=seconds)
     if said is None or isinstance(said, Feedback):
         return said
     raise InvalidReturnError(

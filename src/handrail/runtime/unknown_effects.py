@@ -41,7 +41,7 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
-from handrail.store.protocol import EffectRow
+from handrail.store.protocol import UNTIL_APPLIED, EffectRow
 from handrail.transaction import Transaction
 
 _LOOKED_UP = NotApplied("found out by its reconciler")
@@ -150,7 +150,9 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
     if found is None:
         return True
     ledger = run.environment.effect_ledger
-    await run.mode.write_to(ledger.units, partial(ledger.resolve, row, found, ttl=ttl))
+    # What belongs to it is applied by the call that asks, which may fail.
+    lasting = ttl if tool.apply is None else UNTIL_APPLIED
+    await run.mode.write_to(ledger.units, partial(ledger.resolve, row, found, ttl=lasting))
     return False
 
 

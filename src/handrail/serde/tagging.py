@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, cast, get_args
@@ -14,7 +15,7 @@ from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.core_schemas import OF_CLASSES, Core, core_definitions, innermost, with_flat_unions
 from handrail.serde.supported_types import accept_type
-from handrail.serde.unions import union_members
+from handrail.serde.unions import UnionMembers, union_members
 
 Tagger = Callable[[object], object]
 """Puts a `Tagged` in the place of every value in a field that needs a tag."""
@@ -113,104 +114,147 @@ def _holds_union(hint: object) -> bool:
 
 
 class _Search:
-    """One search; an alias that refers to itself is looked into once."""
+    """One search, in which each part of a core schema gets one tagger, also if it holds itself."""
 
-    __slots__ = ("_seen", "definitions")
+    __slots__ = ("_ambiguous", "_made", "_unions", "definitions")
 
     def __init__(self, definitions: Mapping[str, Core]) -> None:
         self.definitions = definitions
-        self._seen: list[Core] = []
+        # By identity, because parts are dicts and have no hash; the core schema of the search keeps them alive.
+        self._ambiguous: dict[int, bool] = {}
+        self._made: dict[int, _Parts] = {}
+        self._unions: dict[int, UnionMembers] = {}
 
     def tagger(self, core: Core) -> Tagger | None:
         """What tags the values of a type; `None` if none of them needs a tag."""
         core = innermost(core, self.definitions)
-        if any(core is seen for seen in self._seen):
+        if not self._is_ambiguous(core):
             return None
-        # A stack, and not all that was seen: a type that is used twice needs its tagger in both places.
-        self._seen.append(core)
-        try:
-            return self._tagger(core)
-        finally:
-            self._seen.pop()
+        if (known := self._made.get(id(core))) is not None:
+            return known.tag
+        self._made[id(core)] = made = self._empty(core)
+        # After it can be found, because a type alias may refer to itself.
+        made.parts = [self.tagger(part) or _unchanged for part in self._parts(core)]
+        return made.tag
 
-    def _tagger(self, core: Core) -> Tagger | None:
+    def _is_ambiguous(self, core: Core) -> bool:
+        """Whether a value of a type may hold one of an ambiguous union; each part within is looked at once."""
+        if (known := self._ambiguous.get(id(core))) is not None:
+            return known
+        left, seen, found = [core], set[int](), False
+        while left and not found:
+            part = innermost(left.pop(), self.definitions)
+            if id(part) not in seen:
+                seen.add(id(part))
+                found = part["type"] == "union" and any(each.name is not None for each in self._union(part).members)
+                left.extend(self._parts(part))
+        self._ambiguous[id(core)] = found
+        return found
+
+    def _parts(self, core: Core) -> Sequence[Core]:
         kind = core["type"]
         if kind == "union":
-            return self._union(core)
+            return [member.core for member in self._union(core).members]
         if kind == "tuple":
-            return self._tuple(core)
+            return cast("list[Core]", core["items_schema"])
         held: Core | None = core.get("items_schema") if kind in _ITEMS else core.get("values_schema")
-        item = None if held is None else self.tagger(held)
-        if item is None:
-            return None
-        return _Values(item) if kind in _MAPPINGS else _Items(item)
+        return [] if held is None else [held]
 
-    def _union(self, core: Core) -> Tagger | None:
-        union = union_members(core, self.definitions, core_config())
-        inner = [self.tagger(member.core) for member in union.members]
-        if all(tag is None for tag in inner) and all(member.name is None for member in union.members):
-            return None
+    def _union(self, core: Core) -> UnionMembers:
+        if id(core) not in self._unions:
+            self._unions[id(core)] = union_members(core, self.definitions, core_config())
+        return self._unions[id(core)]
+
+    def _empty(self, core: Core) -> _Parts:
+        kind = core["type"]
+        if kind == "union":
+            return _Members(self._union(core))
+        if kind == "tuple" and not ("variadic_item_index" in core and len(core["items_schema"]) == 1):
+            return _Positions()
+        return _Values() if kind in _MAPPINGS else _Items()
+
+
+def _unchanged(value: object) -> object:
+    return value
+
+
+class _Parts(ABC):
+    """Tags the values of a type that holds others.
+
+    Attributes:
+        parts: what tags the values of each part, in the order of the parts.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: Sequence[Tagger] = ()
+
+    # Not `__call__`, which uses up more of the levels that Python has for calls.
+    @abstractmethod
+    def tag(self, value: object) -> object:
+        """The value with its tags."""
+
+
+class _Members(_Parts):
+    """Tags a value of a union."""
+
+    __slots__ = ("_positions", "_union")
+
+    def __init__(self, union: UnionMembers) -> None:
+        super().__init__()
+        self._union = union
         # By identity, because a member holds dicts and has no hash.
-        by_member = {id(member): tag for member, tag in zip(union.members, inner, strict=True)}
+        self._positions = {id(member): position for position, member in enumerate(union.members)}
 
-        def tag(value: object) -> object:
-            member = union.member_of(value)
-            # Canonical JSON is made of any value, also of one that is not of its declared type.
-            if member is None:
-                return value
-            within = by_member[id(member)]
-            tagged = value if within is None else within(value)
-            return tagged if member.name is None else Tagged(member.name, tagged)
+    def tag(self, value: object) -> object:
+        member = self._union.member_of(value)
+        # Canonical JSON is made of any value, also of one that is not of its declared type.
+        if member is None:
+            return value
+        tagged = self.parts[self._positions[id(member)]](value)
+        return tagged if member.name is None else Tagged(member.name, tagged)
 
-        return tag
 
-    def _tuple(self, core: Core) -> Tagger | None:
-        items = [self.tagger(item) for item in core["items_schema"]]
-        if not any(items):
-            return None
-        if "variadic_item_index" in core and len(items) == 1:
-            return None if items[0] is None else _Items(items[0])
+class _Positions(_Parts):
+    """Tags the items of a tuple, each by its position."""
 
-        def tag(value: object) -> object:
-            held = _items_of(value)
-            if len(held) != len(items):
-                return value
-            return [item if inner is None else inner(item) for inner, item in zip(items, held, strict=True)]
+    __slots__ = ()
 
-        return tag
+    def tag(self, value: object) -> object:
+        held = _items_of(value)
+        if len(held) != len(self.parts):
+            return value
+        return [part(item) for part, item in zip(self.parts, held, strict=True)]
 
 
 def _items_of(value: object) -> tuple[object, ...]:
     return cast("tuple[object, ...]", value) if isinstance(value, tuple) else ()
 
 
-class _Items:
+class _Items(_Parts):
     """Tags the items of a collection."""
 
-    __slots__ = ("_item",)
+    __slots__ = ()
 
-    def __init__(self, item: Tagger) -> None:
-        self._item = item
-
-    def __call__(self, value: object) -> object:
+    def tag(self, value: object) -> object:
+        (part,) = self.parts
         if isinstance(value, AbstractSet):
             # A tuple becomes a list of tagged items, which has no hash, so that a set could not hold it.
-            return SetItems(map(self._item, cast("AbstractSet[object]", value)))
+            return SetItems(map(part, cast("AbstractSet[object]", value)))
         if isinstance(value, list | tuple | deque):
             items: Iterable[object] = cast("Iterable[object]", value)
-            return [self._item(item) for item in items]
+            return list(map(part, items))
         return value
 
 
-class _Values:
+class _Values(_Parts):
     """Tags the values of a mapping."""
 
-    __slots__ = ("_item",)
+    __slots__ = ()
 
-    def __init__(self, item: Tagger) -> None:
-        self._item = item
-
-    def __call__(self, value: object) -> object:
+    def tag(self, value: object) -> object:
+        (part,) = self.parts
         if not isinstance(value, Mapping):
             return value
-        return {key: self._item(item) for key, item in cast("Mapping[object, object]", value).items()}
+        return {key: part(item) for key, item in cast("Mapping[object, object]", value).items()}

@@ -174,7 +174,7 @@ class Conversation:
 
         Raises:
             InvalidArgumentError: `calls` has something that is not a `ToolCall`.
-            ValueError: there are calls and no valid `reply`.
+            ValueError: there are calls and no valid `reply`; or there are calls or a reply, and no message.
             SessionUseError: the session is stored, and a message is not JSON (NaN is not); or a call of the open reply
                 has no record, so that the messages cannot be its answers. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
@@ -187,6 +187,11 @@ class Conversation:
             raise ValueError(
                 f"calls are appended with the name of their reply, and {reply!r:.80} cannot be one: it is "
                 f"{REPLY_RULE}. Give the id that the provider gave the response"
+            )
+        if not messages and (asked or reply is not None):
+            raise ValueError(
+                "calls and the name of a reply belong to a message, and none was given: append the message of the "
+                "model that asks for the calls"
             )
         answers = self._check_answered()
         if messages:

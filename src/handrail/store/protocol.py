@@ -149,9 +149,9 @@ class EffectRow(NamedTuple):
 
     @property
     def is_kept_until_applied(self) -> bool:
-        """Whether the tool has `apply`, and its call was rolled back after the effect had happened.
+        """Whether the tool has `apply`, and the result has been recorded on its own.
 
-        A result that a person or a reconciler has found is not marked so.
+        A result that a person has recorded is not marked so.
         """
         if self.applied_at is not None or self.expires_at is None or self.completed_at is None:
             return False

@@ -169,13 +169,17 @@ async def test_a_tool_that_accepts_no_overrides_ends_the_run(tmp_path: Path, wor
         await watched(agent)
 
 
-async def test_the_project_says_which_overrides_and_the_file_another_tag(tmp_path: Path) -> None:
-    """Without either, and for agents without a file, nothing is read; a tag without a file is no fault."""
+async def test_the_project_says_which_overrides_and_the_file_another_tag(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without either, and for agents without a file, nothing is read; a tag without a file is reported once."""
     settings = "[tool.handrail.overrides]\nfolder = 'texts'\n"
     usual, other = loaded(tmp_path, "", settings), loaded(tmp_path, "overrides: next", settings)
     await tune(other, (INSTRUCTIONS, "Work fast."))
     assert (await watched(usual)).instructions.startswith("Work fast.")
-    assert (await watched(other)).instructions.startswith("Work for ${nothing}.")
+    caplog.clear()
+    assert (await watched(other, called(Call("law", {})))).instructions.startswith("Work for ${nothing}.")
+    assert ["'next'" in message for message in caplog.messages] == [True]
     assert not OverridesPlace.of(usual.project, replace(usual.file, path=None)).is_used
     assert not OverridesPlace.of(loaded(tmp_path, "").project, loaded(tmp_path, "").file).is_used
     with pytest.raises(AgentFileError, match="the tag of the overrides"):

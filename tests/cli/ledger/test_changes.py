@@ -88,6 +88,19 @@ def test_what_is_no_riddle_is_not_reconciled(handrail: Command, store: Store, ke
     assert _row(store, key, SESSION) == before
 
 
+def test_a_result_that_is_not_applied_is_corrected(handrail: Command, store: Store, wording: Wording) -> None:
+    """A slip of a person; the message stays unless another one is given."""
+    key = "app:pay:lost"
+    assert insert(store, _row(store, "app:pay:unknown")._replace(key=key, effect_id="e" * 32, fence=2)) is None
+    assert handrail("ledger", "reconcile", key, "--happened", "--message", "paid", "--value", "17").code == 0
+    refused = handrail("ledger", "reconcile", key, "--not-happened")
+    corrected = handrail("ledger", "reconcile", key, "--happened", "--value", '{"number": "A"}')
+    assert [refused.code, corrected.code] == [1, 0]
+    assert refused.err + corrected.out == wording
+    row = _row(store, key)
+    assert (row.status, row.message, row.value) == ("done", "paid", b'{"number":"A"}')
+
+
 @pytest.mark.parametrize(
     "words, why",
     [

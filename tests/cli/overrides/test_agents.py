@@ -83,6 +83,22 @@ def test_a_proposed_file_is_installed_for_an_agent(typed: Callable[..., Ran], fo
     assert typed("check", "desk.agent").code == 1
 
 
+def test_overrides_that_no_run_reads_are_named(typed: Callable[..., Ran], folder: Path, wording: Wording) -> None:
+    """By the commands over overrides if runs read none, and by `check` if they read none where they are said to be."""
+    write(folder, pyproject__toml="")
+    ran = [typed("overrides", *words) for words in (("seed", "desk.agent"), ("check", "desk.agent"))]
+    assert [each.code for each in ran] == [0, 0]
+    assert [each.err for each in ran] == [wording, ran[0].err]
+    assert "override" not in typed("check", "desk.agent").err
+    write(folder, pyproject__toml="[tool.handrail.overrides]\nfolder = 'text'\n")
+    no_folder = typed("check", "desk.agent")
+    text = (folder / "desk.agent").read_text()
+    (folder / "desk.agent").write_text(text.replace("name: desk\n", "name: desk\noverrides: nope\n"))
+    no_file = typed("check", "desk.agent")
+    assert [each.code for each in (no_folder, no_file)] == [0, 0]
+    assert (no_folder.err + no_file.err).replace(str(folder), "FOLDER") == wording
+
+
 def test_an_agent_that_cannot_be_loaded_has_no_texts(typed: Callable[..., Ran], folder: Path) -> None:
     """The command fails with what is wrong; a file that does not exist is an invalid command line."""
     write(folder, desk__agent="---\nname: desk\ntools: [gone]\n---\nWork.\n")

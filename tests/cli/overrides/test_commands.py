@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from handrail.cli import main
-from handrail.prompt.overrides import OverrideFiles, PromptOverrides, TextKey, dump_overrides
+from handrail.prompt import Prompt
+from handrail.prompt.overrides import OverrideFiles, PromptOverrides, TextKey, dump_overrides, text_hash
 from tests.cli.desk import Ran
-from tests.prompt.overrides.desk import GUIDE, LOOKUP, overrides, stale
+from tests.prompt.overrides.desk import GUIDE, LOOKUP, desk, overrides, stale
 from tests.wording import Wording
 
 DESK = "counter:DESK"
@@ -33,6 +34,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Override
     """The store of a folder with a program, in which the commands are typed."""
     (tmp_path / "counter.py").write_text(PROGRAM)
     (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "leaving.py").write_text("import sys\nsys.exit(3)")
     (tmp_path / "lacking.py").write_text("import nothing_of_that_name")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -153,6 +155,44 @@ def test_a_stale_file_is_installed_only_when_it_was_reviewed(
     assert stored(files).overrides == overrides((GUIDE, "Be kind.")).overrides
 
 
+def test_a_text_that_was_never_edited_follows_the_code(
+    typed: Typed, files: OverrideFiles, tmp_path: Path, wording: Wording
+) -> None:
+    """It is not stale, and no command brings the former text of the code back."""
+    assert typed("seed", DESK).code == 0
+    seeded = stored(files).overrides
+    former = replace(overrides((LOOKUP, "Formerly.")).overrides[0], sha256=text_hash("Formerly."))
+    late = replace(overrides((GUIDE, "Be kind.")).overrides[0], sha256="1" * 64)
+    ours = {LOOKUP: former, GUIDE: late}
+    files.write(replace(stored(files), overrides=tuple(ours.get(each.key, each) for each in seeded)))
+    proposed = tmp_path / "proposed.json"
+    proposed.write_text(files.path("shop/front", "desk", "stable").read_text())
+    states = {each["name"]: each["state"] for each in json.loads(typed("check", DESK, "--format", "json").out)["texts"]}
+    assert (states["lookup"], states["guide"]) == ("applied", "stale")
+    assert [each["name"] for each in json.loads(typed("diff", DESK, "--format", "json").out)["texts"]] == ["guide"]
+    assert Prompt(desk(), overrides=files).render().text == Prompt(desk()).render().text
+    accepted, seeded_again = typed("apply", DESK, str(proposed), "--accept-stale"), typed("seed", DESK)
+    assert (accepted.out + accepted.err.replace("imported\n", ""), seeded_again.out) == (wording, wording)
+    assert {each.key: each for each in stored(files).overrides} == {
+        each.key: overrides((GUIDE, "Be kind.")).overrides[0] if each.key == GUIDE else each for each in seeded
+    }
+    files.write(replace(stored(files), overrides=(former,)))
+    assert json.loads(typed("seed", DESK, "--format", "json").out)["renewed"] == 1
+    assert former.text not in {each.text for each in stored(files).overrides}
+
+
+def test_seeding_leaves_a_file_that_has_all_texts_as_it_is(typed: Typed, files: OverrideFiles) -> None:
+    """In its form; one that gets more texts has the permissions that it had."""
+    files.write(overrides((GUIDE, "Be kind.")))
+    place = files.path("shop/front", "desk", "stable")
+    place.chmod(0o640)
+    assert typed("seed", DESK).code == 0
+    assert place.stat().st_mode & 0o777 == 0o640
+    place.write_text(json.dumps(json.loads(place.read_text())))
+    before = place.read_text()
+    assert (typed("seed", DESK).code, place.read_text()) == (0, before)
+
+
 def test_a_file_of_another_prompt_is_not_installed(typed: Typed, files: OverrideFiles, tmp_path: Path) -> None:
     """Nor one that cannot be read."""
     proposed = tmp_path / "proposed.json"
@@ -160,7 +200,7 @@ def test_a_file_of_another_prompt_is_not_installed(typed: Typed, files: Override
     assert typed("apply", DESK, str(proposed)).code == 1
     proposed.write_text("{")
     assert typed("apply", DESK, str(proposed)).code == 1
-    assert typed("apply", DESK, "missing.json").code == 2
+    assert [typed("apply", DESK, name).code for name in ("missing.json", ".")] == [2, 2]
     assert not files.folder.exists()
 
 
@@ -176,6 +216,7 @@ def test_a_file_of_another_prompt_is_not_installed(typed: Typed, files: Override
         ("counter:TUNED", 1),
         ("broken:DESK", 1),
         ("lacking:DESK", 1),
+        ("leaving:DESK", 1),
     ],
 )
 def test_what_is_not_a_prompt_is_refused(typed: Typed, name: str, code: int, wording: Wording) -> None:

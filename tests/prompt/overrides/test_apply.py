@@ -206,6 +206,18 @@ def test_what_is_not_a_store_or_tag_is_refused(store: object, tag: object) -> No
     assert caught.value.argument == ("overrides" if tag == "stable" else "tag")
 
 
+@pytest.mark.parametrize(
+    "found", [{"guide": "Be kind."}, overrides((GUIDE, "Be kind."), tag="next")], ids=["dict", "tag"]
+)
+def test_what_a_store_may_not_return_is_refused(found: Any, wording: Wording) -> None:
+    """Another type, or the overrides of another prompt or tag; with what would be right."""
+    store = HeldOverrides()
+    store.found["shop/front", "desk", "stable"] = found
+    with pytest.raises(OverridesError) as caught:
+        Prompt(desk(), overrides=store)
+    assert str(caught.value) == wording
+
+
 def test_overrides_of_a_program_need_no_file() -> None:
     """A store can make them; they are in the order of the form then."""
     one = Override(LOOKUP, "0" * 64, "B")

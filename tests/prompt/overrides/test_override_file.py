@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import OverridesError
+from handrail.errors import InvalidArgumentError, OverridesError
 from handrail.prompt.overrides import Override, PromptOverrides, TextKey, dump_overrides, parse_overrides
 from tests.wording import Wording
 
@@ -57,6 +59,30 @@ def test_an_override_knows_where_it_stands() -> None:
     (found,) = parse_overrides(text % leaf, file="f.json").overrides
     assert (found.line, found.column, found.text) == (3, 3, "A\n\nB")
     assert found == Override(TextKey("tool", "t", "description"), "0" * 64, "A\n\nB")
+
+
+@pytest.mark.parametrize("version", ["true", "1.0", "2"])
+def test_another_version_is_refused(version: str) -> None:
+    """Also what Python holds equal to 1."""
+    with pytest.raises(OverridesError, match="version is to be 1"):
+        parse_overrides(f'{{"version": {version}, "ns": "a", "key": "b", "tag": "c"}}', file="f.json")
+
+
+@pytest.mark.parametrize(
+    "owner, part", [("section", "effect"), ("section", "parameter"), ("tool", "body"), ("a", "body")]
+)
+def test_a_key_of_no_text_is_refused(owner: Any, part: Any) -> None:
+    """When it is made, because a program may make it."""
+    with pytest.raises(InvalidArgumentError) as caught:
+        TextKey(owner, "desk", part)
+    assert caught.value.argument == ("owner" if owner == "a" else "part")
+
+
+def test_two_overrides_of_one_text_are_refused() -> None:
+    """Only one of them could be applied."""
+    twice = [Override(TextKey("section", "desk", "body"), "0" * 64, text) for text in "AB"]
+    with pytest.raises(InvalidArgumentError, match="section desk, body has two"):
+        PromptOverrides(ns="a", key="b", tag="c", overrides=tuple(twice))
 
 
 @pytest.mark.parametrize("text", ["[]", "1", '"a"', "null", "true", "2.5"])

@@ -49,19 +49,23 @@ class OverridesPlace:
         files: the folder with the files.
         tag: which of them.
         is_used: whether runs of the agent apply them.
+        is_named: whether the file of the agent names the tag.
     """
 
     files: OverrideFiles
     tag: str
     is_used: bool
+    is_named: bool = False
 
     @staticmethod
     def of(project: Project, file: AgentFile) -> OverridesPlace:
         """Of an agent of a project. Agents that other agents make have none."""
         config = project.config.overrides
         named = OverridesConfig() if config is None else config
-        is_used = file.path is not None and (config is not None or file.overrides is not None)
-        return OverridesPlace(OverrideFiles(project.folder / named.folder), file.overrides or named.tag, is_used)
+        is_named = file.path is not None and file.overrides is not None
+        is_used = is_named or (file.path is not None and config is not None)
+        files = OverrideFiles(project.folder / named.folder)
+        return OverridesPlace(files, file.overrides or named.tag, is_used, is_named)
 
     def read(self, agent: str) -> PromptOverrides | None:
         """The overrides of an agent that its runs apply; `None` if there are none.
@@ -71,6 +75,20 @@ class OverridesPlace:
         """
         return self.files.read(NAMESPACE, agent, self.tag) if self.is_used else None
 
+    def missing(self, agent: str) -> str:
+        """In words, that there are none where the agent or its project says that there are; else empty.
+
+        Most agents of a project have no overrides, so an agent that names no tag needs no file.
+        """
+        if not self.is_used:
+            return ""
+        if self.is_named and not self.files.path(NAMESPACE, agent, self.tag).exists():
+            folder, tag = self.files.folder, self.tag
+            return f"overrides: the agent names the tag {tag!r}, and {folder}/{NAMESPACE}/{agent} has no {tag}.json"
+        if not self.files.folder.is_dir():
+            return f"overrides: the folder {self.files.folder} of [tool.handrail.overrides] does not exist"
+        return ""
+
 
 class AgentTexts:
     """The texts of one agent in one run, and the one owner of the state of its overrides.
@@ -79,9 +97,12 @@ class AgentTexts:
         instructions: the instructions that the model gets.
         known: the texts of the code that have been seen: the instructions, and those of tools that have overrides.
         collects: whether the texts of all other tools are noted too; for a run that is inspected.
+        missing: in words, that there are no overrides where they are said to be; else empty.
     """
 
-    def __init__(self, file: AgentFile, overrides: PromptOverrides | None, own_tool: OwnTool) -> None:
+    def __init__(
+        self, file: AgentFile, overrides: PromptOverrides | None, own_tool: OwnTool, *, missing: str = ""
+    ) -> None:
         """Apply the override of the instructions.
 
         Raises:
@@ -89,6 +110,8 @@ class AgentTexts:
         """
         self._overrides = overrides
         self._own_tool = own_tool
+        self.missing: str = missing
+        self._has_warned = False
         original = PromptText(INSTRUCTIONS, plain_text(file.instructions), surrogate_fault)
         self.known: dict[TextKey, PromptText] = {INSTRUCTIONS: original}
         self.collects: bool = False
@@ -141,14 +164,14 @@ class AgentTexts:
         )
 
     def new_warnings(self, *, all_seen: bool) -> tuple[str, ...]:
-        """In words, which overrides are not applied, each once.
+        """In words, which overrides are not applied or missing, each once.
 
         Args:
             all_seen: whether all tools of the agent have been seen, so that an override of another one is unknown.
         """
-        report = self.report
+        report, has_warned, self._has_warned = self.report, self._has_warned, True
         if report is None:
-            return ()
+            return (self.missing,) if self.missing and not has_warned else ()
         stale = tuple(key for key in report.stale if key not in self._warned)
         unknown = tuple(key for key in report.unknown if key not in self._warned) if all_seen else ()
         self._warned |= {*stale, *unknown}

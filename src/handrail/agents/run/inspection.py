@@ -31,6 +31,7 @@ class Inspection(NamedTuple):
             could be closed: of the texts of the toolsets, and the definitions of their tools.
         texts: its texts as the agent file and its tools have them.
         overrides: which of its overrides are applied; `None` if it has none.
+        missing_overrides: in words, that there are none where they are said to be; else empty.
     """
 
     tools: tuple[ToolReport, ...]
@@ -38,6 +39,7 @@ class Inspection(NamedTuple):
     closed_characters: int = 0
     texts: Mapping[TextKey, PromptText] = MappingProxyType({})
     overrides: OverridesReport | None = None
+    missing_overrides: str = ""
 
 
 async def inspect_run(run: AgentRun) -> Inspection:
@@ -67,7 +69,8 @@ async def inspect_run(run: AgentRun) -> Inspection:
             listings = run.listings()
             known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
             reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
-            return Inspection(tuple(reports), listings, closed_characters, run.texts.known, run.texts.report)
+            texts = run.texts
+            return Inspection(tuple(reports), listings, closed_characters, texts.known, texts.report, texts.missing)
 
 
 async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:

@@ -136,8 +136,10 @@ class AgentRun:
         self.path = path
         self.model = model
         # Before anything is opened that would have to be closed.
-        found = OverridesPlace.of(tree.project, agent.file).read(agent.file.name)
-        self.texts: AgentTexts = AgentTexts(agent.file, found, self._own_tool)
+        place, name = OverridesPlace.of(tree.project, agent.file), agent.file.name
+        found = place.read(name)
+        missing = place.missing(name) if found is None else ""
+        self.texts: AgentTexts = AgentTexts(agent.file, found, self._own_tool, missing=missing)
         self._stack = ExitStack()
         self._doors = RunExecutors(tree, session, path, self._stack, agent)
         self._put_off: set[CallRef] = set()

@@ -222,8 +222,9 @@ async def _make_tools(
             findings.note(error)
             continue
         made |= inspection.listings
-        if inspection.overrides is not None:
-            findings.warnings += [f"{called}: {warning}" for warning in inspection.overrides.warnings()]
+        report = inspection.overrides
+        unapplied = [inspection.missing_overrides] if report is None else report.warnings()
+        findings.warnings += [f"{called}: {warning}" for warning in unapplied if warning]
         if called == name:
             findings.tools = inspection.tools
             findings.closed_characters = inspection.closed_characters

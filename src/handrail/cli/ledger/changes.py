@@ -23,7 +23,7 @@ from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
-from handrail.runtime.ledger.states import key_expired, removable, resolved_row
+from handrail.runtime.ledger.states import is_correctable, key_expired, removable, resolved_row
 from handrail.serde.formatting import count_noun, format_size
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect
@@ -129,6 +129,8 @@ NOT_GIVEN = EffectFinding()
 
 
 def _default_message(row: EffectRow) -> str:
+    if is_correctable(row):
+        return row.message
     return f"{row.tool} has been carried out; a person has confirmed it."
 
 
@@ -158,7 +160,7 @@ def reconcile_effect(
 
     That is one in the state `unknown` or `lapsed`. Check the outside world first (the account, the outbox): the ledger
     cannot verify your answer. If the effect has happened, the same call is answered with that from now on; if it has
-    not, the same call may run again.
+    not, the same call may run again. The result of an effect that is done can be corrected until it is applied.
     """
     finding.check()
     screen = Screen()
@@ -168,7 +170,8 @@ def reconcile_effect(
     with options.open(writing=True) as store:
         row = found_effect(store, key, partition)
         now = store.now()
-        resolved_row(row, NotApplied(), now=now, ttl=DAY, forget=DAY)  # raises if its outcome is known
+        looked = NotApplied() if finding.happened is False else EffectResult("", None)
+        resolved_row(row, looked, now=now, ttl=DAY, forget=DAY)  # raises if its outcome is known
         if finding.happened is None:
             ((_, beside),) = found_beside(store, [row])
             screen.record(show.effect_fields(row, now, beside), aside=True)
@@ -185,6 +188,8 @@ def reconcile_effect(
         ((_, beside),) = found_beside(store, [standing])
     if options.as_json:
         screen.json(show.effect_json(standing, now, beside))
+    elif finding.happened and is_correctable(row):
+        screen.say(f"Corrected the result of {key}: {standing.message}")
     elif finding.happened:
         screen.say(f"Recorded that {key} has happened: {standing.message}")
     else:
@@ -203,9 +208,9 @@ class Removal:
         dry_run: whether to remove nothing.
     """
 
-    force: Annotated[bool, Parameter(help="Remove running and unknown effects too. They may then happen twice.")] = (
-        False
-    )
+    force: Annotated[
+        bool, Parameter(help="Remove also what is running, unknown or not applied. It may then happen twice.")
+    ] = False
     yes: Yes = False
     dry_run: DryRun = False
 
@@ -221,7 +226,8 @@ def invalidate_effects(
 ) -> int:
     """Forget effects, so that the same calls run again.
 
-    Running and unknown effects stay, because they could happen twice: see `reconcile`, or give --force.
+    What is running or unknown stays, because it could happen twice, and so does what is done and not applied, because
+    its result would be lost as well: see `reconcile`, or give --force.
     """
     if (key is None) == (tool is None):
         raise CycloptsError(msg="give either the KEY of one effect, or --tool NAME for all of a tool")

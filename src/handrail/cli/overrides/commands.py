@@ -16,8 +16,8 @@ from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Debug, Screen, clean_lines, show_traceback
 from handrail.cli.table import Column
 from handrail.errors import OverridesError
-from handrail.prompt.overrides import OverridesReport, PromptOverrides, PromptText, TextKey
-from handrail.prompt.overrides.apply import current_overrides, examine
+from handrail.prompt.overrides import Override, OverridesReport, PromptOverrides, PromptText, TextKey
+from handrail.prompt.overrides.apply import current_overrides, examine, is_edited
 from handrail.prompt.overrides.store import read_overrides_file
 from handrail.serde.formatting import count_noun
 
@@ -84,24 +84,32 @@ AS_GIVEN = OverridesOptions()
 def seed_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -> int:
     """Write a file with all texts of a prompt that accept overrides, as the code has them, each with its hash.
 
-    If the file exists, what it has stays as it is, and the texts that it lacks are added.
+    If the file exists, what was edited in it stays as it is, texts that it lacks are added, and texts that were never
+    edited become those that the code has now.
     """
     named, screen = options.named(prompt), Screen()
     try:
         before = named.read()
         held = () if before is None else before.overrides
+        renewed = _renewed(held, named.texts)
         known = {each.key for each in held}
         lacking = [text for key, text in named.texts.items() if key not in known]
         seeded = current_overrides(named.ns, named.key, named.tag, lacking)
-        named.files.write(replace(seeded, overrides=(*held, *seeded.overrides)))
+        found = replace(seeded, overrides=(*renewed, *seeded.overrides))
+        # A file that has all texts already keeps its form.
+        if found != before:
+            named.files.write(found)
     except OverridesError as error:
         return _failed(screen, error)
-    place = named.path
+    _note_unused(screen, named)
+    place, added = named.path, len(seeded.overrides)
+    changed = sum(new != old for new, old in zip(renewed, held, strict=True))
     if options.as_json:
-        screen.json({"file": str(place), "added": len(seeded.overrides), "kept": len(held)})
+        screen.json({"file": str(place), "added": added, "renewed": changed, "kept": len(held) - changed})
     else:
-        kept = f"; {count_noun(len(held), 'text')} kept" if held else ""
-        screen.say(f"{place}: {count_noun(len(seeded.overrides), 'text')} added{kept}.")
+        rest = f"; {count_noun(changed, 'text')} renewed" if changed else ""
+        rest += f"; {count_noun(len(held) - changed, 'text')} kept" if len(held) > changed else ""
+        screen.say(f"{place}: {count_noun(added, 'text')} added{rest}.")
     return DONE
 
 
@@ -109,8 +117,8 @@ def check_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -
     """Check that every override of a prompt is applied: none is stale, unknown or invalid.
 
     An override is stale if the code has another text than the one that it was written for, and unknown if the prompt
-    has no such text. Exit codes: 0 all are applied; 1 some are not, or the file cannot be used; 2 the command line is
-    invalid.
+    has no such text. A text that was seeded and never edited is that of the code, and not stale. Exit codes: 0 all are
+    applied; 1 some are not, or the file cannot be used; 2 the command line is invalid.
     """
     named, screen = options.named(prompt), Screen()
     try:
@@ -118,6 +126,7 @@ def check_file(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -
         report, _ = examine(named.texts, found)
     except OverridesError as error:
         return _failed(screen, error)
+    _note_unused(screen, named)
     states = _states(report)
     if options.as_json:
         screen.json(
@@ -151,7 +160,7 @@ def diff_texts(prompt: PromptName, /, *, options: OverridesOptions = AS_GIVEN) -
     except OverridesError as error:
         return _failed(screen, error)
     states, texts = _states(report), {key: text.text for key, text in named.texts.items()}
-    changed = [each for each in found.overrides if texts.get(each.key) != each.text]
+    changed = [each for each in found.overrides if is_edited(each) and texts.get(each.key) != each.text]
     if options.as_json:
         shown = [
             {**_key_json(each.key), "state": states[each.key], "code": texts.get(each.key), "text": each.text}
@@ -183,33 +192,48 @@ def apply_file(
     The file that stands there is replaced atomically. A file with stale, unknown or invalid overrides is not installed.
     """
     named, screen = options.named(prompt), Screen()
-    if not file.exists():
-        raise CycloptsError(msg=f"the file {file} does not exist")
+    if not file.is_file():
+        fault = "is not a file" if file.exists() else "does not exist"
+        raise CycloptsError(msg=f"the file {file} {fault}; name the file of overrides that is proposed")
     try:
         proposed = read_overrides_file(file)
         _check_head(proposed, named)
         proposed = replace(proposed, tag=named.tag)
+        accepted: tuple[TextKey, ...] = ()
         if accept_stale:
+            accepted = examine(named.texts, proposed)[0].stale
             proposed = _accepted(proposed, named.texts)
         report, _ = examine(named.texts, proposed)
         if report.is_current:
             named.files.write(proposed)
     except OverridesError as error:
         return _failed(screen, error)
+    _note_unused(screen, named)
     place = named.path
     if options.as_json:
         left = {
             "stale": [_key_json(key) for key in report.stale],
             "unknown": [_key_json(key) for key in report.unknown],
         }
-        screen.json({"file": str(place), "installed": report.is_current, **left})
+        taken = {"accepted": [_key_json(key) for key in accepted]}
+        screen.json({"file": str(place), "installed": report.is_current, **left, **taken})
     elif report.is_current:
+        if accepted:
+            screen.remark(f"Taken as reviewed: {'; '.join(map(str, accepted))}.")
         screen.say(f"{place}: {count_noun(len(report.applied), 'override')} installed.")
     else:
         rows = [(str(key), state) for key, state in _states(report).items() if state != "applied"]
         screen.table(_COLUMNS, rows)
         screen.remark("Not installed. Correct or remove these; --accept-stale takes stale ones as reviewed.")
     return DONE if report.is_current else FAILED
+
+
+def _note_unused(screen: Screen, named: NamedPrompt) -> None:
+    if not named.is_used:
+        screen.remark(
+            "No run of this agent applies overrides: its project has no [tool.handrail.overrides], and the agent file "
+            "no overrides: TAG."
+        )
 
 
 def _check_head(proposed: PromptOverrides, named: NamedPrompt) -> None:
@@ -222,9 +246,21 @@ def _check_head(proposed: PromptOverrides, named: NamedPrompt) -> None:
 
 
 def _accepted(found: PromptOverrides, texts: Mapping[TextKey, PromptText]) -> PromptOverrides:
-    """The overrides with the hashes of the texts that the code has."""
-    hashed = (replace(each, sha256=texts[each.key].sha256) if each.key in texts else each for each in found.overrides)
+    """The overrides with the hashes of the texts that the code has; those that were never edited have these texts."""
+    renewed = _renewed(found.overrides, texts)
+    hashed = (replace(each, sha256=texts[each.key].sha256) if each.key in texts else each for each in renewed)
     return replace(found, overrides=tuple(hashed))
+
+
+def _renewed(overrides: Iterable[Override], texts: Mapping[TextKey, PromptText]) -> tuple[Override, ...]:
+    """The overrides; those that were never edited have the texts that the code has now."""
+    return tuple(each if is_edited(each) else _of_code(each, texts.get(each.key)) for each in overrides)
+
+
+def _of_code(override: Override, text: PromptText | None) -> Override:
+    if text is None or text.sha256 == override.sha256:
+        return override
+    return replace(override, text=text.text, sha256=text.sha256)
 
 
 def _states(report: OverridesReport) -> dict[TextKey, str]:

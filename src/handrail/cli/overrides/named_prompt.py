@@ -26,6 +26,7 @@ class NamedPrompt:
         texts: all texts of the code.
         files: the folder with the files.
         tag: which of them.
+        is_used: whether anything applies them; `False` for an agent whose runs read none.
     """
 
     ns: str
@@ -33,6 +34,7 @@ class NamedPrompt:
     texts: Mapping[TextKey, PromptText]
     files: OverrideFiles
     tag: str
+    is_used: bool = True
 
     @property
     def path(self) -> Path:
@@ -85,4 +87,5 @@ def _of_agent(path: Path, folder: Path | None, tag: str | None) -> NamedPrompt:
         from handrail.cli.overrides.agent_texts import agent_texts  # noqa: PLC0415 - needs the extra, which is there
     found = agent_texts(path)
     files = found.place.files if folder is None else OverrideFiles(folder)
-    return NamedPrompt(found.ns, found.key, found.texts, files, found.place.tag if tag is None else tag)
+    tag = found.place.tag if tag is None else tag
+    return NamedPrompt(found.ns, found.key, found.texts, files, tag, found.place.is_used)

@@ -57,6 +57,9 @@ def _imported(module: str) -> object:
         raise CycloptsError(
             msg=f"the module {module} does not exist; check the name, and the current folder"
         ) from error
+    except SystemExit as error:
+        # Not the exit code of this command, which has meanings of its own.
+        raise PromptValidationError(f"the module {module} ends the process at its import; it must not") from error
     except Exception as error:
         message = f"the module {module} cannot be imported: {type(error).__name__}: {error}"
         raise PromptValidationError(message) from error

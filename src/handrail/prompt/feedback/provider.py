@@ -86,7 +86,8 @@ class FeedbackProvider(Protocol):
         """The feedback that is due; `None` for nothing. It may be `async`.
 
         It is called outside of any transaction, and may be called from several threads. An exception is logged, and
-        the call has no feedback of this provider; it has none either of one that takes longer than `PROVIDER_TIMEOUT`.
+        the call has no feedback of this provider; it has none either of one that takes longer than `PROVIDER_TIMEOUT`,
+        or past the deadline. It is to read, and to write nothing: no call would roll it back.
         """
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from handrail.errors import InvalidArgumentError
 from handrail.limits import BudgetTracker
 from handrail.prompt.feedback.provider import Feedback, FeedbackContext
 from handrail.prompt.feedback.trigger import FeedbackTrigger
@@ -22,11 +23,17 @@ class StaticFeedback:
         text: what the model reads.
         trigger: when it reads it.
         name: the name of the provider.
+
+    Raises:
+        InvalidArgumentError: the text is not text, or is empty.
     """
 
     text: str
     trigger: FeedbackTrigger
     name: str = "note"
+
+    def __post_init__(self) -> None:
+        Feedback(self.text)  # which checks it
 
     def provide(self, context: FeedbackContext, /) -> Feedback:  # noqa: ARG002 - the interface's
         """The text."""
@@ -38,7 +45,7 @@ class DeadlineFeedback:
     """The time that is left until the deadline of the run. Without a deadline there is nothing to say.
 
     Attributes:
-        trigger: when the model reads it; by default every minute.
+        trigger: when the model reads it; by default every minute, so not in a run that is shorter.
         warn_below: with less time left, the model is also advised to come to an end.
         name: the name of the provider.
     """
@@ -65,11 +72,21 @@ class BudgetFeedback:
         trigger: when the model reads it; by default after every 10 calls.
         warn_at: from this part of a limit on, the model is also advised to come to an end; from 0 to 1.
         name: the name of the provider.
+
+    Raises:
+        InvalidArgumentError: `warn_at` is not from 0 to 1.
     """
 
     trigger: FeedbackTrigger = field(default=FeedbackTrigger(every_calls=10))
     warn_at: float = 0.8
     name: str = "budget"
+
+    def __post_init__(self) -> None:
+        if type(self.warn_at) not in {int, float} or not 0 <= self.warn_at <= 1:
+            expected = "the part of a limit, from 0 to 1, such as 0.8"
+            raise InvalidArgumentError(
+                function="BudgetFeedback", argument="warn_at", given=self.warn_at, expected=expected
+            )
 
     def provide(self, context: FeedbackContext, /) -> Feedback | None:
         """What is left of each limit."""

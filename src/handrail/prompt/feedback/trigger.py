@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from handrail.errors import InvalidArgumentError
+from handrail.errors import InvalidArgumentError, PathEscapeError
+from handrail.filesystem.paths import normalise
 
 _NO_TIME = timedelta(0)
+_PATH = 'a path or a glob pattern: "reports/*.md"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,11 @@ class FeedbackTrigger:
         if every is not None and (not isinstance(every, timedelta) or every <= _NO_TIME):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a checker
             _refuse("every", every, "a positive span with its unit: timedelta(minutes=5)")
         if on_file is not None and (not isinstance(on_file, str) or not on_file):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
-            _refuse("on_file", on_file, 'a path or a glob pattern: "reports/*.md"')
+            _refuse("on_file", on_file, _PATH)
+        try:
+            normalise(on_file or ".", noun="path or pattern")
+        except PathEscapeError as error:
+            _refuse("on_file", on_file, f"{_PATH}; {error}")
 
 
 def _check_number(argument: str, given: object, *, least: int) -> None:

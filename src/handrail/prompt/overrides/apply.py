@@ -33,7 +33,8 @@ class OverridesReport:
         tag: their tag.
         file: the file that they come from; `None` if there is none, so that the prompt is that of the code.
         applied: the texts that were replaced.
-        stale: those whose override was made for another text of the code, and was not applied.
+        stale: those whose override was made for another text of the code, and was not applied; one whose text was
+            never edited is not stale.
         unknown: those that the prompt does not have.
     """
 
@@ -107,12 +108,13 @@ def examine(
         if original is None:
             unknown.append(each.key)
             continue
-        shown = replace(each, text=_normal(each))
+        # A text that was seeded and never edited replaces nothing, whatever text the code has now.
+        shown = replace(each, text=_normal(each) if is_edited(each) else original.text)
         fault = _fault(shown, original)
         if fault:
             message = f"{each.key}: {fault}"
             faults.append(OverridesError(message, file=overrides.file, line=each.line, column=each.column))
-        elif original.sha256 != each.sha256:
+        elif original.sha256 != each.sha256 and is_edited(each):
             stale.append(each.key)
         else:
             current.append(shown)
@@ -136,6 +138,11 @@ def current_overrides(ns: str, key: str, tag: str, texts: Iterable[PromptText]) 
     """Overrides of a prompt that say what its texts say already; of those that accept overrides."""
     found = tuple(Override(each.key, text_hash(each.text), each.text) for each in texts if each.accepts_overrides)
     return PromptOverrides(ns=ns, key=key, tag=tag, overrides=found)
+
+
+def is_edited(override: Override) -> bool:
+    """Whether an override has another text than the one that it replaces; one that was only seeded has not."""
+    return text_hash(_normal(override)) != override.sha256
 
 
 def _normal(override: Override) -> str:

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from handrail.errors import OverridesError
+from handrail.errors import InvalidArgumentError, OverridesError
 from handrail.prompt.overrides.texts import TextKey, TextKind
 from handrail.serde.formatting import nearest, quote
 from handrail.serde.json_tree import JsonArray, JsonNode, JsonObject, JsonScalar, node_kind, read_json_tree
@@ -78,6 +79,9 @@ class PromptOverrides:
         tag: the tag.
         overrides: what replaces its texts, each text once; in the order of the form, sections before tools.
         file: what errors call the file that they come from.
+
+    Raises:
+        InvalidArgumentError: one text has two overrides.
     """
 
     ns: str
@@ -87,6 +91,12 @@ class PromptOverrides:
     file: str = field(default="overrides", compare=False)
 
     def __post_init__(self) -> None:
+        counts = Counter(each.key for each in self.overrides)
+        if twice := next((key for key, count in counts.items() if count > 1), None):
+            expected = f"one override for each text, and {twice} has two"
+            raise InvalidArgumentError(
+                function="PromptOverrides", argument="overrides", given=self.overrides, expected=expected
+            )
         # The order in which they are read back, so that overrides that were written are equal to those read.
         owners = {(each.key.owner, each.key.name): None for each in self.overrides}
         places = {owner: place for place, owner in enumerate(sorted(owners, key=lambda owner: owner[0]))}
@@ -153,7 +163,7 @@ class _Reader:
                 if name not in head:
                     self._note(root, f"the key {name!r} is missing")
         version = head.get("version")
-        if version is not None and not (isinstance(version, JsonScalar) and version.value == _VERSION):
+        if version is not None and not (isinstance(version, JsonScalar) and _is_version(version.value)):
             self._note(version, f"version is to be {_VERSION}; a newer Handrail may have written the file")
         ns, key, tag = (self._line(head.get(name), name) for name in ("ns", "key", "tag"))
         found = [
@@ -237,6 +247,11 @@ class _Reader:
 
     def _note(self, tree: JsonNode, message: str) -> None:
         self.faults.append(OverridesError(message, file=self._file, line=tree.line, column=tree.column))
+
+
+def _is_version(given: object) -> bool:
+    # Not `True` or `1.0`, which are equal to 1.
+    return type(given) is int and given == _VERSION
 
 
 def _unknown_key(name: str, what: str, known: Sequence[str]) -> str:

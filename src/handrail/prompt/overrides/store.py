@@ -217,6 +217,7 @@ def _replace(name: str, data: bytes, folder: int) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as opened:
+            _take_permissions(descriptor, name, folder)
             opened.write(data)
             opened.flush()
             # Before the rename, so that after a power failure the name does not stand for an empty file.
@@ -226,6 +227,16 @@ def _replace(name: str, data: bytes, folder: int) -> None:
         os.unlink(temporary, dir_fd=folder)
         raise
     os.fsync(folder)
+
+
+def _take_permissions(descriptor: int, name: str, folder: int) -> None:
+    """Give a file those of the one that it replaces."""
+    try:
+        former = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISREG(former.st_mode):
+        os.fchmod(descriptor, stat.S_IMODE(former.st_mode))
 
 
 def _unusable(path: Path, what: str, error: OSError) -> OverridesError:

@@ -17,9 +17,9 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from handrail.errors import PromptValidationError
+from handrail.errors import InvalidArgumentError, PromptValidationError
 from handrail.prompt.overrides.parameter_descriptions import parameter_descriptions
 from handrail.prompt.section import MarkdownSection, PlaceholderText, Section, ToolsSection, plain_text
 from handrail.prompt.template import PromptTemplate
@@ -29,6 +29,11 @@ from handrail.serde.json_values import escape_surrogates
 
 TextKind = Literal["body", "summary", "description", "parameter", "example"]
 """Which text of a section or of a tool."""
+
+_PARTS: Final[Mapping[str, tuple[TextKind, ...]]] = {
+    "section": ("body", "summary"),
+    "tool": ("description", "parameter", "example"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,22 @@ class TextKey:
         name: the dotted path of the section, or the name of the tool.
         part: which of its texts.
         place: the path of the parameter, or the number of the example from 1; empty for other texts.
+
+    Raises:
+        InvalidArgumentError: an owner of that kind has no such text.
     """
 
     owner: Literal["section", "tool"]
     name: str
     part: TextKind
     place: str = ""
+
+    def __post_init__(self) -> None:
+        parts = _PARTS.get(self.owner)
+        for argument, given, known in (("owner", self.owner, _PARTS), ("part", self.part, parts or ())):
+            if given not in known:
+                expected = f"one of {', '.join(map(repr, known))}"
+                raise InvalidArgumentError(function="TextKey", argument=argument, given=given, expected=expected)
 
     def __str__(self) -> str:
         return f"{self.owner} {self.name}, {self.part}{f' {self.place}' if self.place else ''}"

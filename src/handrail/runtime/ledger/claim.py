@@ -307,7 +307,9 @@ class EffectClaim(Claim):
         external = self._tool.external
         if external is None:
             return False
-        testify = partial(self._ledger.testify, self._claimed, said, accept=external.accept_late_result, ttl=self._ttl)
+        # An accepted result is not applied yet.
+        ttl = self._ttl if self.apply is None else UNTIL_APPLIED
+        testify = partial(self._ledger.testify, self._claimed, said, accept=external.accept_late_result, ttl=ttl)
         try:
             self._testimony = Context().run(testify)
             return self._testimony == "accepted"

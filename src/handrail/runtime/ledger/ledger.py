@@ -284,7 +284,9 @@ class EffectLedger:
         return await self.claim_in(apply, request)
 
     def resolve(self, row: EffectRow, finding: EffectResult | NotApplied, *, ttl: timedelta | None = DAY) -> bool:
-        """Record the outcome of an unknown effect, or of one whose owner's lease has expired.
+        """Record the outcome of an unknown effect, or of one whose owner's lease has expired; or correct a result.
+
+        A result that was found can be corrected until it is applied: a person may have mistyped it.
 
         Args:
             row: the row of the effect, from `Unknown.row`, `row` or `rows`.
@@ -298,7 +300,12 @@ class EffectLedger:
             LedgerError: the row is not unresolved: it is running within its lease, or already done or failed.
         """
         now = self._store.now()
-        return self._replace(row, states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY))
+        resolved = states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY)
+        if row.status != "done":
+            return self._replace(row, resolved)
+        # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
+        unit = UnitOfWork((self.mark_applied(row), EffectChange(row, resolved)))
+        return self._store.apply(unit) is None
 
     def testify(
         self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None = DAY

@@ -121,7 +121,7 @@ from typing import Literal
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime.ledger.effects import EffectResult, NotApplied, NotKnown
-from handrail.store.protocol import EFFECT_STATUSES, ClaimOwner, EffectRow, Testimony
+from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, ClaimOwner, EffectRow, Testimony
 
 ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
 """The answer to a claim."""
@@ -278,11 +278,15 @@ def resolved_row(
 ) -> EffectRow:
     """The row once its outcome has been determined; a row that was not yet unknown is fenced as well.
 
-    A slot that has happened never expires, whatever `ttl` is.
+    A slot that has happened never expires, whatever `ttl` is. A result that was found can be corrected until it is
+    applied.
 
     Raises:
         LedgerError: the row is not unresolved: it is running within its lease, or already done or failed.
     """
+    if is_correctable(row) and isinstance(finding, EffectResult):
+        lasting = UNTIL_APPLIED if row.is_kept_until_applied else ttl
+        return completed_row(row, finding, now=now, ttl=None if row.is_slot else lasting)
     if row.status != "unknown":
         if not fault(row) and not lease_expired(row, now):
             raise LedgerError(_not_unresolved(row), key=row.key, status=row.status)
@@ -292,6 +296,15 @@ def resolved_row(
         return failed_row(row, finding.why, now=now, ttl=forget)
     # The call of a slot may be repeated at any time: its model may not have read the outcome yet.
     return completed_row(row, finding, now=now, ttl=None if row.is_slot else ttl)
+
+
+def is_correctable(row: EffectRow) -> bool:
+    """Whether a person may still correct the result of an effect that is done: it was found, and is not applied.
+
+    What its first owner has recorded by itself is not corrected, unless it waits for `apply`.
+    """
+    is_found = row.fence > 1 or row.is_kept_until_applied
+    return row.status == "done" and row.applied_at is None and is_found
 
 
 def new_testimony(row: EffectRow, said: EffectResult | NotApplied | NotKnown, *, now: datetime) -> Testimony:
@@ -434,6 +447,11 @@ def _not_unresolved(row: EffectRow) -> str:
         return (
             f"the effect {row.key} is running (owner {str(row.owner) or 'unnamed'}, lease until {row.lease_until}), so "
             "there is nothing to resolve. Wait for its end, or until its lease has expired."
+        )
+    if is_correctable(row):
+        return (
+            f"the effect {row.key} is done already, so it cannot be recorded that it has not happened; its result can "
+            "be corrected until that is applied. To run it again, invalidate it first."
         )
     return (
         f"the effect {row.key} is {row.status} already, so there is nothing to resolve. "

@@ -44,6 +44,13 @@ _UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
 """Classes of errors that pass: connections, rollbacks, resources, locks, shutdowns, the machine."""
 _CORRUPT = ("XX",)
 _READ_ONLY = frozenset({"25006", "42501"})
+_ABORTED = "25P02"
+
+FAILED_BEFORE = (
+    "a statement of the transaction has failed, and its exception was caught; call rollback() of the driver's "
+    "connection after such a statement, or let the exception leave the handler"
+)
+"""What a handler has done after whose end a transaction can only be rolled back, and the cure."""
 
 _TRUSTED_SECONDS = 1.0
 
@@ -156,7 +163,7 @@ class Server:
         if state.startswith(_UNAVAILABLE) or (isinstance(error, psycopg.OperationalError) and not state):
             msg = f"{self.url} cannot be used now: {text}. Look whether the server runs, and who else uses it"
             return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost)
-        return StoreError(f"{self.url} refuses: {text}", store=self.url)
+        return StoreError(f"{self.url} refuses: {FAILED_BEFORE if state == _ABORTED else text}", store=self.url)
 
 
 def is_alive(connection: PsycopgConnection) -> bool:

@@ -28,7 +28,7 @@ from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.one_statement import one_statement, writes_shared_key
-from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, is_alive
+from handrail.store.postgres.server import FAILED_BEFORE, PsycopgConnection, Server, ServerClock, is_alive
 from handrail.store.processes import KernelProcesses
 from handrail.store.protocol import points_of
 from handrail.store.sql.driver import (
@@ -344,7 +344,7 @@ class PostgresConnection:
     def commit(self) -> None:
         """Commit the transaction."""
         if not self.in_transaction and not self.is_lost:
-            msg = f"{self._server.url} refuses to commit: a statement of the transaction has failed"
+            msg = f"{self._server.url} refuses to commit: {FAILED_BEFORE}"
             raise StoreError(msg, store=self._server.url)
         self._begun = False  # whatever comes now, comes in answer to the commit
         self.execute("COMMIT")

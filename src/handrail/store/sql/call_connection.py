@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -80,6 +80,7 @@ class CallConnection:
         "_link",
         "_lock",
         "_lost",
+        "_refused",
         "_root",
         "_savepoints",
         "_spare",
@@ -101,6 +102,7 @@ class CallConnection:
         self._link: DriverConnection | None = None
         self._enlisted = False
         self._lost = False
+        self._refused: StoreError | None = None  # why the transaction cannot be committed, as far as the store says it
         self._ended: CallTransactionEndedError | None = None
         self._savepoints = 0
         self.reads: bool = not root.writes
@@ -237,7 +239,8 @@ class CallConnection:
             try:
                 self._compare(link)
                 link.reset_factories()
-            except StoreError:
+            except StoreError as error:
+                self._refused = error
                 self._lost = True  # the unit cannot be written
 
     def write(self) -> Sequence[object]:
@@ -411,14 +414,18 @@ class CallConnection:
             raise self._ended
         if link is None or self._lost or not link.in_transaction:
             if link is not None and link.is_exposed and not (self._lost or self.reads):
-                with suppress(StoreError):
+                try:
                     self._compare(link)
+                except StoreError as error:
+                    self._refused = error
             self._lost = True
             msg = (
                 f"the transaction that {self._root.tool} wrote in through context.connection has ended before the "
                 f"call: {self._driver.url} has undone it, or a statement ended it. Its writes are not committed"
             )
-            raise StoreError(msg, store=self._driver.url)
+            if self._refused is not None:
+                msg = f"{msg}. {self._refused}"
+            raise StoreError(msg, store=self._driver.url) from self._refused
         return link
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from handrail.errors import SessionError
+from handrail.errors import SessionError, SessionUseError
 from handrail.store.sql.driver import DriverConnection
 
 
@@ -44,9 +44,15 @@ class DriverProxy:
 
         Raises:
             SessionError: this one was closed.
+            SessionUseError: it is `backup`, which waits until no transaction writes: for the call itself, for ever.
         """
         if self._closed:
             raise SessionError("this connection was closed; take context.connection.driver_connection() again")
+        if name == "backup" and hasattr(self._native, name):
+            raise SessionUseError(
+                "backup() inside a call waits for the transaction of the call, which waits for it; copy the database "
+                "outside of calls, by a connection of your own"
+            )
         return getattr(self._native, name)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from handrail.errors import CallTransactionEndedError, SessionError, StoreError, TransactionClosedError
+from handrail.errors import CallTransactionEndedError, SessionError, SessionUseError, StoreError, TransactionClosedError
 from handrail.store import Store
 from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.testing import FakeClock
@@ -102,6 +102,32 @@ def test_a_rollback_undoes_what_came_after_the_last_commit(orders: Store) -> Non
         native.rollback()
         transaction.commit()
     assert items(orders) == ["tea", "milk"]
+
+
+def test_a_statement_that_failed_and_was_caught_is_named_with_the_cure(orders: Store) -> None:
+    """PostgreSQL takes nothing more in such a transaction; SQLite goes on."""
+    with call() as transaction:
+        native = orders.connection().driver_connection()
+        native.execute(TEA)
+        with suppress(Exception):
+            native.execute("SELEC")
+        if isinstance(native, sqlite3.Connection):
+            transaction.commit()
+        else:
+            with pytest.raises(StoreError, match=r"call rollback\(\) of the driver's connection"):
+                transaction.commit()
+    assert items(orders) in (["tea"], [])
+
+
+def test_a_backup_inside_the_call_is_refused(orders: Store) -> None:
+    """It would wait for the call for ever, which waits for it."""
+    with call():
+        native: Any = orders.connection().driver_connection()
+        native.execute(TEA)
+        with sqlite3.connect(":memory:") as copy, pytest.raises((SessionUseError, AttributeError)) as refused:
+            native.backup(copy)
+        copy.close()
+        assert isinstance(refused.value, SessionUseError) is isinstance(native, sqlite3.Connection)
 
 
 def test_an_inner_call_that_fails_takes_its_commits_along(orders: Store) -> None:
