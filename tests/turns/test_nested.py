@@ -197,7 +197,7 @@ def test_a_call_cannot_lean_on_one_that_waits_for_its_caller() -> None:
     inner = write(Turn(), inside=outer)
     with pytest.raises(TurnConflictError):
         inner.wait_on(other)
-    assert not inner.links.leans
+    assert not inner.links.waits_on
 
 
 def test_leaning_takes_the_wish_back_that_it_makes_a_circle() -> None:
