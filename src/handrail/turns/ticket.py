@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import count
+from weakref import WeakSet
 
 from handrail.errors import TurnConflictError
 from handrail.turns.circles import Leading, Search
@@ -49,9 +50,10 @@ class Turn:
         waiting: the calls that do not run, in the order drawn; the values mean nothing.
         held_calls: the calls that nothing but nested tickets hold back, among them one of this turn.
         held_nested: the nested tickets that nothing but calls hold back, among them one of this turn.
+        asking: the tickets that ask to be first.
     """
 
-    __slots__ = ("calls", "held_calls", "held_nested", "nested", "waiting")
+    __slots__ = ("asking", "calls", "held_calls", "held_nested", "nested", "waiting")
 
     def __init__(self) -> None:
         """Make a turn that no ticket holds."""
@@ -60,6 +62,7 @@ class Turn:
         self.waiting: OrderedDict[Ticket, None] = OrderedDict()
         self.held_calls: dict[Ticket, None] = {}
         self.held_nested: dict[Ticket, None] = {}
+        self.asking: dict[Ticket, None] = {}
 
     @property
     def queue(self) -> list[Ticket]:
@@ -125,6 +128,7 @@ class Turn:
         else:
             queue, held, other_held = self.nested, self.held_nested, self.held_calls
         held.pop(ticket, None)
+        self.asking.pop(ticket, None)
         for opened in queue.leave(ticket):
             opened.links.closed -= 1
             if not opened.links.closed:
@@ -140,9 +144,11 @@ class Turn:
         held = self.held_calls if ticket.parent is None else self.held_nested
         held[ticket] = None
 
-    def asking(self) -> list[Ticket]:
-        """The tickets that may be first now, of those that ask to be."""
+    def may_be_first(self) -> list[Ticket]:
+        """The tickets that ask to be first, and may be it on this turn."""
         found: list[Ticket] = []
+        if not self.asking:
+            return found
         for queue in (self.calls, self.nested):
             for ticket in queue.order:
                 if ticket.asks:
@@ -191,7 +197,7 @@ class Ticket:
         number: tickets that were drawn later have a greater one.
     """
 
-    __slots__ = ("_links", "_waiter", "exclusive", "number", "parent", "released", "runs", "turns")
+    __slots__ = ("__weakref__", "_links", "_waiter", "exclusive", "number", "parent", "released", "runs", "turns")
 
     def __init__(self, turns: tuple[Turn, ...], parent: Ticket | None, exclusive: bool) -> None:  # noqa: FBT001 - a keyword would cost each call a tenth of what its turn costs
         """Make a ticket that is in no queue yet; use `draw_ticket`."""
@@ -260,9 +266,10 @@ class Ticket:
             links = self.links
             links.asked = _next_number()
             links.excused.clear()
-            _TIES.asking[self] = None
+            for turn in self.turns:
+                turn.asking[self] = None
             if self.parent is not None:
-                _TIES.nested[self] = None
+                _TIES.nested.add(self)
             if self._may_be_awaited():
                 leading = Leading(self, _Waits)
                 for other in self.before():
@@ -299,7 +306,7 @@ class Ticket:
             if Search(_WaitsByRules()).finds((other,), (self, *self.ancestors())):
                 raise TurnConflictError(_CIRCLE)
             self.links.waits_on[other] = None
-            _TIES.waiting_on[self] = None
+            _TIES.waiting_on.add(self)
             woken = self._open_circles()
         _wake(woken)
 
@@ -308,7 +315,7 @@ class Ticket:
         with _LOCK:
             self.links.waits_on.pop(other, None)
             if not self.links.waits_on:
-                _TIES.waiting_on.pop(self, None)
+                _TIES.waiting_on.discard(self)
 
     def release(self) -> None:
         """Leave all queues, whether it ran or still waited, and wake those behind it. Idempotent."""
@@ -371,7 +378,7 @@ class Ticket:
                     turn.leave(self)
                 raise TurnConflictError(_CIRCLE)
             self.links.closed = closed
-            _TIES.nested[self] = None
+            _TIES.nested.add(self)
             if not closed:
                 self.run_or_be_held()
         for ancestor in ancestors:
@@ -389,7 +396,7 @@ class Ticket:
             for turn in self.turns:
                 del turn.waiting[self]
         else:
-            _TIES.nested.pop(self, None)
+            _TIES.nested.discard(self)
         return self._take_waiter()
 
     def excuse(self, other: Ticket) -> None:
@@ -401,8 +408,9 @@ class Ticket:
         """Note that it need not ask to be first any more; returns the waiter to wake, if any."""
         self.links.asked = 0
         self.links.excused.clear()
-        _TIES.asking.pop(self, None)
-        _TIES.nested.pop(self, None)
+        for turn in self.turns:
+            turn.asking.pop(self, None)
+        _TIES.nested.discard(self)
         return self._take_waiter()
 
     def _take_waiter(self) -> Future[None] | None:
@@ -423,10 +431,11 @@ class Ticket:
         free = [ticket for turn in self.turns for ticket in turn.leave(self)]
         for ancestor in self.ancestors():
             del ancestor.links.inside[self]
-        _TIES.forget(self)
+        _TIES.nested.discard(self)
+        _TIES.waiting_on.discard(self)
         ready = [ticket.run_or_be_held() for ticket in free]
         ready += [
-            ticket.stop_asking() for turn in self.turns for ticket in turn.asking() if ticket.asks and ticket.is_first
+            ticket.stop_asking() for turn in self.turns for ticket in turn.may_be_first() if ticket.asks and ticket.is_first
         ]
         return ready
 
@@ -440,14 +449,19 @@ class Ticket:
         """Whether one that stands before this ticket may wait for it: each way from there leads over a tie."""
         if self.parent is not None:
             return True
-        ties = (*_TIES.nested, *_TIES.waiting_on)
-        return bool(ties) and Search(_Waits()).finds(ties, (self,))
+        # What waits for it is nested in one of its turns, or waits on it, or is a call behind it.
+        if _TIES.waiting_on or any(turn.nested.order or turn.waiting for turn in self.turns):
+            return Search(_Waits()).finds((*_TIES.nested, *_TIES.waiting_on), (self,))
+        return False
 
     def _open_circles(self) -> list[Future[None] | None]:
         """Withdraw the preferences that form a circle with this ticket; returns the waiters to wake."""
         woken: list[Future[None] | None] = []
-        if not _TIES.asking:
-            return woken
+        # What waits for this ticket waits on it, is a call behind it, or waits for an ancestor, also to be first.
+        if not _TIES.waiting_on and not any(turn.waiting for turn in self.turns):
+            turns = [turn for ancestor in self.ancestors() for turn in ancestor.turns]
+            if not any(turn.asking or turn.nested.order for turn in turns):
+                return woken
         leading = Leading(self, _WaitsByRules)
         search = Search(_WaitsByRules())
         search.add((self,))
@@ -466,24 +480,19 @@ class Ticket:
 class _Ties:
     """The tickets that may close a circle; while there are none, no circle is looked for.
 
-    Every ticket waits for tickets of smaller numbers and for those inside it, but for these.
+    Every ticket waits for tickets of smaller numbers and for those inside it, but for these. They are not kept alive
+    by this: a ticket may be abandoned together with its turns.
 
     Attributes:
         nested: the nested tickets that wait or ask to be first.
         waiting_on: the tickets that wait on another one.
-        asking: the tickets that ask to be first.
     """
 
-    __slots__ = ("asking", "nested", "waiting_on")
+    __slots__ = ("nested", "waiting_on")
 
     def __init__(self) -> None:
-        self.nested: dict[Ticket, None] = {}
-        self.waiting_on: dict[Ticket, None] = {}
-        self.asking: dict[Ticket, None] = {}
-
-    def forget(self, ticket: Ticket) -> None:
-        for each in (self.nested, self.waiting_on, self.asking):
-            each.pop(ticket, None)
+        self.nested: WeakSet[Ticket] = WeakSet()
+        self.waiting_on: WeakSet[Ticket] = WeakSet()
 
 
 _TIES = _Ties()
