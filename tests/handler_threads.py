@@ -8,9 +8,10 @@ from handrail.threads import NAME, THREADS
 
 
 class HandlerThreads:
-    """The threads of the handlers that are started from now on."""
+    """The threads of the handlers that are started from now on; none runs on a thread of an earlier one."""
 
     def __init__(self) -> None:
+        THREADS.retire()
         self._before = frozenset(threading.enumerate())
 
     def join(self) -> None:

@@ -174,7 +174,7 @@ class CountedLoop(asyncio.SelectorEventLoop):
         return self.now
 
 
-@pytest.mark.parametrize(("task_ms", "slices"), [(0.24, [8] * 5), (0.9, [8, 2, 2, 2]), (5.0, [8, 1, 1, 1])])
+@pytest.mark.parametrize("task_ms, slices", [(0.24, [8] * 5), (0.9, [8, 2, 2, 2]), (5.0, [8, 1, 1, 1])])
 def test_tasks_that_are_woken_together_leave_the_loop_free_every_two_milliseconds(
     task_ms: float, slices: list[int]
 ) -> None:
@@ -201,7 +201,12 @@ def _slices(task_seconds: float) -> list[int]:
         completions = [Completion[None]() for _ in range(100)]
         tasks = [asyncio.ensure_future(wait(each)) for each in completions]
         await asyncio.sleep(0)
-        complete_in_thread(lambda: [each.set_result(None) for each in completions]).result()
+
+        def complete() -> None:
+            for each in completions:
+                each.set_result(None)
+
+        complete_in_thread(complete).result()
         while not all(task.done() for task in tasks):
             woken.append(0)
             await asyncio.sleep(0)

@@ -2,14 +2,14 @@
 
 | when | what happens |
 |---|---|
-| a body is to be run | the thread that became idle last takes it; if none is idle, one is started, however many there are |
+| a body is to be run | the thread that became idle last takes it; if none is idle, another one is started |
 | a body has ended | its thread is idle, and ends after ten seconds; what the body referred to is released at once |
 | a body does not end | it keeps its thread, and no other body waits for it |
 | the interpreter ends | idle threads end; a body that still runs is stopped, as in any daemon thread |
 | the process forks | the child has none of the threads |
 
-So it is not a pool: a pool runs out of threads when bodies hang or wait for each other, and prevents the process from
-exiting. A body has an empty context (`contextvars`). What it stores in a `threading.local`, a later one on the same
+There may be any number of them. So it is not a pool: a pool runs out of threads when bodies hang or wait for each other,
+and prevents the process from exiting. A body has an empty context (`contextvars`). What it stores in a `threading.local`, a later one on the same
 thread finds, as with `asyncio.to_thread`.
 """
 

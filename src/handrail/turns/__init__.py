@@ -19,9 +19,9 @@ all its participants at once. The rules:
 6. A call may wait for another one outside of any queue, as for its effect: it *waits on* it. What would close a circle
    is refused as by rule 4, and withdraws preferences as by rule 5.
 
-What waits for what is a graph: a ticket waits for those that rules 2, 3 and 5 put before it, a call for the calls inside
-it and for those that it waits on. Rules 2 and 4 to 6 keep it free of circles, so each that waits runs once those that
-run are released, in whatever order.
+What waits for what is a graph: a ticket waits for those that rules 2, 3 and 5 put before it, a call for the calls
+inside it and for those that it waits on. Rules 2 and 4 to 6 keep it free of circles, so each that waits runs once those
+that run are released, in whatever order.
 
 | module | what is in it |
 |---|---|

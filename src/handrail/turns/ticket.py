@@ -9,8 +9,8 @@ is in one queue of each of its turns. It may run when two things hold:
 | no ticket of the other queue of a turn holds it back | no nested one conflicts | no call that runs conflicts |
 
 The first is counted: a ticket knows in how many queues others are ahead of it. The second comes and goes, so a ticket
-that is open everywhere is *held* at one turn that holds it back, and looks at all its turns again when that one does not
-any more.
+that is open everywhere is *held* at one turn that holds it back, and looks at all its turns again when that one does
+not any more.
 
 A call that runs has no call ahead of it that conflicts, whatever is drawn later, and no nested ticket that conflicts
 runs with it: neither begins while the other is there.
@@ -435,7 +435,10 @@ class Ticket:
         _TIES.waiting_on.discard(self)
         ready = [ticket.run_or_be_held() for ticket in free]
         ready += [
-            ticket.stop_asking() for turn in self.turns for ticket in turn.may_be_first() if ticket.asks and ticket.is_first
+            ticket.stop_asking()
+            for turn in self.turns
+            for ticket in turn.may_be_first()
+            if ticket.asks and ticket.is_first
         ]
         return ready
 
