@@ -11,8 +11,8 @@
 There may be any number of them. So it is not a pool: a pool runs out of threads when bodies hang or wait for each
 other, and prevents the process from exiting.
 
-A body has an empty context (`contextvars`). What it stores in a `threading.local`, a later one on the same thread finds,
-as with `asyncio.to_thread`.
+A body has an empty context (`contextvars`). What it stores in a `threading.local`, a later one on the same thread
+finds, as with `asyncio.to_thread`.
 """
 
 from __future__ import annotations
