@@ -293,3 +293,16 @@ def test_a_released_ticket_takes_no_more_turns() -> None:
     ticket.release()
     assert not ticket.extend((turn,))
     assert turn.queue == []
+
+
+def test_a_ticket_that_waits_takes_more_turns_when_they_are_free() -> None:
+    """It does not run the earlier for that, and those behind it wait."""
+    one, more = Turn(), Turn()
+    holder, waiting = write(one), write(one)
+    assert waiting.extend((more,))
+    behind = write(more)
+    assert (waiting.runs, behind.runs) == (False, False)
+    holder.release()
+    assert (waiting.runs, behind.runs) == (True, False)
+    waiting.release()
+    assert behind.runs
