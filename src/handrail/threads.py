@@ -28,6 +28,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 Body: TypeAlias = Callable[[], object]
+"""What runs on a thread."""
 
 IDLE = timedelta(seconds=10)
 """How long a thread waits for another body before it ends."""

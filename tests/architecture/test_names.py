@@ -172,6 +172,7 @@ FACES = {
         CommitParticipant CommitsLast OutcomeRecord PreparedTransaction RecordCommit Recovered Snapshotable Transaction
         TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back
     """,
+    "handrail.turns": "HasTurn Ticket TicketLinks Turn draw_ticket own_turn turn_of",
 }
 """What each package exports: the documents, the README and programs import it from there."""
 

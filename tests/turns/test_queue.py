@@ -7,26 +7,24 @@ from dataclasses import dataclass
 from handrail.turns.queue import TurnQueue
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Place:
-    """What stands in a queue; writers have names in capitals."""
+    """What stands in a queue."""
 
     name: str
-
-    @property
-    def exclusive(self) -> bool:
-        return self.name.isupper()
+    exclusive: bool
 
 
-def joined(queue: TurnQueue[Place], names: str) -> list[Place]:
-    """Places that have joined, in this order."""
-    places = [Place(name) for name in names]
+def joined(queue: TurnQueue[Place], letters: str) -> list[Place]:
+    """Places that have joined, in this order; a capital is exclusive."""
+    places = [Place(letter, letter.isupper()) for letter in letters]
     for number, place in enumerate(places):
         queue.join(place, number)
     return places
 
 
 def names(places: list[Place]) -> str:
+    """Their letters."""
     return "".join(place.name for place in places)
 
 
@@ -59,4 +57,4 @@ def test_last_groups_that_gave_up_are_removed() -> None:
     for place in gave_up:
         queue.leave(place)
     assert not queue.has_exclusive
-    assert queue.join(Place("d"), 4)
+    assert queue.join(Place("d", exclusive=False), 4)

@@ -13,7 +13,7 @@ returned in that search before.
 """
 
 
-class Search(Generic[T]):
+class CircleSearch(Generic[T]):
     """Tickets, and all that must be released before they are; iterates over each once, also over those added meanwhile.
 
     Args:
@@ -62,7 +62,7 @@ class Leading(Generic[T]):
         self._target = target
         self._new_waits = new_waits
         self._leading: set[T] = set()
-        self._clear: Search[T] = Search(new_waits())
+        self._clear: CircleSearch[T] = CircleSearch(new_waits())
 
     def __contains__(self, ticket: T) -> bool:
         """Whether this ticket waits for the target, or is it."""
@@ -72,5 +72,5 @@ class Leading(Generic[T]):
             return False
         self._leading.add(ticket)
         # Of the tickets on the way to the target it is not known whether they are clear.
-        self._clear = Search(self._new_waits())
+        self._clear = CircleSearch(self._new_waits())
         return True

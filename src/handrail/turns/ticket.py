@@ -26,7 +26,7 @@ from itertools import count
 from weakref import WeakSet
 
 from handrail.errors import TurnConflictError
-from handrail.turns.circles import Leading, Search
+from handrail.turns.circles import CircleSearch, Leading
 from handrail.turns.queue import TurnQueue
 
 _LOCK = threading.Lock()
@@ -303,7 +303,7 @@ class Ticket:
         """
         with _LOCK:
             # Preferences do not count here: those that close a circle with this wait are withdrawn below.
-            if Search(_WaitsByRules()).finds((other,), (self, *self.ancestors())):
+            if CircleSearch(_WaitsByRules()).finds((other,), (self, *self.ancestors())):
                 raise TurnConflictError(_CIRCLE)
             self.links.waits_on[other] = None
             _TIES.waiting_on.add(self)
@@ -446,7 +446,7 @@ class Ticket:
         # What waits for an ancestor is nested in one of its turns, or waits on it, or is an ancestor too.
         if not _TIES.waiting_on and not any(turn.nested.order for each in ancestors for turn in each.turns):
             return False
-        return Search(_WaitsByRules()).finds((self,), ancestors)
+        return CircleSearch(_WaitsByRules()).finds((self,), ancestors)
 
     def _may_be_awaited(self) -> bool:
         """Whether one that stands before this ticket may wait for it: each way from there leads over a tie."""
@@ -454,7 +454,7 @@ class Ticket:
             return True
         # What waits for it is nested in one of its turns, or waits on it, or is a call behind it.
         if _TIES.waiting_on or any(turn.nested.order or turn.waiting for turn in self.turns):
-            return Search(_Waits()).finds((*_TIES.nested, *_TIES.waiting_on), (self,))
+            return CircleSearch(_Waits()).finds((*_TIES.nested, *_TIES.waiting_on), (self,))
         return False
 
     def _open_circles(self) -> list[Future[None] | None]:
@@ -466,7 +466,7 @@ class Ticket:
             if not any(turn.asking or turn.nested.order for turn in turns):
                 return woken
         leading = Leading(self, _WaitsByRules)
-        search = Search(_WaitsByRules())
+        search = CircleSearch(_WaitsByRules())
         search.add((self,))
         for ticket in search:
             if ticket.asks:
