@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handrail.waiting import Completion, Wait, outlast, run_blocking, run_detached
+from handrail.waiting import Completion, Wait, complete_in_thread, outlast, run_blocking, run_detached
 
 PATIENCE = 20.0
 
@@ -157,3 +157,62 @@ def test_completions_of_several_threads_wake_each_task_of_several_loops() -> Non
     for loop in loops:
         loop.join(PATIENCE)
     assert results == [[1] * 500] * 3
+
+
+class CountedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock is set by what runs in it.
+
+    Attributes:
+        now: the time, in seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("task_ms, slices", [(0.24, [8] * 5), (0.9, [8, 2, 2, 2]), (5.0, [8, 1, 1, 1])])
+def test_tasks_that_are_woken_together_leave_the_loop_free_every_two_milliseconds(
+    task_ms: float, slices: list[int]
+) -> None:
+    """As after a group commit; a slice is as large as the time that the tasks of the one before took allows."""
+    assert _slices(task_ms / 1000)[: len(slices)] == slices
+
+
+def test_short_tasks_are_woken_in_slices_that_grow() -> None:
+    """Twice as many each time, up to two milliseconds."""
+    assert _slices(0.000049)[:4] == [8, 16, 32, 40]
+
+
+def _slices(task_seconds: float) -> list[int]:
+    """How many of 100 tasks run in each iteration of the loop, from the first in which one runs."""
+    loop = CountedLoop()
+    woken: list[int] = []
+
+    async def wait(completion: Completion[None]) -> None:
+        await outlast(completion)
+        loop.now += task_seconds
+        woken[-1] += 1
+
+    async def main() -> None:
+        completions = [Completion[None]() for _ in range(100)]
+        tasks = [asyncio.ensure_future(wait(each)) for each in completions]
+        await asyncio.sleep(0)
+
+        def complete() -> None:
+            for each in completions:
+                each.set_result(None)
+
+        complete_in_thread(complete).result()
+        while not all(task.done() for task in tasks):
+            woken.append(0)
+            await asyncio.sleep(0)
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    return [each for each in woken if each]

@@ -38,6 +38,29 @@ class TurnsMachine(RuleBasedStateMachine):
         self.must_wait_for[ticket] = {other for other in self.alive if conflict(ticket, other)}
         self.alive.append(ticket)
 
+    @rule(places=subsets, kinds=st.lists(st.booleans(), min_size=2, max_size=6))
+    def draw_many(self, places: list[int], kinds: list[bool]) -> None:
+        """Rule 2: neighbours that share, and those that do not, on the same turns."""
+        for exclusive in kinds:
+            self.draw_outside(places, exclusive)
+
+    @precondition(lambda self: self.running())
+    @rule()
+    def all_request_first_in_reverse_order(self) -> None:
+        """Rule 5: as reads do that end in the reverse of the order drawn."""
+        for pick in reversed(range(len(self.running()))):
+            self.request_first(pick)
+
+    @precondition(lambda self: len(self.alive) > len(self.running()))
+    @rule(pick=picks)
+    def those_that_wait_give_up(self, pick: int) -> None:
+        """As when a reply is cancelled; one of them may stay."""
+        waiting = [ticket for ticket in self.alive if not ticket.runs]
+        stays = waiting[pick % len(waiting)] if pick % 2 else None
+        for ticket in waiting:
+            if ticket is not stays and ticket in self.alive:
+                self.end(ticket)
+
     @precondition(lambda self: self.running())
     @rule(pick=picks, places=subsets, exclusive=st.booleans())
     def draw_inside(self, pick: int, places: list[int], exclusive: bool) -> None:

@@ -197,7 +197,7 @@ def test_a_call_cannot_lean_on_one_that_waits_for_its_caller() -> None:
     inner = write(Turn(), inside=outer)
     with pytest.raises(TurnConflictError):
         inner.wait_on(other)
-    assert not inner.links.leans
+    assert not inner.links.waits_on
 
 
 def test_leaning_takes_the_wish_back_that_it_makes_a_circle() -> None:
@@ -245,3 +245,38 @@ def test_a_nested_reader_is_first_before_a_reader_that_waits() -> None:
     assert asked is not None
     nested.release()
     assert asked.done()
+
+
+def test_a_reader_runs_beside_a_nested_reader() -> None:
+    """Rules 1 and 3: they do not conflict, whichever was drawn first."""
+    session, files = Turn(), Turn()
+    read(files, inside=write(session))
+    assert read(files).runs
+    assert not write(files).runs
+
+
+def test_nothing_waits_for_a_call_that_has_ended() -> None:
+    """Rule 6: also where the wait for it has not been ended."""
+    one, other, third = write(Turn()), write(Turn()), write(Turn())
+    one.wait_on(other)
+    other.wait_on(third)
+    other.release()
+    third.wait_on(one)
+    one.stop_waiting_on(other)
+    third.stop_waiting_on(one)
+    one.wait_on(third)
+
+
+def test_readers_behind_a_nested_wish_are_first_after_it() -> None:
+    """Rules 3 and 5: a nested reader asks to be first too, and those that stand behind it wait for it."""
+    session, files = Turn(), Turn()
+    earlier, outer = read(files), write(session)
+    nested = read(files, inside=outer)
+    later = read(files)
+    asked, last = nested.request_first(), later.request_first()
+    assert asked is not None
+    assert last is not None
+    earlier.release()
+    assert (asked.done(), last.done()) == (True, False)
+    nested.release()
+    assert last.done()

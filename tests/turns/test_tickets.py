@@ -1,4 +1,4 @@
-"""Fair turns: rules 1, 2 and 5, and giving up. Nested tickets: `test_tickets_nested.py`."""
+"""Fair turns: rules 1, 2 and 5, and giving up. Nested tickets: `test_nested.py`."""
 
 from __future__ import annotations
 
@@ -115,6 +115,22 @@ def test_a_ticket_that_gives_up_lets_those_behind_it_go_on() -> None:
     reader.release()
     late.release()
     assert turn.queue == []
+
+
+def test_reads_on_both_sides_of_a_writer_that_gives_up_run_together() -> None:
+    """Rule 2: they are neighbours from then on, also where several gave up between them."""
+    turn = Turn()
+    holder = write(turn)
+    near, writers, far = read(turn), [write(turn) for _ in range(3)], read(turn)
+    last = write(turn)
+    for writer in (writers[1], writers[2], writers[0]):
+        writer.release()
+    assert not near.runs
+    holder.release()
+    assert (near.runs, far.runs, last.runs) == (True, True, False)
+    near.release()
+    far.release()
+    assert last.runs
 
 
 def test_releasing_twice_is_once() -> None:
@@ -277,3 +293,16 @@ def test_a_released_ticket_takes_no_more_turns() -> None:
     ticket.release()
     assert not ticket.extend((turn,))
     assert turn.queue == []
+
+
+def test_a_ticket_that_waits_takes_more_turns_when_they_are_free() -> None:
+    """It does not run the earlier for that, and those behind it wait."""
+    one, more = Turn(), Turn()
+    holder, waiting = write(one), write(one)
+    assert waiting.extend((more,))
+    behind = write(more)
+    assert (waiting.runs, behind.runs) == (False, False)
+    holder.release()
+    assert (waiting.runs, behind.runs) == (True, False)
+    waiting.release()
+    assert behind.runs

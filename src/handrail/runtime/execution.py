@@ -15,8 +15,7 @@ A bounded handler that overruns is abandoned: a task is cancelled and given a mo
 stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
 the end is passed to `late`, if the caller gives one.
 
-Handlers run on their own daemon threads, not in a pool: a pool runs out of threads when handlers hang or wait for each
-other, and prevents the process from exiting.
+A thread of its own is a daemon thread that runs nothing else meanwhile, not one of a pool (`handrail.threads`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,16 @@ from handrail.runtime.handler_loop import run_on_handler_loop
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, apply_detached
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import outlast, run_blocking, run_detached, run_in_thread
+from handrail.waiting import (
+    Completable,
+    Completion,
+    complete_in_thread,
+    completed,
+    outlast,
+    run_blocking,
+    run_detached,
+    run_in_thread,
+)
 
 T = TypeVar("T")
 
@@ -211,20 +219,20 @@ class Async:
         late = _guarded(late)
         if is_async:
             return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
-        future = run_in_thread(body)
+        ended = complete_in_thread(body)
         try:
-            await _settled(future, seconds=seconds)
+            await _settled(ended, seconds=seconds)
         except ExecutionTimeoutError:
             # If the body has ended since the timeout, `late` is called at once.
             if late is not None:
-                future.add_done_callback(late)
+                ended.add_done_callback(partial(_pass_completed, late))
             raise
-        return future.result()
+        return ended.result()
 
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
         try:
-            ended = run_in_thread(body)
+            ended = complete_in_thread(body)
         except RuntimeError:  # too many threads, or the interpreter is about to end
             return body()
         return await outlast(ended)
@@ -370,25 +378,30 @@ def loop_is_running() -> bool:
     return True
 
 
-async def _settled(future: Future[Any], *, seconds: float | None) -> None:
-    """Suspend until a future of another thread is done; its outcome stays in it.
+async def _settled(completable: Completable[Any], *, seconds: float | None) -> None:
+    """Suspend until what another thread completes is done; its outcome stays in it.
 
     Not `asyncio.wrap_future`, which copies the outcome into a future that refuses some exceptions (`StopIteration`).
+
+    Raises:
+        ExecutionTimeoutError: it was not done in time.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def wake(_: Future[Any]) -> None:
-        try:
-            loop.call_soon_threadsafe(done.set_result, None)
-        except RuntimeError:  # the loop has been closed: no caller waits any more
-            _log.debug("a handler ended after the event loop of its call")
-
-    # A timeout leaves `done` pending, because `asyncio.wait` cancels nothing, so a late `set_result` is permitted.
-    future.add_done_callback(wake)
-    finished, _ = await asyncio.wait((done,), timeout=seconds)
-    if not finished:
+    done = completed(completable)
+    if seconds is None:
+        await done
+        return
+    timer = asyncio.get_running_loop().call_later(seconds, _expire, done)
+    try:
+        await done
+    finally:
+        timer.cancel()
+    if not completable.done():
         raise ExecutionTimeoutError
+
+
+def _expire(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
@@ -434,6 +447,15 @@ def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
     if error is None:
         ended.set_result(task.result())
     else:
+        ended.set_exception(error)
+    late(ended)
+
+
+def _pass_completed(late: Late, completed_late: Completion[Any]) -> None:
+    ended: Future[Any] = Future()
+    try:
+        ended.set_result(completed_late.result())
+    except BaseException as error:  # noqa: BLE001 - whatever the body has raised; `late` reads it
         ended.set_exception(error)
     late(ended)
 

@@ -347,7 +347,7 @@ async def test_equal_calls_that_have_both_started_before_either_is_unknown_both_
         assert sorted(charges) == ["c1", "c2"]
         assert all("took effect is unknown" in message.content for message in messages)
         refused = await door.execute_async(ToolCall("c3", "pay", {"to": "ann"}), reply="r1")
-    assert refused.content == wording
+    assert refused.content.replace("r1/c1", "r1/c2") == wording  # either may have been recorded last
     assert sorted(charges) == ["c1", "c2"]
 
 

@@ -1,0 +1,146 @@
+"""Daemon threads for what may block: each body has a thread of its own, and a thread that is idle takes the next body.
+
+| when | what happens |
+|---|---|
+| a body is to be run | the thread that became idle last takes it; if none is idle, another one is started |
+| a body has ended | its thread is idle, and ends after ten seconds; what the body referred to is released at once |
+| a body does not end | it keeps its thread, and no other body waits for it |
+| the interpreter ends | idle threads end; a body that still runs is stopped, as in any daemon thread |
+| the process forks | the child has none of the threads |
+
+There may be any number of them. So it is not a pool: a pool runs out of threads when bodies hang or wait for each
+other, and prevents the process from exiting.
+
+A body has an empty context (`contextvars`). What it stores in a `threading.local`, a later one on the same thread
+finds, as with `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
+
+Body: TypeAlias = Callable[[], object]
+"""What runs on a thread."""
+
+IDLE = timedelta(seconds=10)
+"""How long a thread waits for another body before it ends."""
+
+NAME = "handrail-call"
+"""The name of each thread."""
+
+
+class ThreadCache:
+    """Runs bodies on threads, and owns those that are idle.
+
+    Args:
+        idle: how long a thread waits for another body.
+    """
+
+    __slots__ = ("_idle", "_idle_seconds", "_is_closed", "_lock", "_retired")
+
+    def __init__(self, idle: timedelta = IDLE) -> None:
+        """Begin without threads."""
+        self._idle_seconds = idle.total_seconds()
+        self._idle: deque[_Worker] = deque()
+        self._lock = threading.Lock()
+        self._retired = 0
+        self._is_closed = False
+
+    def run(self, body: Body) -> None:
+        """Run a body on a thread, in an empty context; returns at once.
+
+        Raises:
+            RuntimeError: no thread is idle, and none can be started.
+        """
+        try:
+            worker = self._idle.pop()
+        except IndexError:
+            worker = _Worker(self, self._idle_seconds, self._retired)
+            worker.given.put(body)
+            threading.Thread(target=worker.work, name=NAME, daemon=True).start()
+        else:
+            worker.given.put(body)
+
+    def retire(self) -> None:
+        """Let the threads end that are idle, and the others when their bodies have ended."""
+        with self._lock:
+            self._retired += 1
+            idle, self._idle = self._idle, deque()
+        while idle:
+            idle.pop().given.put(None)
+
+    def close(self) -> None:
+        """As `retire`; threads that are started from now on run one body each."""
+        self._is_closed = True
+        self.retire()
+
+    def forked(self) -> None:
+        """Forget the threads of the process that this one was forked off."""
+        self._lock = threading.Lock()
+        self._idle = deque()
+        self._retired += 1
+
+    def keep(self, worker: _Worker) -> bool:
+        """Have a worker wait for another body; returns whether it may."""
+        with self._lock:
+            if self._is_closed or worker.started_at != self._retired:
+                return False
+            self._idle.append(worker)
+        return True
+
+    def withdraw(self, worker: _Worker) -> bool:
+        """Let a worker wait no more; returns false if it has been given a body meanwhile, or is about to."""
+        with self._lock:
+            try:
+                self._idle.remove(worker)
+            except ValueError:
+                return False
+        return True
+
+
+class _Worker:
+    """One thread.
+
+    Attributes:
+        given: the bodies that it is to run; `None` ends it.
+        started_at: how often threads had been retired when it was started.
+    """
+
+    __slots__ = ("_cache", "_idle_seconds", "given", "started_at")
+
+    def __init__(self, cache: ThreadCache, idle_seconds: float, started_at: int) -> None:
+        self._cache = cache
+        self._idle_seconds = idle_seconds
+        self.given: SimpleQueue[Body | None] = SimpleQueue()
+        self.started_at = started_at
+
+    def work(self) -> None:
+        """Run bodies until none has come for a while."""
+        while (body := self._next()) is not None:
+            Context().run(body)
+            del body  # what it refers to does not live as long as this thread is idle
+            if not self._cache.keep(self):
+                return
+
+    def _next(self) -> Body | None:
+        try:
+            return self.given.get(timeout=self._idle_seconds)
+        except Empty:
+            return None if self._cache.withdraw(self) else self.given.get()
+
+
+THREADS = ThreadCache()
+"""The threads of this process."""
+
+# Registered when this module is imported, so called after what is registered later, which may still run bodies.
+atexit.register(THREADS.close)
+if hasattr(os, "register_at_fork"):  # pragma: no branch - everywhere but on Windows
+    os.register_at_fork(after_in_child=THREADS.forked)
