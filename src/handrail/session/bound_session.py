@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar, cast
 from handrail.errors import TransactionClosedError
 from handrail.session.session import Session
 from handrail.session.slices import Slice
-from handrail.transaction import InCall, Transaction
+from handrail.transaction import InCall, Transaction, current
 from handrail.transaction.view_attributes import forwarded_attributes
 
 T = TypeVar("T")
@@ -41,7 +41,8 @@ class BoundSession(Session):
 
     def __init__(self, session: Session, call: Transaction) -> None:
         # Past `__setattr__`. The attributes of a session are not here: `__getattr__` finds them in the session.
-        vars(self).update(_session=session, _call=call, _slices={})
+        own = vars(self)
+        own["_session"], own["_call"], own["_slices"] = session, call, {}
 
     @property
     def unbound(self) -> Session:
@@ -68,10 +69,11 @@ class BoundSession(Session):
         return hash(self.unbound)
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
-        slices = cast("dict[type[Any], Slice[Any]]", vars(self)["_slices"])  # as above
+        own = vars(self)
+        slices = cast("dict[type[Any], Slice[Any]]", own["_slices"])  # as above
         access = slices.get(kind)
         if access is None:
-            self.unbound[kind]  # refuses what is not a dataclass
+            own["_session"][kind]  # refuses what is not a dataclass
             access = slices[kind] = Slice(self, kind)
         return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
 
@@ -92,8 +94,12 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
     @wraps(getattr(Session, name))
     def run(self: BoundSession, *args: object, **kwargs: object) -> object:
-        with InCall(self.bound_to):
-            return getattr(self.unbound, name)(*args, **kwargs)
+        own = vars(self)
+        method, call = getattr(own["_session"], name), own["_call"]
+        if current() is call:  # in the handler itself, which is nearly always so
+            return method(*args, **kwargs)
+        with InCall(call):
+            return method(*args, **kwargs)
 
     return run
 
