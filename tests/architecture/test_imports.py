@@ -114,12 +114,11 @@ def _extras(module: str) -> frozenset[str]:
 
 
 def test_modules_of_posix_are_imported_in_one_place() -> None:
-    """And by the processes that only Linux starts, and by the questions at a terminal: the core works without."""
+    """`handrail.posix`; and by processes that only Linux starts, and by the questions at a terminal."""
     pattern = re.compile(r"^\s*import (fcntl|grp|pwd|resource|termios)$", re.MULTILINE)
     importing = {source.module for source in python_sources("src") if pattern.search(source.text)}
     assert importing == {
         "handrail.cli.agents.questions",
-        "handrail.posix",
         "handrail.programs.guardian",
         "handrail.python_worker.confinement",
     }
