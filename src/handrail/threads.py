@@ -120,7 +120,7 @@ class _Worker:
         self._cache = cache
         self._idle_seconds = idle_seconds
         self.given: SimpleQueue[Body | None] = SimpleQueue()
-        self.started_at = started_at
+        self.started_at: int = started_at
 
     def work(self) -> None:
         """Run bodies until none has come for a while."""

@@ -38,7 +38,6 @@ SHORT_MODULES = {
     "prompt/tool_texts.py": "what the APIs of models take as texts, below the two forms of a tool",
     "serde/bounded_cache.py": "one cache, below all that has one",
     "testing/clock.py": "the fake of one protocol",
-    "transaction/view_attributes.py": "what the views of sessions and of records share, below both",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""
 

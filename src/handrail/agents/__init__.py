@@ -21,8 +21,8 @@ if find_spec("pydantic_ai") is None or find_spec("ruamel") is None:
 from handrail.agents.active_run import current_run
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.agent_file import AgentFile, parse_agent_file, read_agent_file
-from handrail.agents.approval.decisions import Answer, Asker, Decision, GatedCall
-from handrail.agents.approval.rules import ApprovalRules, Judgement, Rule, judge_call, parse_rules, read_rules
+from handrail.agents.approval.decisions import Answer, Asker, Decision, GatedCall, Judgement
+from handrail.agents.approval.rules import ApprovalRules, Rule, judge_call, parse_rules, read_rules
 from handrail.agents.exports.entries import Entry, Origin, toolset_factory
 from handrail.agents.exports.registry import Registry
 from handrail.agents.project import Project

@@ -35,16 +35,15 @@ Late writers
 This package lies below sessions, filesystems and resources, because all three ask it whether they may write.
 """
 
+from handrail.transaction.call_views import HasCallViews, view_for_call
 from handrail.transaction.commit import is_rolling_back
 from handrail.transaction.enlisting import enlist
 from handrail.transaction.other_databases import CommitsLast, PreparedTransaction, Recovered
 from handrail.transaction.participants import (
     CommitParticipant,
-    HasCallViews,
     OutcomeRecord,
     Snapshotable,
     TwoPhaseParticipant,
-    view_for_call,
 )
 from handrail.transaction.transaction import InCall, Transaction, check_write, current
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from handrail.transaction.unit_of_work import UnitStore
 from handrail.transaction.write_queue import WriteQueue
 
-if TYPE_CHECKING:
-    from handrail.transaction.transaction import Transaction
-
 S = TypeVar("S")
-T = TypeVar("T")
 
 
 @runtime_checkable
@@ -53,28 +49,6 @@ class Snapshotable(Protocol[S]):
         the run ends with `RollbackError`, because the state of the participant is unknown.
         """
         ...
-
-
-class HasCallViews(Protocol):
-    """A participant of which a handler gets a view that is bound to its call.
-
-    `context.resources` looks for the method on the class of a resource when a handler first asks for it.
-    """
-
-    def view_for_call(self, call: Transaction, /) -> Self:
-        """The same participant for the handler of a call: another object, of the same class, that shares the state.
-
-        Whatever thread or context it is used in, a change through it calls `check_write(..., call=call)`, with the
-        participant itself as the first argument. Called once for each call that asks for the resource.
-        """
-        ...
-
-
-def view_for_call(participant: T, call: Transaction) -> T:
-    """A participant for the handler of a call: its view, or itself if its class has none; see `HasCallViews`."""
-    make = getattr(type(participant), "view_for_call", None)
-    # What it returns is of the same class, which an attribute that is looked up by name cannot say.
-    return participant if make is None else cast("T", make(participant, call))
 
 
 class TwoPhaseParticipant(Protocol):

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from handrail.resources.records.changes import ProgramWrite, RecordChanges
 from handrail.resources.records.containers import Json, RecordDict, RecordList
 from handrail.transaction import current
-from handrail.transaction.view_attributes import forwarded_attributes
+from handrail.transaction.call_views import forwarded_attributes
 
 _DICT: type[dict[str, Json]] = dict
 _LIST: type[list[Json]] = list
