@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handrail.errors import StoreCorruptError, StoreUnavailableError
@@ -118,6 +118,7 @@ CHANGES = st.lists(
 )
 
 
+@example(changes=[(0, 0, 3, False), (3, 0, 1, False), (1, 1, 0, False)], ends=[1], fails=[])  # two runs of one entry
 @given(changes=CHANGES, ends=st.lists(st.integers(0, 9), max_size=6), fails=st.lists(st.booleans(), max_size=6))
 def test_the_ends_of_any_slice_make_up_the_whole(
     changes: list[tuple[int, int, int, bool] | None], ends: list[int], fails: list[bool]

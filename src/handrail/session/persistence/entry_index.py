@@ -128,7 +128,13 @@ def _layout(role: object, last: object, runs: list[list[int]]) -> EntryIndex:
 
 def entry_ranges(runs: tuple[ItemRange, ...], *, most: int) -> tuple[tuple[int, int], ...]:
     """The stretches of entries that hold the items of some runs, in order; neighbours are joined down to `most`."""
-    stretches = sorted({(run.first, run.last) for run in runs})
+    stretches: list[tuple[int, int]] = []
+    for first, last in sorted({(run.first, run.last) for run in runs}):
+        # A change in the middle of an entry leaves two runs of it, and if the end of one is read, it ends earlier.
+        if stretches and first <= stretches[-1][1]:
+            stretches[-1] = (stretches[-1][0], max(stretches[-1][1], last))
+        else:
+            stretches.append((first, last))
     while len(stretches) > most:
         # The two ranges with the fewest entries between them: those entries are read in vain.
         gap = min(pairwise(stretches), key=lambda pair: pair[1][0] - pair[0][1])
