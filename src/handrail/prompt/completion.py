@@ -91,19 +91,7 @@ class FilesExist:
         return (f"These files do not exist: {enumerated(absent, limit=_LONGEST_LIST)}.",)
 
 
-class _Several:
-    """Checkers that are asked together."""
-
-    __slots__ = ("checkers",)
-
-    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        if any(isinstance(each, list | tuple) for each in checkers):
-            name = type(self).__name__
-            raise PromptValidationError(f"{name} was given a list; it takes its checkers one by one: {name}(one, two).")
-        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
-
-
-class AllOf(_Several):
+class AllOf:
     """Complete if all of its checkers say so; what any of them misses is missing.
 
     Args:
@@ -113,14 +101,17 @@ class AllOf(_Several):
         PromptValidationError: one is neither.
     """
 
-    __slots__ = ()
+    __slots__ = ("checkers",)
+
+    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
+        self.checkers: tuple[CompletionChecker, ...] = _one_by_one("AllOf", checkers)
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What all of them miss, in their order."""
         return tuple(each for checker in self.checkers for each in checker.missing(context))
 
 
-class AnyOf(_Several):
+class AnyOf:
     """Complete if one of its checkers says so; those after it are not asked.
 
     Args:
@@ -130,7 +121,10 @@ class AnyOf(_Several):
         PromptValidationError: one is neither.
     """
 
-    __slots__ = ()
+    __slots__ = ("checkers",)
+
+    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
+        self.checkers: tuple[CompletionChecker, ...] = _one_by_one("AnyOf", checkers)
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What each of them misses, and that one of these suffices."""
@@ -141,6 +135,14 @@ class AnyOf(_Several):
                 return ()
             found.append(" ".join(missing))
         return [f"One of these suffices: {' Or: '.join(found)}"] if len(found) > 1 else found
+
+
+def _one_by_one(
+    name: str, checkers: tuple[CompletionChecker | CompletionFunction, ...]
+) -> tuple[CompletionChecker, ...]:
+    if any(isinstance(each, list | tuple) for each in checkers):
+        raise PromptValidationError(f"{name} was given a list; it takes its checkers one by one: {name}(one, two).")
+    return tuple(map(checker_of, checkers))
 
 
 @dataclass(frozen=True, slots=True)
