@@ -147,7 +147,7 @@ FACES = {
     """,
     "handrail.serde": """
         Codec Extra MASK Masking canonical_json codec digest dump has_ambiguous_unions is_secret masked_json
-        masking_of parse result_codec schema schema_masking stored_codec tag_fields
+        masking_of parse result_codec result_masking schema schema_masking stored_codec tag_fields
     """,
     "handrail.session": """
         Append CallRef Change DatabaseConnection OpenCall Reducer Replace Session SessionSnapshot SessionStore Slice

@@ -42,7 +42,7 @@ from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
 from handrail.redaction import redacted_logger
-from handrail.serde import Codec, Masking, codec, masking_of, result_codec, schema_masking, stored_codec
+from handrail.serde import Codec, Masking, codec, masking_of, result_codec, result_masking, schema_masking, stored_codec
 from handrail.serde.formatting import shorten
 from handrail.serde.record_types import is_record
 from handrail.serde.schema_codec import schema_codec
@@ -233,7 +233,7 @@ class Tool(Generic[P, R]):
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))
-        set_field(self, "result_masking", masking_of(arguments[1]))
+        set_field(self, "result_masking", result_masking(arguments[1]))
         declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile, self.apply)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_limits(self.timeout, self.max_result_chars)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from handrail.redaction import MASK
 from handrail.serde.canonical import canonical_json, digest
 from handrail.serde.secret_types import is_secret
-from handrail.serde.secrets import Masking, masked_json, masking_of, schema_masking
+from handrail.serde.secrets import Masking, masked_json, masking_of, result_masking, schema_masking
 from handrail.serde.tagging import has_ambiguous_unions, tag_fields
 from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema, stored_codec
 
@@ -28,6 +28,7 @@ __all__ = [
     "masking_of",
     "parse",
     "result_codec",
+    "result_masking",
     "schema",
     "schema_masking",
     "stored_codec",

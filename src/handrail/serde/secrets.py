@@ -89,6 +89,11 @@ def masking_of(kind: object) -> Masking:
     return _maskings.get(kind, lambda: _masking(kind))
 
 
+def result_masking(kind: object) -> Masking:
+    """How values of a type of results are shown; JSON need not tell the members of its unions apart."""
+    return _result_maskings.get(kind, lambda: _masking(kind, of_results=True))
+
+
 def schema_masking(schema: Mapping[str, Any]) -> Masking:
     """How decoded JSON of a JSON Schema is shown; for parameters of which there is nothing but the schema."""
     return Masking(schema, _Schemas(schema), json_of)
@@ -105,16 +110,18 @@ def masked_json(value: object) -> MaskedJson:
 
 
 _maskings: Final[BoundedCache[Masking]] = BoundedCache()
+_result_maskings: Final[BoundedCache[Masking]] = BoundedCache()
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
-def _masking(kind: object) -> Masking:
+def _masking(kind: object, *, of_results: bool = False) -> Masking:
     try:
         found = accept_type(kind)
     except SchemaError:  # it is not taken, so nothing is of it
         return Masking(None, TypePlaces(), json_of)
     plain = any(marked_fields(one.cls) for one in found)
-    if not is_record(get_origin(kind) or kind):
+    # The codec of parameters refuses results whose unions JSON does not tell apart.
+    if of_results or not is_record(get_origin(kind) or kind):
         return Masking(kind, TypePlaces(), json_of, plain=plain)
     parsing = codec(cast("type[Any]", kind))
     # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
