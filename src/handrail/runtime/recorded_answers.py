@@ -97,7 +97,7 @@ def _taken_in(
     if session.store is None:
         return None
     found = find_answer(session.store, session.session_id, run.ref)
-    if found is None or not found.is_about(question.digest, question.asks, last_attempt):
+    if found is None or not found.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
         return None
     answer = call_answer(found.given, last_attempt)
     # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.

@@ -56,16 +56,28 @@ class RecordedAnswer:
         asks: what policies asked.
         last_attempt: when the newest attempt of the call was recorded that came before the answer; `None` if there was
             none, and for calls of agents, where an answer holds for every attempt.
+        first_asked: when the question was first stored in its session; `None` if that was not noted. After a reset of
+            the session the same question is another one.
     """
 
     given: GivenAnswer
     digest: str
     asks: tuple[str, ...] = ()
     last_attempt: datetime | None = None
+    first_asked: datetime | None = None
 
-    def is_about(self, digest: str, asks: Sequence[str], last_attempt: datetime | None = None) -> bool:
+    def is_about(
+        self,
+        digest: str,
+        asks: Sequence[str],
+        last_attempt: datetime | None = None,
+        *,
+        first_asked: datetime | None = None,
+    ) -> bool:
         """Whether it answers a question: the same arguments, nothing else that is asked, and no attempt since."""
         # Compared for equality: the process that has answered may have had another clock.
+        if None not in {self.first_asked, first_asked} and self.first_asked != first_asked:
+            return False
         return (self.digest, self.last_attempt) == (digest, last_attempt) and set(asks) <= set(self.asks)
 
 

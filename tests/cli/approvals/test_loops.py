@@ -149,6 +149,19 @@ def test_answer_to_an_earlier_attempt_is_replaced(handrail: Command, loop: Loop)
         assert len(store.answers("loop")) == 1
 
 
+def test_answer_does_not_outlive_a_reset_of_its_session(handrail: Command, loop: Loop) -> None:
+    """The same reply, call and arguments are another question: nobody has answered it."""
+    with stores.open(loop.url) as store, Session.open(store, "loop") as session:
+        assert isinstance(loop.answer_in(session), Waiting)
+        assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
+        session.reset(with_open_calls=True)
+        for _ in range(2):
+            assert isinstance(loop.answer_in(session), Waiting)
+        assert loop.paid == []
+        assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
+        assert not isinstance(loop.answer_in(session), Waiting)
+
+
 def test_answer_of_a_loop_is_for_no_later_calls(handrail: Command, loop: Loop, wording: Wording) -> None:
     """It would not be asked about them at all."""
     loop.waits()

@@ -203,9 +203,17 @@ def given_answer(session: Session, call: GatedCall) -> GivenAnswer | None:
         StoreError: the store cannot be read.
     """
     store = session.store
-    is_open = store is not None and any(each.key == call.key for each in open_questions(session))
-    found = find_answer(store, call.session_id, call.ref) if store is not None and is_open else None
-    return found.given if found is not None and found.is_about(call.digest, call.asks) else None
+    if store is None or not any(each.key == call.key for each in open_questions(session)):
+        return None
+    found = find_answer(store, call.session_id, call.ref)
+    asked = first_asked(session[ApprovalRecord].all(), call)
+    return found.given if found is not None and found.is_about(call.digest, call.asks, first_asked=asked) else None
+
+
+def first_asked(records: Iterable[ApprovalRecord], call: GatedCall) -> datetime | None:
+    """When the question about a call was first left open; `None` if that was not noted."""
+    asked = (each for each in records if each.verdict == "later" and each.digest == call.digest)
+    return next((each.at for each in asked if each.call.key == call.key), None)
 
 
 def load_decisions(session: Session) -> dict[CallKey, Decision]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from handrail.agents.approval.decisions import Answer, decision_of
-from handrail.agents.approval.records import ApprovalRecord, GrantRecord, grant_record, last_records, record_of
+from handrail.agents.approval.records import (
+    ApprovalRecord,
+    GrantRecord,
+    first_asked,
+    grant_record,
+    last_records,
+    record_of,
+)
 from handrail.cli.approvals.stored_question import StoredQuestion
 from handrail.session.given_answers import GivenAnswer, RecordedAnswer
 
@@ -34,6 +41,7 @@ def agent_questions(records: Sequence[ApprovalRecord], session_id: str) -> Itera
             origin=call.origin,
             description=question.description,
             asked_at=question.at,
+            first_asked=first_asked(records, call),
             reason=question.reason,
             asks=question.asks,
             arguments=dict(call.arguments),

@@ -219,7 +219,11 @@ def _change(store: Store, question: StoredQuestion, given: GivenAnswer) -> Answe
     """What is written of an answer to a question that was looked at; an answer to an earlier question is replaced."""
     check_answerable(question, given)
     answer = RecordedAnswer(
-        given=given, digest=question.digest, asks=question.asks, last_attempt=last_attempt(store, question)
+        given=given,
+        digest=question.digest,
+        asks=question.asks,
+        last_attempt=last_attempt(store, question),
+        first_asked=question.first_asked,
     )
     return AnswerChange(question.row, answer_row(question.call_session, question.call, answer, store.now()))
 

@@ -40,6 +40,7 @@ class StoredQuestion:
         origin: where the tool comes from, in words.
         description: what the model reads of the tool; empty if it is not known.
         asked_at: when it was asked; `None` if that is not known.
+        first_asked: when it was first asked; a run asks again what was left open.
         reason: why it is asked; for a call of a program's own loop, why it was postponed.
         asks: what policies ask.
         arguments: the arguments as JSON has them; a string if they were cut, or cannot be shown.
@@ -61,6 +62,7 @@ class StoredQuestion:
     origin: str = ""
     description: str = ""
     asked_at: datetime | None = None
+    first_asked: datetime | None = None
     reason: str = ""
     asks: tuple[str, ...] = ()
     arguments: Any = None
@@ -100,6 +102,7 @@ def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[
             call=item.call,
             tool=item.tool,
             asked_at=item.at,
+            first_asked=item.at,
             record=item,
         )
         question, answer = item.question, item.answer
@@ -141,7 +144,7 @@ def with_row(question: StoredQuestion, row: AnswerRow, last_attempt: datetime | 
     if question.answer is not None or not question.is_recorded:
         return found
     recorded = answer_in(row, store=store)
-    if not recorded.is_about(question.digest, question.asks, last_attempt):
+    if not recorded.is_about(question.digest, question.asks, last_attempt, first_asked=question.first_asked):
         return found
     given = recorded.given
     said = replace(given, reason=answer_in_words(given.approved, given.reason))
