@@ -5,7 +5,7 @@
 | a body is to be run | the thread that became idle last takes it; if none is idle, another one is started |
 | a body has ended | its thread is idle, and ends after ten seconds; what the body referred to is released at once |
 | a body does not end | it keeps its thread, and no other body waits for it |
-| the interpreter ends | idle threads end; a body that still runs is stopped, as in any daemon thread |
+| the interpreter ends | idle threads end; one that is busy is stopped; a later body runs in the thread of its caller |
 | the process forks | the child has none of the threads |
 
 There may be any number of them. So it is not a pool: a pool runs out of threads when bodies hang or wait for each
@@ -65,7 +65,13 @@ class ThreadCache:
         except IndexError:
             worker = _Worker(self, self._idle_seconds, self._retired)
             worker.given.put(body)
-            threading.Thread(target=worker.work, name=NAME, daemon=True).start()
+            try:
+                threading.Thread(target=worker.work, name=NAME, daemon=True).start()
+            except RuntimeError:
+                # From Python 3.12 on none can be started when the interpreter has begun to end.
+                if threading.main_thread().is_alive():
+                    raise
+                Context().run(body)
         else:
             worker.given.put(body)
 

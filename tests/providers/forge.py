@@ -28,6 +28,7 @@ from handrail import store
 from handrail.crash_points import arm
 from handrail.runtime import Session, ToolInvoked
 from handrail.session.conversation_parts import ConversationPart
+from handrail.threads import THREADS
 from tests.architecture.sources import ROOT
 from tests.crash.forge import forked
 from tests.providers.programs import ADAPTERS, PROVIDERS, Program, end_kept_loop, program_of
@@ -120,6 +121,7 @@ def _serve() -> None:
         with TemporaryDirectory() as folder:
             _run(program_of(name), folder, None, warm=True)
         end_kept_loop()
+        THREADS.retire()
         wait_for_threads()
     for line in sys.stdin:
         program, folder, kill, environment = json.loads(line)

@@ -24,7 +24,7 @@ from handrail.testing import FakeClock
 from tests.agents.folders import write
 from tests.runtime.bench import Decides
 
-CALLS = [("c1", "pay", "tea"), ("c2", "note", "a"), ("c3", "note", "b")]
+CALLS = [("c1", "pay", "tea"), ("c2", "note", "a"), ("c3", "send", "b")]
 """The first one is asked about."""
 
 Reply = Callable[[], Approval]
@@ -41,22 +41,32 @@ def exits() -> Approval:
     raise SystemExit
 
 
+def is_cancelled() -> Approval:
+    """The task that asks is cancelled."""
+    raise asyncio.CancelledError
+
+
 YES: Reply = lambda: Approval(approved=True)  # noqa: E731 - a value of the table
 ANSWERS: dict[str, tuple[Reply, list[tuple[str, bool, bool]], list[tuple[str, bool, bool]]]] = {
-    "yes": (YES, [("pay", True, True), ("note", True, True), ("note", True, True)], []),
+    "yes": (YES, [("pay", True, True), ("note", True, True), ("send", True, True)], []),
     "no": (
         lambda: Approval(approved=False, reason="too dear"),
-        [("pay", False, True), ("note", True, True), ("note", True, True)],
+        [("pay", False, True), ("note", True, True), ("send", True, True)],
         [],
     ),
-    "later": (Approval.later, [("note", True, True), ("note", True, True)], [("pay", True, True)]),
-    "exception": (fails, [("pay", False, False), ("note", True, True), ("note", True, True)], []),
-    "exit": (exits, [], [("pay", True, True), ("note", True, True), ("note", True, True)]),
+    "later": (Approval.later, [("note", True, True), ("send", True, True)], [("pay", True, True)]),
+    "exception": (fails, [("pay", False, False), ("note", True, True), ("send", True, True)], []),
+    "exit": (exits, [], [("pay", True, True), ("note", True, True), ("send", True, True)]),
+    "cancelled": (is_cancelled, [], [("pay", True, True), ("note", True, True), ("send", True, True)]),
 }
 """How a question is answered; the records of the run: tool, success, final; and those that a resumed run adds by a yes.
 
 A run that was not left open has ended, and is not resumed.
 """
+
+
+RAISED: dict[Reply, type[BaseException]] = {exits: SystemExit, is_cancelled: asyncio.CancelledError}
+"""What ends the entry point."""
 
 
 @tool
@@ -71,14 +81,25 @@ def note(text: str) -> str:
     return f"noted {text}"
 
 
+@tool(effect="external")
+def send(text: str) -> str:
+    """Send."""
+    return f"sent {text}"
+
+
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
 PROMPT: Prompt[Any] = Prompt(
     PromptTemplate(
-        ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[pay, note], policies=[ASKS_ABOUT_PAY])]
+        ns="tests",
+        key="desk",
+        sections=[ToolsSection(title="Desk", tools=[pay, note, send], policies=[ASKS_ABOUT_PAY])],
     )
 )
-AGENT = "---\nname: desk\ntools: [pay, note]\n---\nYou work.\n"
+AGENT = "---\nname: desk\ntools: [pay, note, send]\n---\nYou work.\n"
 TOOLS = """
+from handrail import tool
+
+
 def pay(text: str) -> str:
     "Pay."
     return f"paid {text}"
@@ -89,7 +110,13 @@ def note(text: str) -> str:
     return f"noted {text}"
 
 
-TOOLS = [pay, note]
+@tool(effect="external")
+def send(text: str) -> str:
+    "Send."
+    return f"sent {text}"
+
+
+TOOLS = [pay, note, send]
 """
 
 
@@ -153,7 +180,7 @@ def agent_file(session: Session, reply: Reply, folder: Path) -> None:
         given = reply()
         return Answer("later") if given.left_open else Answer("yes" if given.approved else "no", reason=given.reason)
 
-    files = {"desk.agent": AGENT, "tools.py": TOOLS, "approval.yaml": "ask: [pay]\nallow: [note]\n"}
+    files = {"desk.agent": AGENT, "tools.py": TOOLS, "approval.yaml": "ask: [pay]\nallow: [note, send]\n"}
     files["pyproject.toml"] = '[tool.handrail]\napproval = "approval.yaml"\n'
     desk = load_agent(write(folder, files) / "desk.agent")
     text = None if session[ToolInvoked].all() or session.open_calls else "Work."
@@ -170,8 +197,8 @@ def test_the_records_are_the_same_whatever_the_entry_point(
     reply, first, resumed = ANSWERS[answer]
     store = MemoryStore(clock=FakeClock())
     with Session.open(store, "s") as session:
-        if reply is exits:
-            with pytest.raises(SystemExit):
+        if raised := RAISED.get(reply):
+            with pytest.raises(raised):
                 entry(session, reply, tmp_path)
         else:
             entry(session, reply, tmp_path)

@@ -157,7 +157,7 @@ class SecondStoreError(DeveloperMistake):
 
     def __init__(self, *, store: object, second: object, tool: str | None = None) -> None:
         super().__init__(
-            f"a call writes to {_shown(store)} and to {_files(second)}, and commits in one store only. Open the "
+            f"a call writes to {_place(store)} and to {_files(second)}, and commits in one store only. Open the "
             "session and the files of a run with the same store: HostFilesystem(root, store=session.store)."
             if tool is None
             else f"{tool} has External(apply=...), which is committed with its effect and its session in one store. "
@@ -509,7 +509,7 @@ def _place(store: object) -> str:
 
 
 def _files(store: object) -> str:
-    return "files on disk that were opened without a store" if store is None else _shown(store)
+    return "files on disk that were opened without a store" if store is None else _place(store)
 
 
 def _shown(value: object) -> str:

@@ -79,7 +79,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
     tool = request.tool
     seconds = seconds_left(run.environment.deadline)
     try:
-        with run.turn.judged(), run.environment.questions.asking(run.environment.clock):
+        with run.turn.judged(), run.environment.questions.asking():
             answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except CallPostponed as postponed:
         postponed.question = request
@@ -119,7 +119,7 @@ def is_unrecorded(run: Invocation, raised: BaseException) -> bool:
     # Nothing of it has run by then, so that it was interrupted is not its outcome.
     return not isinstance(raised, Exception) and (
         run.open_question is not None
-        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.arrived))
+        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.interrupts))
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -66,20 +65,23 @@ def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> N
 class OpenQuestions:
     """Whether the approver of a run is asked at this moment, or was interrupted. Threads and tasks may share it.
 
-    An interrupt of an approver ends its reply: the calls behind the one that was asked about are cancelled, and none of
-    them has begun.
+    An interrupt of an approver ends its reply: none of the calls behind the one that was asked about begins. So does
+    one of a handler, such as `KeyboardInterrupt`; not the cancellation of one call, which spares the others.
+
+    Attributes:
+        interrupts: how often the run was interrupted.
     """
 
-    __slots__ = ("_asked", "_interrupted_at", "_lock")
+    __slots__ = ("_asked", "_lock", "interrupts")
 
     def __init__(self) -> None:
         """Begin with no question."""
         self._lock = threading.Lock()
         self._asked = 0
-        self._interrupted_at = -math.inf
+        self.interrupts: int = 0
 
     @contextmanager
-    def asking(self, clock: Clock) -> Generator[None]:
+    def asking(self) -> Generator[None]:
         """A block in which the approver is asked."""
         with self._lock:
             self._asked += 1
@@ -88,15 +90,24 @@ class OpenQuestions:
         except Exception:
             raise
         except BaseException:
-            self._interrupted_at = clock.monotonic()
+            self.interrupt()
             raise
         finally:
             with self._lock:
                 self._asked -= 1
 
-    def held_back(self, arrived: float) -> bool:
-        """Whether a call that arrived at this time, and has not begun, waits behind a question."""
-        return self._asked > 0 or arrived <= self._interrupted_at
+    def interrupt(self) -> None:
+        """Have no call begin that has arrived by now, and waits."""
+        with self._lock:
+            self.interrupts += 1
+
+    def held_back(self, interrupts: int) -> bool:
+        """Whether a call that has not begun waits behind a question, or behind one that was interrupted.
+
+        Args:
+            interrupts: how often the run had been interrupted when the call arrived.
+        """
+        return self._asked > 0 or self.interrupts != interrupts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

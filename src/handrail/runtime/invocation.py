@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -112,6 +113,7 @@ class Invocation:
         self.arrived: float = environment.clock.monotonic()
         self.call = call
         self.environment = environment
+        self.interrupts: int = environment.questions.interrupts
         self.mode = mode
         # An adapter may hand over any value as the name, and one that is not hashable would raise here.
         tool = environment.tool(call.name, reply) if type(call.name) is str else None
@@ -178,8 +180,15 @@ class Invocation:
         return self._rendered(declared_result(self.tool, event), replayed=True)
 
     async def take_turn(self) -> ToolMessage | None:
-        """Step 3: wait for the turn; see `CallTurn.acquire`. Then returns `recorded()`."""
+        """Step 3: wait for the turn; see `CallTurn.acquire`. Then returns `recorded()`.
+
+        Raises:
+            CancelledError: a call before this one, or its approver, was interrupted, which ends the reply.
+        """
         await self.turn.acquire(self.mode, self.environment.deadline)
+        # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
+        if self.environment.questions.interrupts != self.interrupts:
+            raise CancelledError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
         return self.recorded() if self.has_identity else None
 
     async def take_first_turn(self) -> ToolMessage | None:

@@ -32,6 +32,7 @@ is explicit: `run.commit(...)`. Where another call has applied the result of the
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from typing import Any
 
 from handrail.errors import AppliedMeanwhileError
@@ -129,6 +130,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
 
 async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
     """The outcome of an exception; see `Invocation.fail`."""
+    if not isinstance(error, Exception | CancelledError):
+        run.environment.questions.interrupt()
     try:
         if isinstance(error, AppliedMeanwhileError) and run.replays_unapplied:
             return await _answer_anew(run, error), None
