@@ -119,7 +119,7 @@ def is_unrecorded(run: Invocation, raised: BaseException) -> bool:
     # Nothing of it has run by then, so that it was interrupted is not its outcome.
     return not isinstance(raised, Exception) and (
         run.open_question is not None
-        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.interrupts))
+        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.interrupts, run.ends))
     )
 
 

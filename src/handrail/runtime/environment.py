@@ -65,20 +65,23 @@ def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> N
 class OpenQuestions:
     """Whether the approver of a run is asked at this moment, or was interrupted. Threads and tasks may share it.
 
-    An interrupt of an approver ends its reply: none of the calls behind the one that was asked about begins. So does
-    one of a handler, such as `KeyboardInterrupt`; not the cancellation of one call, which spares the others.
+    An interrupt of an approver or of a handler, such as `KeyboardInterrupt`, ends the reply: none of the calls behind
+    the one that it has met begins. The cancellation of a call spares the others; if who runs them cancels these, too,
+    while an approver is asked, they have no record.
 
     Attributes:
-        interrupts: how often the run was interrupted.
+        interrupts: how often the approver was interrupted or cancelled.
+        ends: how often a reply was ended by an interrupt.
     """
 
-    __slots__ = ("_asked", "_lock", "interrupts")
+    __slots__ = ("_asked", "_lock", "ends", "interrupts")
 
     def __init__(self) -> None:
         """Begin with no question."""
         self._lock = threading.Lock()
         self._asked = 0
         self.interrupts: int = 0
+        self.ends: int = 0
 
     @contextmanager
     def asking(self) -> Generator[None]:
@@ -90,24 +93,26 @@ class OpenQuestions:
         except Exception:
             raise
         except BaseException:
-            self.interrupt()
+            with self._lock:
+                self.interrupts += 1
             raise
         finally:
             with self._lock:
                 self._asked -= 1
 
-    def interrupt(self) -> None:
+    def end(self) -> None:
         """Have no call begin that has arrived by now, and waits."""
         with self._lock:
-            self.interrupts += 1
+            self.ends += 1
 
-    def held_back(self, interrupts: int) -> bool:
-        """Whether a call that has not begun waits behind a question, or behind one that was interrupted.
+    def held_back(self, interrupts: int, ends: int) -> bool:
+        """Whether a call that has not begun waits behind a question, or behind what was interrupted.
 
         Args:
-            interrupts: how often the run had been interrupted when the call arrived.
+            interrupts: those when the call arrived.
+            ends: as well.
         """
-        return self._asked > 0 or self.interrupts != interrupts
+        return self._asked > 0 or (self.interrupts, self.ends) != (interrupts, ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

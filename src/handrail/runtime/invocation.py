@@ -114,6 +114,7 @@ class Invocation:
         self.call = call
         self.environment = environment
         self.interrupts: int = environment.questions.interrupts
+        self.ends: int = environment.questions.ends
         self.mode = mode
         # An adapter may hand over any value as the name, and one that is not hashable would raise here.
         tool = environment.tool(call.name, reply) if type(call.name) is str else None
@@ -187,7 +188,7 @@ class Invocation:
         """
         await self.turn.acquire(self.mode, self.environment.deadline)
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
-        if self.environment.questions.interrupts != self.interrupts:
+        if self.environment.questions.ends != self.ends:
             raise CancelledError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
         return self.recorded() if self.has_identity else None
 

@@ -131,7 +131,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
 async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
     """The outcome of an exception; see `Invocation.fail`."""
     if not isinstance(error, Exception | CancelledError):
-        run.environment.questions.interrupt()
+        run.environment.questions.end()
     try:
         if isinstance(error, AppliedMeanwhileError) and run.replays_unapplied:
             return await _answer_anew(run, error), None
