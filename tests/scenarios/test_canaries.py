@@ -194,7 +194,7 @@ class Scene:
         policies = [Decides(self.judge)]
         return ToolExecutor(prompt=prompt(*tools, policies=policies), session=session, approver=lambda _request: later)
 
-    def tell(self, messages: tuple[ToolMessage, ...]) -> None:
+    def deliver(self, messages: tuple[ToolMessage, ...]) -> None:
         """Take note of what the model reads."""
         for message in messages:
             self.surfaces.add("message", message.content)
@@ -259,7 +259,7 @@ def own_loop(scene: Scene, store: Store) -> None:
         session.conversation.append(message_of(calls, said), calls=calls, reply="r1")
         waiting = executor.answer()
         assert isinstance(waiting, Waiting)
-        scene.tell(waiting.messages)
+        scene.deliver(waiting.messages)
         scene.surfaces.add("export", session.to_json())
         # The process has the values: its handlers got them, and the provider is sent what the model said.
         assert scene.got[0].password.get_secret_value() == everything["password"]
