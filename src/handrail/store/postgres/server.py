@@ -52,6 +52,9 @@ FAILED_BEFORE = (
 )
 """What a handler has done after whose end a transaction can only be rolled back, and the cure."""
 
+CONNECTIONS = 16
+"""The most connections of one store, unless it is opened with another number: a server takes 100, for all processes."""
+
 _TRUSTED_SECONDS = 1.0
 
 _Opened = TypeVar("_Opened", bound=psycopg.Connection[Any])
@@ -68,6 +71,11 @@ _guard = threading.RLock()
 """Guards both, and is held while this process forks; never while something is waited for."""
 
 
+def places_of_calls(connections: int) -> int:
+    """How many of a store's connections calls may hold: their commits, and other calls, need those that are left."""
+    return max(1, connections * 3 // 4)
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """One database on a server, and how it is used.
@@ -79,6 +87,7 @@ class Server:
         busy: how long to wait for it.
         read_only: whether all writes are refused.
         pipelines: whether statements are sent before the ones before them are answered; some poolers do not allow it.
+        connections: the most that are open for statements at one time, from 2.
     """
 
     conninfo: str
@@ -87,6 +96,7 @@ class Server:
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
     pipelines: bool = True
+    connections: int = CONNECTIONS
 
     def __repr__(self) -> str:
         return f"Server({self.url})"

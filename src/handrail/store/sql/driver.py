@@ -145,6 +145,20 @@ class DriverConnection(StatementExecutor, Protocol):
         """
         ...
 
+    def begin_writing(self, seconds: float) -> bool:
+        """End a transaction that was begun with `begin_reading`, and begin one that may write.
+
+        Args:
+            seconds: how long to wait for other processes that write.
+
+        Returns:
+            Whether nobody has changed the database in between.
+
+        Raises:
+            StoreError: it could not be begun; no transaction is open.
+        """
+        ...
+
     def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler, in the words of the driver; raises what the driver raises.
 
@@ -311,8 +325,11 @@ class Driver(StatementExecutor, Protocol):
         """Take a connection back from a unit; a transaction that is still open is undone."""
         ...
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire_for_call(self, seconds: float) -> DriverConnection:
         """A connection for a call, to be returned with `release_from_call` from any thread.
+
+        Args:
+            seconds: how long to wait for one.
 
         Raises:
             StoreError: none is available.

@@ -12,6 +12,7 @@ The locks of sessions and of processes are files in the folder `<file>-holds` be
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
@@ -207,7 +208,7 @@ class SqliteDriver:
             self._writer = 0
             self._leave()
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire_for_call(self, seconds: float) -> DriverConnection:  # noqa: ARG002 - the interface's; it opens one
         """A connection for a call."""
         self._check()
         self._files.check()
@@ -345,6 +346,18 @@ class SqliteConnection:
         """Begin a transaction on a connection that SQLite holds to reading from now on."""
         self.seal()
         self.execute("BEGIN")
+
+    def begin_writing(self, seconds: float) -> bool:
+        """Begin a transaction that may write in the place of one that reads; see `DriverConnection.begin_writing`."""
+        seen = self.query("PRAGMA data_version")
+        self.rollback()
+        self.execute("PRAGMA query_only = OFF")
+        self.execute(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}")
+        try:
+            self.begin()
+        finally:
+            self.execute(f"PRAGMA busy_timeout = {math.ceil(self._file.busy.total_seconds() * 1000)}")
+        return self.query("PRAGMA data_version") == seen
 
     def commit(self) -> None:
         """Commit the transaction."""
