@@ -55,7 +55,7 @@ class CallPlace:
         if not self._asking.acquire(0.0 if on_loop else self.seconds_left):
             raise self._held_by_a_loop() if on_loop else self._busy()
         try:
-            if self.is_held:
+            if not self._is_missing():
                 return
             places = self._driver.call_places
             if not places.acquire(self.seconds_left, for_call=True, behind_calls=not on_loop):
@@ -77,9 +77,9 @@ class CallPlace:
         if not await self._asking.acquire_async(self.seconds_left):
             raise self._busy()
         try:
-            if self.is_held:
-                return
-            if not await self._driver.call_places.acquire_async(self.seconds_left, for_call=True):
+            if self._is_missing() and not await self._driver.call_places.acquire_async(
+                self.seconds_left, for_call=True
+            ):
                 raise self._busy()
             self.is_held = True
         finally:
@@ -91,6 +91,10 @@ class CallPlace:
             self.is_held = False
             self._until = None
             self._driver.call_places.release(for_call=True)
+
+    def _is_missing(self) -> bool:
+        """Whether no other thread or task of the call has taken it meanwhile."""
+        return not self.is_held
 
     def _begin_to_wait(self) -> None:
         self._until = time.monotonic() + self._driver.busy.total_seconds()
