@@ -33,6 +33,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq.abc import PGconn
 from psycopg.rows import RowFactory, tuple_row
+from psycopg_pool import PoolTimeout
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
@@ -172,7 +173,10 @@ class Server:
             return StoreCorruptError(f"{self.url} cannot be read: {text}", store=self.url)
         if state.startswith(_UNAVAILABLE) or (isinstance(error, psycopg.OperationalError) and not state):
             msg = f"{self.url} cannot be used now: {text}. Look whether the server runs, and who else uses it"
-            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost)
+            waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
+            return StoreUnavailableError(
+                msg, store=self.url, in_doubt=in_doubt, connection_lost=lost, waited=waited
+            )
         return StoreError(f"{self.url} refuses: {FAILED_BEFORE if state == _ABORTED else text}", store=self.url)
 
 
