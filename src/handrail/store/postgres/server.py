@@ -174,9 +174,7 @@ class Server:
         if state.startswith(_UNAVAILABLE) or (isinstance(error, psycopg.OperationalError) and not state):
             msg = f"{self.url} cannot be used now: {text}. Look whether the server runs, and who else uses it"
             waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
-            return StoreUnavailableError(
-                msg, store=self.url, in_doubt=in_doubt, connection_lost=lost, waited=waited
-            )
+            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost, waited=waited)
         return StoreError(f"{self.url} refuses: {FAILED_BEFORE if state == _ABORTED else text}", store=self.url)
 
 

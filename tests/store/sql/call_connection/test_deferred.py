@@ -135,3 +135,17 @@ def test_call_that_could_not_begin_to_write_may_try_again(store: SqlStore) -> No
             add(store.connection(), "coffee")
         transaction.rollback()
     assert items(store) == ["tea", "milk"]
+
+
+def test_commit_says_that_it_has_waited_for_another_process(store: SqlStore, clock: FakeClock) -> None:
+    """So nobody tries it again at once. Afterwards it is waited for as long as before."""
+    row = running_row(clock)
+    path = store.url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError) as raised:
+            insert(store, row)
+        other.execute("COMMIT")
+    assert raised.value.waited
+    insert(store, row)
+    assert store.get("s1", row.key) == row
