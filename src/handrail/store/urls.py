@@ -13,7 +13,7 @@ from handrail.errors import InvalidArgumentError, StoreError
 from handrail.errors.developer import check_argument
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import Store
-from handrail.store.sql.driver import Durability
+from handrail.store.sql.driver import CONNECTIONS, Durability
 from handrail.store.sqlite.store import SqliteStore
 
 _FORMS = (
@@ -41,7 +41,7 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     busy: timedelta = timedelta(seconds=5),
     read_only: bool = False,
     pipelines: bool = True,
-    connections: int = 16,
+    connections: int = CONNECTIONS,
     clock: Clock | None = None,
 ) -> Store:
     """Open the store that a URL names; close it with `close`, or use it as a context manager.

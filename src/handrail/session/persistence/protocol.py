@@ -256,7 +256,7 @@ class DatabaseConnection(Protocol):
         ...
 
     async def execute_async(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> DatabaseCursor:
-        """As `execute`, for `async def` handlers: the event loop goes on while the database is waited for.
+        """As `execute`, for `async def` handlers: the event loop runs while the database is waited for.
 
         Raises:
             CancelledError: the task was cancelled. The statement has ended by then, or has not begun.
@@ -265,7 +265,7 @@ class DatabaseConnection(Protocol):
         ...
 
     async def driver_connection_async(self) -> Any:  # noqa: ANN401 - as of `driver_connection`
-        """As `driver_connection`, for `async def` handlers: the event loop goes on while the call waits for it.
+        """As `driver_connection`, for `async def` handlers: the event loop runs while the call waits for it.
 
         Raises:
             Exception: as of `driver_connection`.

@@ -38,7 +38,7 @@ from psycopg_pool import PoolTimeout
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.process_identity import current_pid
-from handrail.store.sql.driver import Durability
+from handrail.store.sql.driver import CONNECTIONS, Durability
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
 _UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
@@ -52,9 +52,6 @@ FAILED_BEFORE = (
     "connection after such a statement, or let the exception leave the handler"
 )
 """What a handler has done after whose end a transaction can only be rolled back, and the cure."""
-
-CONNECTIONS = 16
-"""The most connections of one store, unless it is opened with another number: a server takes 100, for all processes."""
 
 _TRUSTED_SECONDS = 1.0
 

@@ -347,7 +347,7 @@ class PostgresConnection:
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         self._begun = True
 
-    def begin_writing(self, seconds: float) -> bool:  # noqa: ARG002 - as of the interface; it waits for nobody
+    def begin_writing(self, seconds: float) -> bool:  # noqa: ARG002 - the interface's; it waits for no other one
         """Begin a transaction that may write in the place of one that reads."""
         self.rollback()
         self.begin()

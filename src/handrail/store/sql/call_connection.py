@@ -33,11 +33,10 @@ handler wrote may be committed without the call, so the effect of the call is un
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 from handrail.errors import (
     CallTransactionEndedError,
@@ -76,7 +75,8 @@ class CallConnection:
     Args:
         root: the outermost transaction of the call.
         store: the store that it belongs to.
-        calls: where it is listed, and whose driver it is borrowed from.
+        driver: what it is borrowed from.
+        forget: called with the transaction when that is settled.
 
     Attributes:
         turn: its turn; no other call waits for it, because it belongs to one call.
@@ -86,11 +86,11 @@ class CallConnection:
 
     __slots__ = (
         "__weakref__",
-        "_calls",
         "_deferred",
         "_driver",
         "_ended",
         "_enlisted",
+        "_forget",
         "_letting_go",
         "_link",
         "_lock",
@@ -105,12 +105,14 @@ class CallConnection:
         "turn",
     )
 
-    def __init__(self, root: Transaction, *, store: UnitStore, calls: CallConnections) -> None:
+    def __init__(
+        self, root: Transaction, *, store: UnitStore, driver: Driver, forget: Callable[[Transaction], object]
+    ) -> None:
         self.turn: Turn = Turn()
         self.store: UnitStore | None = store
         self._root = root
-        self._calls = calls
-        self._driver = calls.driver
+        self._driver = driver
+        self._forget = forget
         self._place = CallPlace(self._driver)
         self._recorded = RecordedReads()
         self._lock = threading.RLock()
@@ -218,7 +220,7 @@ class CallConnection:
                     self._begin_reading(transaction)
             except TransactionClosedError:
                 if not written_before and not self._root.is_open():
-                    self._give_back()  # it was acquired too late to be released elsewhere
+                    self._release()  # it was acquired too late to be released elsewhere
                 raise
             yield transaction, self._borrowed()
 
@@ -374,13 +376,13 @@ class CallConnection:
         """Itself, if the call has executed anything that may write: the unit ends this transaction."""
         if self.is_writing or self._lost:
             return (self,)
-        self._give_back()  # the handler has ended
+        self._release()  # the handler has ended
         return ()
 
     def after_commit(self) -> None:
         """Be listed no more."""
-        self._calls.forget(self._root)
-        self._give_back()
+        self._forget(self._root)
+        self._release()
 
     def in_doubt(self) -> None:
         """Give the connection back. Only the database knows whether the writes were committed."""
@@ -389,8 +391,8 @@ class CallConnection:
     def after_rollback(self) -> None:
         """Undo what was written, if anything was, and give the connection back."""
         with self._cancelled():
-            self._calls.forget(self._root)
-            self._give_back()
+            self._forget(self._root)
+            self._release()
 
     # ---------------------------------------------------------------------------------------------- writing the unit
 
@@ -432,7 +434,7 @@ class CallConnection:
         if link.is_exposed:
             link.seal()  # a late handler that still has the driver's connection finds none that takes writes
         link.commit()
-        self._give_back()
+        self._release()
         self._lock.release()
 
     def rollback(self) -> None:
@@ -455,24 +457,24 @@ class CallConnection:
             else:
                 self._link.begin()
         except BaseException:
-            self._give_back()
+            self._release()
             raise
 
     def _enlist(self) -> None:
-        """Have the outermost call settle this connection, so that it gives back what is acquired for it."""
+        """Have the outermost call settle this connection, so that it releases what is acquired for it."""
         with self._letting_go:
             if not self._enlisted:
                 self._root.enlist(self)
                 self._enlisted = True
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         with self._letting_go:
             link, self._link = self._link, None
         try:
             if link is not None:
                 self._driver.release_from_call(link)
         finally:
-            self._place.give_back()
+            self._place.release()
 
     @property
     def _needs_place(self) -> bool:
@@ -499,9 +501,9 @@ class CallConnection:
             self._enlist()
 
     def _keep_place(self) -> None:
-        """Give the place back if the call has ended while it was waited for: nobody else would."""
+        """Release the place if the call has ended while it was waited for: what has ended the call could not."""
         if self._root.state != "open":
-            self._give_back()
+            self._release()
             raise TransactionClosedError(self._root.tool, "use the database")
 
     @contextmanager
@@ -561,57 +563,6 @@ class CallConnection:
                 msg = f"{msg}. {self._refused}"
             raise StoreError(msg, store=self._driver.url) from self._refused
         return link
-
-
-class CallConnections:
-    """The connections of the calls that run; at most one for each outermost transaction.
-
-    One without a write is listed for as long as a handler holds it; any other one belongs to what is
-    enlisted in its transaction, and so it is listed until that is settled.
-
-    Args:
-        driver: the database.
-
-    Attributes:
-        driver: the database.
-    """
-
-    __slots__ = ("_listed", "_lock", "driver")
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver: Driver = driver
-        self._lock = threading.Lock()
-        self._listed: WeakValueDictionary[int, CallConnection] = WeakValueDictionary()
-
-    def of_call(self, store: UnitStore) -> CallConnection:
-        """The connection of the call that runs in this context.
-
-        Raises:
-            SessionError: no call runs here.
-        """
-        transaction = current()
-        if transaction is None:
-            msg = "no call runs here, so no transaction is open to write in; use context.connection inside a handler"
-            raise SessionError(msg)
-        root = transaction.root
-        with self._lock:
-            found = self._listed.get(id(root))
-            if found is None:
-                found = self._listed[id(root)] = CallConnection(root, store=store, calls=self)
-            return found
-
-    def borrowed(self) -> CallConnection | None:
-        """The connection of the call that runs in this context, if that call may have written on it."""
-        if not self._listed:
-            return None
-        transaction = current()
-        found = None if transaction is None else self._listed.get(id(transaction.root))
-        return found if found is not None and found.is_writing else None
-
-    def forget(self, root: Transaction) -> None:
-        """List the connection of an outermost transaction no more."""
-        with self._lock:
-            self._listed.pop(id(root), None)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class CallPlace:
         finally:
             self._asking.release()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let another call have it; without effect if the call has none."""
         if self.is_held:
             self.is_held = False

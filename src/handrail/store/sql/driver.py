@@ -25,6 +25,10 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 """The rows that a statement found."""
 
 
+CONNECTIONS = 16
+"""The most connections of one store to a server, unless it is opened with another number; servers take about 100."""
+
+
 class Statement(NamedTuple):
     """A statement with the values of its question marks."""
 
@@ -152,7 +156,7 @@ class DriverConnection(StatementExecutor, Protocol):
             seconds: how long to wait for other processes that write.
 
         Returns:
-            Whether nobody has changed the database in between.
+            Whether the database was not changed in between.
 
         Raises:
             StoreError: it could not be begun; no transaction is open.

@@ -2,8 +2,8 @@
 
 Such a call begins with a transaction that reads, so that it keeps no other call from writing. When it is about to
 write, that transaction ends, and one that may write begins, when it is the call's turn. If the database was changed in
-between, what was read is read again: the call goes on if it is the same, and else it fails. So the call has the outcome
-of one that had the database alone from its first statement on.
+between, what was read is read again: the call continues if it is the same, and else it fails. So the call has the
+outcome of one that had the database alone from its first statement on.
 """
 
 from __future__ import annotations
