@@ -288,6 +288,9 @@ class CallConnection:
         except StoreError:
             self._read_on(link)
             raise
+        except BaseException:
+            self._lost = True
+            raise
         self._deferred = False
         self._lost = True  # unless it is found to be as it was
         self._set_savepoints(link)
@@ -374,7 +377,7 @@ class CallConnection:
 
     def write(self) -> Sequence[object]:
         """Itself, if the call has executed anything that may write: the unit ends this transaction."""
-        if self.is_writing or self._lost:
+        if not self.reads and (self.is_writing or self._lost):
             return (self,)
         self._release()  # the handler has ended
         return ()
