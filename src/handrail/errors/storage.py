@@ -30,14 +30,18 @@ class StoreUnavailableError(StoreError):
         in_doubt: whether the connection was lost in the very moment of a commit, so that it is unknown here whether it
             took place. In any other case nothing was written.
         connection_lost: whether a connection that was open has come to its end; the store may answer on another one.
+        waited: whether the store was waited for as long as it may be (`busy`), so that it is not tried again at once.
     """
 
     text_for_model: ClassVar[str] = "the store does not answer"
 
-    def __init__(self, message: str, *, store: str, in_doubt: bool = False, connection_lost: bool = False) -> None:
+    def __init__(
+        self, message: str, *, store: str, in_doubt: bool = False, connection_lost: bool = False, waited: bool = False
+    ) -> None:
         super().__init__(message, store=store)
         self.in_doubt = in_doubt
         self.connection_lost = connection_lost
+        self.waited = waited
 
 
 class StoreClosedError(StoreError, DeveloperMistake):

@@ -13,7 +13,7 @@ from handrail.errors import InvalidArgumentError, StoreError
 from handrail.errors.developer import check_argument
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import Store
-from handrail.store.sql.driver import Durability
+from handrail.store.sql.driver import CONNECTIONS, Durability
 from handrail.store.sqlite.store import SqliteStore
 
 _FORMS = (
@@ -21,6 +21,8 @@ _FORMS = (
     '"postgresql://user@host/database"'
 )
 
+
+_FEWEST_CONNECTIONS = 2
 
 _PLAIN = re.compile(r"[\w./+-]*:?/{0,3}[\w./+-]*")
 """Words and paths, after a scheme or without one: neither a user nor an option."""
@@ -39,6 +41,7 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     busy: timedelta = timedelta(seconds=5),
     read_only: bool = False,
     pipelines: bool = True,
+    connections: int = CONNECTIONS,
     clock: Clock | None = None,
 ) -> Store:
     """Open the store that a URL names; close it with `close`, or use it as a context manager.
@@ -50,6 +53,9 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
         read_only: whether all writes are refused; the store must be there already.
         pipelines: whether calls that wait for PostgreSQL at the same time are written in one pipeline; `False` for a
             pooler that does not support pipelines. Without effect on other stores.
+        connections: the most connections to PostgreSQL that are open for statements at one time, from 2; three quarters
+            of them are for calls that use `context.connection`. One more is open for the locks of sessions. Without
+            effect on other stores.
         clock: by what leases and expiries are measured; `None` for the store's own: the machine's for memory and
             SQLite, the server's for PostgreSQL.
 
@@ -64,6 +70,8 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
         raise InvalidArgumentError(function="store.open", argument="clock", given=clock, expected=expected)
     check_argument("store.open", "read_only", read_only, bool, "True or False")
     check_argument("store.open", "pipelines", pipelines, bool, "True or False")
+    if not isinstance(connections, int) or isinstance(connections, bool) or connections < _FEWEST_CONNECTIONS:  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may have no type checker
+        raise InvalidArgumentError(function="store.open", argument="connections", given=connections, expected="from 2")
     if durability not in get_args(Durability):
         names = " or ".join(map(repr, get_args(Durability)))
         raise InvalidArgumentError(function="store.open", argument="durability", given=durability, expected=names)
@@ -78,7 +86,7 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
         from handrail.store.postgres import PostgresStore, Server, harmless_address  # noqa: PLC0415 - the core does not load psycopg
 
-        server = Server(url, harmless_address(url), durability, busy, read_only, pipelines)
+        server = Server(url, harmless_address(url), durability, busy, read_only, pipelines, connections)
         return PostgresStore(server, clock=clock)
     raise StoreError(f"{_harmless(url)!r} is not a store URL; write {_FORMS}", store=_harmless(url))
 

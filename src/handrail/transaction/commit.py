@@ -23,7 +23,7 @@ from handrail.waiting import Wait
 _log = redacted_logger("handrail.transaction")
 
 ATTEMPTS = 3
-"""How often a unit of work is tried when its store fails; each attempt waits as long as the store itself does."""
+"""How often a unit of work is tried when its store fails at once; one that was waited for is not tried again."""
 
 Apply = Callable[[UnitStore, UnitOfWork], Awaitable[Refusal | None]]
 """How a unit of work is written, if not by the thread that asks for it."""
@@ -147,7 +147,7 @@ async def write_participants(
             kept already is written once more, which changes nothing.
 
     Raises:
-        StoreUnavailableError: the store failed at every attempt.
+        StoreUnavailableError: the store failed at every attempt, or was waited for in vain.
         Exception: a part could not write. In either case nothing is kept, and the parts wait for `after_rollback`.
         CommitInDoubtError: the outcome of the commit is unknown, and the parts wait for `in_doubt`.
     """
@@ -169,13 +169,18 @@ async def write_participants(
             so_far.failed(error)
             # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
             most = attempts if so_far.doubt is None else ATTEMPTS
-            if not isinstance(error, StoreUnavailableError) or attempt >= most:
+            if attempt >= most or not _may_try_again(error, in_doubt=so_far.doubt is not None):
                 if so_far.doubt is not None:
                     raise _in_doubt(so_far.doubt) from error
                 raise
             _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
         else:
             return
+
+
+def _may_try_again(error: Exception, *, in_doubt: bool) -> bool:
+    """Whether another attempt may gain something: not if it would wait as long again for a store that is busy."""
+    return isinstance(error, StoreUnavailableError) and (in_doubt or not error.waited)
 
 
 def store_of(parts: Iterable[CommitParticipant]) -> UnitStore | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -105,3 +106,41 @@ def test_no_more_hold_a_place_than_there_are(places: int) -> None:
     assert most <= places
     assert semaphore.waiting == 0
     assert [semaphore.acquire(0.0) for _ in range(places + 1)] == [*[True] * places, False]
+
+
+def test_tasks_wait_in_the_queues_of_threads() -> None:
+    """In the order of asking; one that was cancelled, or whose loop was closed, is passed over."""
+    semaphore = FairSemaphore(1)
+    assert semaphore.acquire(PATIENCE, for_call=True)
+    assert not semaphore.acquire(PATIENCE, for_call=True, behind_calls=False)
+    admitted = list[str]()
+
+    async def wait_as(name: str) -> None:
+        assert await semaphore.acquire_async(PATIENCE, for_call=True)
+        admitted.append(name)
+        semaphore.release(for_call=True)
+
+    left = asyncio.new_event_loop()
+    stuck = wait_as("whose loop was closed")
+    left.call_soon(left.stop)
+    kept = left.create_task(stuck)
+    left.run_forever()
+    left.close()
+
+    async def tasks() -> None:
+        cancelled, first, second = (asyncio.create_task(wait_as(name)) for name in ("cancelled", "first", "second"))
+        await asyncio.sleep(0)
+        assert semaphore.waiting == 4
+        cancelled.cancel()
+        await asyncio.wait((cancelled,))
+        assert not await semaphore.acquire_async(0.0)
+        semaphore.release(for_call=True)
+        await asyncio.gather(first, second)
+
+    asyncio.run(tasks())
+    assert admitted == ["first", "second"]
+    assert semaphore.acquire(0.0)
+    with pytest.raises(RuntimeError):
+        stuck.throw(RuntimeError())
+    assert semaphore.waiting == 0
+    assert not kept.done()

@@ -8,7 +8,7 @@ import pytest
 
 from handrail.errors import CommitInDoubtError, SecondStoreError, StoreUnavailableError, TransactionClosedError
 from handrail.store import MemoryStore
-from handrail.transaction import RecordCommit
+from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 from handrail.transaction.commit import ATTEMPTS, notify_participants, write_participants
 from handrail.waiting import run_blocking
 from tests.session.faulty_stores import FaultyStore, Point
@@ -59,6 +59,20 @@ def test_a_store_that_stays_away_is_told(store: FaultyStore, wording: Wording) -
     with pytest.raises(StoreUnavailableError) as raised:
         run_blocking(write_participants([StoredReceipt(store)]))
     assert str(raised.value) == wording
+
+
+def test_a_store_that_was_waited_for_is_tried_once(store: FaultyStore) -> None:
+    """The commit has waited as long as it may in all; another attempt would wait as long again."""
+    part = StoredReceipt(store)
+    asked = list[UnitOfWork]()
+
+    async def busy(_: UnitStore, unit: UnitOfWork) -> None:
+        asked.append(unit)
+        raise StoreUnavailableError("busy", store="tests", waited=True)
+
+    with pytest.raises(StoreUnavailableError):
+        run_blocking(write_participants([part], apply=busy))
+    assert [unit.writes for unit in asked] == [(RecordCommit("j1"),)]
 
 
 def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:

@@ -249,8 +249,26 @@ class DatabaseConnection(Protocol):
 
         Raises:
             ModelVisibleError: the call may not write (see `handrail.transaction.check_write`).
-            SessionError: the statement would begin or end a transaction, which is the call's to do.
+            SessionError: the statement would begin or end a transaction, which is the call's to do; or the call would
+                wait for another one, and with it the event loop of this thread.
             Exception: what the database says, as its driver raises it.
+        """
+        ...
+
+    async def execute_async(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> DatabaseCursor:
+        """As `execute`, for `async def` handlers: the event loop runs while the database is waited for.
+
+        Raises:
+            CancelledError: the task was cancelled. The statement has ended by then, or has not begun.
+            Exception: as of `execute`.
+        """
+        ...
+
+    async def driver_connection_async(self) -> Any:  # noqa: ANN401 - as of `driver_connection`
+        """As `driver_connection`, for `async def` handlers: the event loop runs while the call waits for it.
+
+        Raises:
+            Exception: as of `driver_connection`.
         """
         ...
 

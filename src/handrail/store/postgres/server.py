@@ -33,11 +33,12 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq.abc import PGconn
 from psycopg.rows import RowFactory, tuple_row
+from psycopg_pool import PoolTimeout
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.process_identity import current_pid
-from handrail.store.sql.driver import Durability
+from handrail.store.sql.driver import CONNECTIONS, Durability
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
 _UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
@@ -68,6 +69,11 @@ _guard = threading.RLock()
 """Guards both, and is held while this process forks; never while something is waited for."""
 
 
+def places_of_calls(connections: int) -> int:
+    """How many of a store's connections calls may hold: their commits, and other calls, need those that are left."""
+    return max(1, connections * 3 // 4)
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """One database on a server, and how it is used.
@@ -79,6 +85,7 @@ class Server:
         busy: how long to wait for it.
         read_only: whether all writes are refused.
         pipelines: whether statements are sent before the ones before them are answered; some poolers do not allow it.
+        connections: the most that are open for statements at one time, from 2.
     """
 
     conninfo: str
@@ -87,6 +94,7 @@ class Server:
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
     pipelines: bool = True
+    connections: int = CONNECTIONS
 
     def __repr__(self) -> str:
         return f"Server({self.url})"
@@ -162,7 +170,8 @@ class Server:
             return StoreCorruptError(f"{self.url} cannot be read: {text}", store=self.url)
         if state.startswith(_UNAVAILABLE) or (isinstance(error, psycopg.OperationalError) and not state):
             msg = f"{self.url} cannot be used now: {text}. Look whether the server runs, and who else uses it"
-            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost)
+            waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
+            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost, waited=waited)
         return StoreError(f"{self.url} refuses: {FAILED_BEFORE if state == _ABORTED else text}", store=self.url)
 
 

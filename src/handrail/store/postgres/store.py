@@ -28,7 +28,14 @@ from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.one_statement import one_statement, writes_shared_key
-from handrail.store.postgres.server import FAILED_BEFORE, PsycopgConnection, Server, ServerClock, is_alive
+from handrail.store.postgres.server import (
+    FAILED_BEFORE,
+    PsycopgConnection,
+    Server,
+    ServerClock,
+    is_alive,
+    places_of_calls,
+)
 from handrail.store.processes import KernelProcesses
 from handrail.store.protocol import points_of
 from handrail.store.sql.driver import (
@@ -43,11 +50,6 @@ from handrail.store.sql.driver import (
 from handrail.store.sql.fair_semaphore import FairSemaphore
 from handrail.store.sql.group_writer import may_group
 from handrail.store.sql.store import SqlStore
-
-_MOST_CONNECTIONS = 16
-
-_MOST_OF_CALLS = 12
-"""Connections that calls may hold through `context.connection`: their commits, and other calls, need those left."""
 
 _ROWS_AT_ONCE = 1000
 
@@ -116,13 +118,13 @@ class PostgresDriver:
         self.locks: AdvisoryLocks = AdvisoryLocks(server, server.connect())
         self.processes: KernelProcesses = KernelProcesses()
         self.now: Callable[[], datetime] = ServerClock(self._server_time).now if clock is None else clock.now
-        self.call_places: FairSemaphore = FairSemaphore(_MOST_OF_CALLS)
+        self.call_places: FairSemaphore = FairSemaphore(places_of_calls(server.connections))
         self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
             server.conninfo,
             connection_class=PsycopgConnection,
             kwargs=server.options,
             min_size=1,
-            max_size=_MOST_CONNECTIONS,
+            max_size=server.connections,
             open=True,
             configure=server.set_up,
             timeout=server.busy.total_seconds(),
@@ -186,18 +188,22 @@ class PostgresDriver:
         """A unit of work as one statement, if it appends to a session: see `handrail.store.postgres.one_statement`."""
         return one_statement(writes)
 
-    def acquire(self) -> PostgresConnection:
-        """A connection for one unit of work; those that were closed while idle are replaced."""
+    def acquire(self, seconds: float | None = None) -> PostgresConnection:
+        """A connection for one unit of work; those that were closed while idle are replaced.
+
+        Args:
+            seconds: how long to wait for one; `None` for as long as the pool does.
+        """
         self._server.refuse_forked(self._process)
         try:
             # The pool can check them itself, but waits after each one that is closed, and a restart closes them all.
-            for _ in range(_MOST_CONNECTIONS):
-                connection = self._pool.getconn()
+            for _ in range(self._server.connections):
+                connection = self._pool.getconn(seconds)
                 if is_alive(connection):
                     break
                 self._pool.putconn(connection)
             else:
-                connection = self._pool.getconn()
+                connection = self._pool.getconn(seconds)
             return PostgresConnection(self._server, connection)
         except PoolClosed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url) from None
@@ -210,9 +216,9 @@ class PostgresDriver:
             link.rollback()
             self._pool.putconn(link.connection)
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire_for_call(self, seconds: float) -> DriverConnection:
         """A connection for a call."""
-        return self.acquire()
+        return self.acquire(seconds)
 
     def release_from_call(self, link: DriverConnection) -> None:
         """Take a connection back from a call, as new; a transaction that is still open is undone."""
@@ -340,6 +346,12 @@ class PostgresConnection:
         """Begin a transaction that may only read, and sees one state of the database."""
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         self._begun = True
+
+    def begin_writing(self, seconds: float) -> bool:  # noqa: ARG002 - the interface's; it waits for no other one
+        """Begin a transaction that may write in the place of one that reads."""
+        self.rollback()
+        self.begin()
+        return False
 
     def commit(self) -> None:
         """Commit the transaction."""

@@ -6,8 +6,15 @@ is enlisted on the outermost one: the unit in which that transaction is settled 
 that what the handler wrote, the session's changes and the row of the ledger are committed atomically. If the
 connection is lost before that, what was written is lost with it, and so the call cannot be committed.
 
-Few calls have one at a time: they wait for a place before they borrow it, so that the commits of those that have one,
-and other calls, find a connection and can write.
+Few calls have one at a time: they wait for a place before they borrow it (`handrail.store.sql.call_place`), so that the
+commits of those that have one, and other calls, find a connection and can write.
+
+Where one transaction writes at a time, a call that has only read so far has no place, and keeps no other one from
+writing: its transaction may only read, until a statement is refused because it writes
+(`handrail.store.sql.recorded_reads`).
+
+A task waits for the place without holding its event loop, and its statements are executed in another thread
+(`execute_async`).
 
 A call that has timed out may be in the middle of a statement, in a thread that cannot be stopped: to roll the call back
 is to cancel that statement first.
@@ -26,10 +33,10 @@ handler wrote may be committed without the call, so the effect of the call is un
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 from handrail.errors import (
     CallTransactionEndedError,
@@ -39,11 +46,14 @@ from handrail.errors import (
     StoreUnavailableError,
     TransactionClosedError,
 )
+from handrail.store.sql.call_place import CallPlace
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
 from handrail.store.sql.driver_proxy import DriverProxy
+from handrail.store.sql.recorded_reads import RecordedReads
 from handrail.store.sql.statement_guard import check_statement
 from handrail.transaction import OutcomeRecord, Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
+from handrail.waiting import outlast, run_in_thread
 
 _UNIT = "handrail_unit"
 _FIRST = "handrail_call_1"
@@ -55,13 +65,18 @@ _ENDED = "the transaction of its call ended while the handler ran"
 _CANCEL_AGAIN_SECONDS = 0.05
 
 
+class _WritesError(Exception):
+    """A statement writes, and the call may only read until it has a place. Never leaves this module."""
+
+
 class CallConnection:
     """The connection of one call; see `handrail.session.persistence.protocol.DatabaseConnection`.
 
     Args:
         root: the outermost transaction of the call.
         store: the store that it belongs to.
-        calls: where it is listed, and whose driver it is borrowed from.
+        driver: what it is borrowed from.
+        forget: called with the transaction when that is settled.
 
     Attributes:
         turn: its turn; no other call waits for it, because it belongs to one call.
@@ -71,32 +86,35 @@ class CallConnection:
 
     __slots__ = (
         "__weakref__",
-        "_admission",
-        "_calls",
+        "_deferred",
         "_driver",
         "_ended",
         "_enlisted",
+        "_forget",
         "_letting_go",
         "_link",
         "_lock",
         "_lost",
+        "_place",
+        "_recorded",
         "_refused",
         "_root",
         "_savepoints",
-        "_spare",
         "reads",
         "store",
         "turn",
     )
 
-    def __init__(self, root: Transaction, *, store: UnitStore, calls: CallConnections) -> None:
+    def __init__(
+        self, root: Transaction, *, store: UnitStore, driver: Driver, forget: Callable[[Transaction], object]
+    ) -> None:
         self.turn: Turn = Turn()
         self.store: UnitStore | None = store
         self._root = root
-        self._calls = calls
-        self._driver = calls.driver
-        self._admission = threading.RLock()  # so that two threads of the call do not wait for two places
-        self._spare = False  # whether a place was taken for a connection that is about to be borrowed
+        self._driver = driver
+        self._forget = forget
+        self._place = CallPlace(self._driver)
+        self._recorded = RecordedReads()
         self._lock = threading.RLock()
         self._letting_go = threading.Lock()  # so that no statement of the next one to borrow the link is cancelled
         self._link: DriverConnection | None = None
@@ -106,6 +124,7 @@ class CallConnection:
         self._ended: CallTransactionEndedError | None = None
         self._savepoints = 0
         self.reads: bool = not root.writes
+        self._deferred = self._driver.one_writer and not self.reads  # whether its transaction may only read as yet
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> FetchedRows:
         """Execute one statement; what it writes is committed with the call, and undone with it.
@@ -118,13 +137,30 @@ class CallConnection:
             Exception: what the database says, as its driver raises it.
         """
         check_statement(sql)
-        with self._in_use() as (transaction, link):
-            if transaction.writes:
-                rows = link.execute_native(sql, parameters)
-            else:
-                rows = self._read(transaction, link, sql, parameters)
-            self._borrowed()  # the statement may have ended the transaction all the same
-            return rows
+        if self._needs_place:
+            self._take_place()
+        try:
+            return self._executed(sql, parameters)
+        except _WritesError:
+            self._take_place()
+        return self._executed(sql, parameters)
+
+    async def execute_async(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> FetchedRows:
+        """As `execute`, without holding the event loop while the call waits for its place, or for the statement.
+
+        Raises:
+            CancelledError: the task was cancelled. The statement has ended by then.
+            Exception: as of `execute`.
+        """
+        check_statement(sql)
+        if self._needs_place:
+            await self._take_place_async()
+        executed = partial(self._executed, sql, parameters)
+        try:
+            return await outlast(run_in_thread(executed))
+        except _WritesError:
+            await self._take_place_async()
+        return await outlast(run_in_thread(executed))
 
     def driver_connection(self) -> DriverProxy:
         """The driver's own connection, in the transaction of the call; see `DatabaseConnection.driver_connection`.
@@ -133,22 +169,49 @@ class CallConnection:
             ReadOnlyViolation: the call may only read, and is made inside one that writes: the connection is that one's.
             Exception: as of `execute`.
         """
+        if not (self.reads and self._driver.one_writer):
+            self._take_place()
+        return self._exposed()
+
+    async def driver_connection_async(self) -> DriverProxy:
+        """As `driver_connection`, without holding the event loop while the call waits for its place.
+
+        Raises:
+            CancelledError: the task was cancelled.
+            Exception: as of `driver_connection`.
+        """
+        if not (self.reads and self._driver.one_writer):
+            await self._take_place_async()
+        return await outlast(run_in_thread(self._exposed))
+
+    def _executed(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        with self._in_use() as (transaction, link):
+            if not transaction.writes:
+                rows = self._read(transaction, link, sql, parameters)
+            elif self._deferred and not self._place.is_held:
+                rows = self._read_first(link, sql, parameters)
+            else:
+                self._begin_writing(link)
+                rows = link.execute_native(sql, parameters)
+            self._borrowed()  # the statement may have ended the transaction all the same
+            return rows
+
+    def _exposed(self) -> DriverProxy:
         with self._in_use() as (transaction, link):
             if not (transaction.writes or self.reads):
                 raise ReadOnlyViolation(transaction.tool, "take the driver's connection of the call that made it")
             if self.reads:
                 link.seal()
+            else:
+                self._begin_writing(link)
             self._savepoints += 1
             return DriverProxy(link.expose(), link, f"handrail_driver_{self._savepoints}", ended=self._ended_early)
 
     @contextmanager
     def _in_use(self) -> Generator[tuple[Transaction, DriverConnection]]:
         """Have the connection for a statement of the call that runs here."""
-        transaction = current()
-        if transaction is None or transaction.root is not self._root:
-            msg = "this connection belongs to another call; take context.connection of the call that runs here"
-            raise SessionError(msg)
-        with self._admitted(), self._lock:
+        transaction = self._of_this_call()
+        with self._lock:
             written_before = self.is_borrowed
             try:
                 if transaction.writes:
@@ -157,9 +220,21 @@ class CallConnection:
                     self._begin_reading(transaction)
             except TransactionClosedError:
                 if not written_before and not self._root.is_open():
-                    self._give_back()  # it was acquired too late to be released elsewhere
+                    self._release()  # it was acquired too late to be released elsewhere
                 raise
             yield transaction, self._borrowed()
+
+    def _of_this_call(self) -> Transaction:
+        """The transaction of the call that runs here.
+
+        Raises:
+            SessionError: it is that of another call.
+        """
+        transaction = current()
+        if transaction is None or transaction.root is not self._root:
+            msg = "this connection belongs to another call; take context.connection of the call that runs here"
+            raise SessionError(msg)
+        return transaction
 
     def _begin_reading(self, transaction: Transaction) -> None:
         if self._link is None and not self._lost and transaction.is_open():
@@ -177,17 +252,74 @@ class CallConnection:
     ) -> FetchedRows:
         """Execute a statement of a call that may only read."""
         try:
+            if self._deferred:
+                return self._recorded.read(link, sql, parameters)
             return link.execute_native(sql, parameters) if self.reads else link.query_native(sql, parameters)
         except Exception as error:
             if self._driver.is_refused_write(error):
                 raise ReadOnlyViolation(transaction.tool, "write to the database") from error
             raise
 
+    def _read_first(
+        self, link: DriverConnection, sql: str, parameters: Sequence[Any] | Mapping[str, Any]
+    ) -> FetchedRows:
+        """Execute a statement of a call that has written nothing, and may not yet.
+
+        Raises:
+            _WritesError: the statement writes.
+        """
+        try:
+            return self._recorded.read(link, sql, parameters)
+        except Exception as error:
+            if self._driver.is_refused_write(error):
+                raise _WritesError from error
+            raise
+
+    def _begin_writing(self, link: DriverConnection) -> None:
+        """Begin a transaction that may write in the place of the one that reads, if it has not begun.
+
+        Raises:
+            StoreUnavailableError: the database is busy, or what the call has read was changed.
+        """
+        if not self._deferred:
+            return
+        try:
+            is_same = link.begin_writing(self._place.seconds_left)
+        except StoreError:
+            self._read_on(link)
+            raise
+        except BaseException:
+            self._lost = True
+            raise
+        self._deferred = False
+        self._lost = True  # unless it is found to be as it was
+        self._set_savepoints(link)
+        if (is_same and not self._recorded.is_outdated) or self._recorded.are_found_again(link):
+            self._lost = False
+            return
+        url = self._driver.url
+        msg = (
+            f"{url} was changed by another call after {self._root.tool} had read from it through context.connection, "
+            "and before it wrote; make the call again, or have it read and write in one statement"
+        )
+        raise StoreUnavailableError(msg, store=url)
+
+    def _read_on(self, link: DriverConnection) -> None:
+        """Read in another transaction than before; what was read is compared whenever the call begins to write."""
+        self._recorded.is_outdated = True
+        link.begin_reading()
+        self._set_savepoints(link)
+
+    def _set_savepoints(self, link: DriverConnection) -> None:
+        """Set the savepoints of the calls inside this one again: nothing was written, so each of them is here."""
+        for number in range(1, self._savepoints + 1):
+            link.execute(f"SAVEPOINT handrail_call_{number}")
+
     # ------------------------------------------------------------------------------------------------- a participant
 
     def snapshot(self) -> str:
         """Set a savepoint, in a transaction that is begun now if there is none, and return its name."""
-        with self._admitted(), self._lock:
+        with self._lock:
             if self._link is None:
                 self._begin()
             link = self._borrowed()
@@ -245,16 +377,15 @@ class CallConnection:
 
     def write(self) -> Sequence[object]:
         """Itself, if the call has executed anything that may write: the unit ends this transaction."""
-        if not self.reads:
-            return (self,) if self.is_borrowed else ()
-        self._give_back()  # the handler has ended
+        if not self.reads and (self.is_writing or self._lost):
+            return (self,)
+        self._release()  # the handler has ended
         return ()
 
     def after_commit(self) -> None:
         """Be listed no more."""
-        self._calls.forget(self._root)
-        if self.reads:
-            self._give_back()
+        self._forget(self._root)
+        self._release()
 
     def in_doubt(self) -> None:
         """Give the connection back. Only the database knows whether the writes were committed."""
@@ -263,8 +394,8 @@ class CallConnection:
     def after_rollback(self) -> None:
         """Undo what was written, if anything was, and give the connection back."""
         with self._cancelled():
-            self._calls.forget(self._root)
-            self._give_back()
+            self._forget(self._root)
+            self._release()
 
     # ---------------------------------------------------------------------------------------------- writing the unit
 
@@ -281,6 +412,11 @@ class CallConnection:
     def is_borrowed(self) -> bool:
         """Whether the call has executed anything that is not settled yet."""
         return self._link is not None or self._lost
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the call has executed anything that may have written, and is not settled yet."""
+        return self.is_borrowed and not (self.reads or self._deferred)
 
     def begin(self) -> None:
         """Begin to write the unit, at a savepoint of the call's transaction; late writers wait until it is written.
@@ -301,7 +437,7 @@ class CallConnection:
         if link.is_exposed:
             link.seal()  # a late handler that still has the driver's connection finds none that takes writes
         link.commit()
-        self._give_back()
+        self._release()
         self._lock.release()
 
     def rollback(self) -> None:
@@ -315,60 +451,63 @@ class CallConnection:
 
     def _begin(self) -> None:
         """Begin the transaction. Whatever interrupts this, the outermost call knows of it, and will give it back."""
-        if not self._enlisted:
-            self._root.enlist(self)
-            self._enlisted = True
-        self._link = self._driver.acquire_for_call()
-        self._spare = False  # from here on, the place is released with the connection
+        self._enlist()
+        self._deferred = self._deferred and not self._place.is_held
+        self._link = self._driver.acquire_for_call(self._place.seconds_left)
         try:
-            if self.reads:
+            if self.reads or self._deferred:
                 self._link.begin_reading()
             else:
                 self._link.begin()
         except BaseException:
-            self._give_back()
+            self._release()
             raise
 
-    def _give_back(self) -> None:
+    def _enlist(self) -> None:
+        """Have the outermost call settle this connection, so that it releases what is acquired for it."""
+        with self._letting_go:
+            if not self._enlisted:
+                self._root.enlist(self)
+                self._enlisted = True
+
+    def _release(self) -> None:
         with self._letting_go:
             link, self._link = self._link, None
-        if link is not None:
-            try:
+        try:
+            if link is not None:
                 self._driver.release_from_call(link)
-            finally:
-                if self._needs_place:
-                    self._driver.call_places.release()
-
-    @contextmanager
-    def _admitted(self) -> Generator[None]:
-        """Take a place, if there is no connection yet; without the lock, so that the call can be undone meanwhile.
-
-        Raises:
-            StoreUnavailableError: other calls hold all places.
-        """
-        with self._admission:
-            if self.is_borrowed or self._spare or not self._needs_place:
-                yield
-                return
-            places, url = self._driver.call_places, self._driver.url
-            if not places.acquire(self._driver.busy.total_seconds(), for_call=True):
-                msg = (
-                    f"{url} cannot be used now: calls that write through context.connection do not come to their end; "
-                    "make fewer of them at a time, or keep their handlers short"
-                )
-                raise StoreUnavailableError(msg, store=url)
-            self._spare = True
-            try:
-                yield
-            finally:
-                if self._spare:
-                    self._spare = False
-                    places.release()
+        finally:
+            self._place.release()
 
     @property
     def _needs_place(self) -> bool:
-        """Whether it takes a place; where one transaction writes at a time, those that read do not wait for it."""
-        return not (self.reads and self._driver.one_writer)
+        """Whether its first statement needs a place; where one transaction writes at a time, reading needs none."""
+        return not self._driver.one_writer
+
+    def _take_place(self) -> None:
+        """Take a place; without the lock, so that the call can be undone meanwhile."""
+        self._prepare_place()
+        self._place.take()
+        self._keep_place()
+
+    async def _take_place_async(self) -> None:
+        """As `_take_place`, in a task."""
+        self._prepare_place()
+        await self._place.take_async()
+        self._keep_place()
+
+    def _prepare_place(self) -> None:
+        transaction = self._of_this_call()
+        if not transaction.is_open():
+            raise TransactionClosedError(transaction.tool, "use the database")
+        if not self._place.is_held:
+            self._enlist()
+
+    def _keep_place(self) -> None:
+        """Release the place if the call has ended while it was waited for: what has ended the call could not."""
+        if self._root.state != "open":
+            self._release()
+            raise TransactionClosedError(self._root.tool, "use the database")
 
     @contextmanager
     def _cancelled(self) -> Generator[None]:
@@ -427,57 +566,6 @@ class CallConnection:
                 msg = f"{msg}. {self._refused}"
             raise StoreError(msg, store=self._driver.url) from self._refused
         return link
-
-
-class CallConnections:
-    """The connections of the calls that run; at most one for each outermost transaction.
-
-    One without a write is listed for as long as a handler holds it; any other one belongs to what is
-    enlisted in its transaction, and so it is listed until that is settled.
-
-    Args:
-        driver: the database.
-
-    Attributes:
-        driver: the database.
-    """
-
-    __slots__ = ("_listed", "_lock", "driver")
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver: Driver = driver
-        self._lock = threading.Lock()
-        self._listed: WeakValueDictionary[int, CallConnection] = WeakValueDictionary()
-
-    def of_call(self, store: UnitStore) -> CallConnection:
-        """The connection of the call that runs in this context.
-
-        Raises:
-            SessionError: no call runs here.
-        """
-        transaction = current()
-        if transaction is None:
-            msg = "no call runs here, so no transaction is open to write in; use context.connection inside a handler"
-            raise SessionError(msg)
-        root = transaction.root
-        with self._lock:
-            found = self._listed.get(id(root))
-            if found is None:
-                found = self._listed[id(root)] = CallConnection(root, store=store, calls=self)
-            return found
-
-    def borrowed(self) -> CallConnection | None:
-        """The connection of the call that runs in this context, if that call has executed anything on it."""
-        if not self._listed:
-            return None
-        transaction = current()
-        found = None if transaction is None else self._listed.get(id(transaction.root))
-        return None if found is None or found.reads or not found.is_borrowed else found
-
-    def forget(self, root: Transaction) -> None:
-        """List the connection of an outermost transaction no more."""
-        with self._lock:
-            self._listed.pop(id(root), None)
 
 
 @contextmanager

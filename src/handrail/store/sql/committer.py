@@ -207,7 +207,7 @@ class Committer:
             if interrupt is not None:
                 raise interrupt
             msg = f"{self._url} cannot be used now: a unit of work in another thread does not come to its end"
-            raise StoreUnavailableError(msg, store=self._url)
+            raise StoreUnavailableError(msg, store=self._url, waited=True)
         return interrupt
 
     def _lead(self, leader: _Leader) -> None:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from handrail.crash_points import reached
 from handrail.errors import StoreUnavailableError
-from handrail.store.sql.call_connection import CallConnection, CallConnections
+from handrail.store.sql.call_connection import CallConnection
+from handrail.store.sql.call_connections import CallConnections
 from handrail.store.sql.driver import Driver, DriverConnection, Rows, StatementParameters
 from handrail.store.sql.version import GET_VERSION, check_found
 from handrail.transaction import UnitStore

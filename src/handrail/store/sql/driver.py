@@ -25,6 +25,10 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 """The rows that a statement found."""
 
 
+CONNECTIONS = 16
+"""The most connections of one store to a server, unless it is opened with another number; servers take about 100."""
+
+
 class Statement(NamedTuple):
     """A statement with the values of its question marks."""
 
@@ -142,6 +146,20 @@ class DriverConnection(StatementExecutor, Protocol):
 
         Raises:
             StoreError: it could not be begun.
+        """
+        ...
+
+    def begin_writing(self, seconds: float) -> bool:
+        """End a transaction that was begun with `begin_reading`, and begin one that may write.
+
+        Args:
+            seconds: how long to wait for other processes that write.
+
+        Returns:
+            Whether the database was not changed in between.
+
+        Raises:
+            StoreError: it could not be begun; no transaction is open.
         """
         ...
 
@@ -311,8 +329,11 @@ class Driver(StatementExecutor, Protocol):
         """Take a connection back from a unit; a transaction that is still open is undone."""
         ...
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire_for_call(self, seconds: float) -> DriverConnection:
         """A connection for a call, to be returned with `release_from_call` from any thread.
+
+        Args:
+            seconds: how long to wait for one.
 
         Raises:
             StoreError: none is available.

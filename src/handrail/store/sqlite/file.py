@@ -88,7 +88,7 @@ class SqliteFile:
             return StoreReadOnlyError(msg, store=self.url)
         if primary in _UNAVAILABLE:
             msg = f"{self.url} cannot be used now: {error}. Look who else writes to it, and whether its disk is full"
-            return StoreUnavailableError(msg, store=self.url)
+            return StoreUnavailableError(msg, store=self.url, waited=code == sqlite3.SQLITE_BUSY)
         if primary in _CORRUPT:
             msg = f"{self.url} cannot be read: {error}. It is not a database, or is damaged; restore it from a copy"
             return StoreCorruptError(msg, store=self.url)

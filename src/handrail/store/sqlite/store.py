@@ -12,9 +12,11 @@ The locks of sessions and of processes are files in the folder `<file>-holds` be
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -45,6 +47,9 @@ from handrail.store.sqlite.file import SqliteFile, is_read_only
 from handrail.store.sqlite.locks import file_of_byte_locks, session_locks
 from handrail.store.sqlite.opened_files import OpenedFiles
 from handrail.store.sqlite.process_locks import ProcessLocks
+
+_ALL = 10
+"""Tenths of `busy`: all of them."""
 
 
 class SqliteStore(SqlStore):
@@ -207,7 +212,7 @@ class SqliteDriver:
             self._writer = 0
             self._leave()
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire_for_call(self, seconds: float) -> DriverConnection:  # noqa: ARG002 - the interface's; it opens one
         """A connection for a call."""
         self._check()
         self._files.check()
@@ -262,13 +267,15 @@ class SqliteDriver:
         if self._writer == threading.get_ident():
             msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
             raise StoreUnavailableError(msg, store=self.url)
+        until = time.monotonic() + self._busy
         if not self.call_places.acquire(self._busy):
             msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
-            raise StoreUnavailableError(msg, store=self.url)
+            raise StoreUnavailableError(msg, store=self.url, waited=True)
         try:
             self._lock.acquire()  # a read in another thread has it at most for a moment
             try:
                 self._files.check()
+                self._link.wait_for_others(until - time.monotonic())
             except BaseException:
                 self._lock.release()
                 raise
@@ -291,12 +298,13 @@ class SqliteConnection:
         StoreError: the file cannot be opened, or is not a database.
     """
 
-    __slots__ = ("_connection", "_file", "_open_when_cancelled", "is_exposed")
+    __slots__ = ("_connection", "_file", "_open_when_cancelled", "_tenths", "is_exposed")
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         self._connection = file.connect()
         self._open_when_cancelled = False
+        self._tenths = _ALL
         self.is_exposed: bool = False
 
     @property
@@ -345,6 +353,23 @@ class SqliteConnection:
         """Begin a transaction on a connection that SQLite holds to reading from now on."""
         self.seal()
         self.execute("BEGIN")
+
+    def begin_writing(self, seconds: float) -> bool:
+        """Begin a transaction that may write in the place of one that reads; see `DriverConnection.begin_writing`."""
+        seen = self.query("PRAGMA data_version")
+        self.rollback()
+        self.execute("PRAGMA query_only = OFF")
+        self.wait_for_others(seconds)
+        self.begin()
+        return self.query("PRAGMA data_version") == seen
+
+    def wait_for_others(self, seconds: float) -> None:
+        """Wait so long for other processes that write; in tenths of `busy`, because to set it takes a statement."""
+        busy = self._file.busy.total_seconds()
+        tenths = min(_ALL, max(0, math.ceil(_ALL * seconds / busy))) if busy else _ALL
+        if tenths != self._tenths:
+            self.execute(f"PRAGMA busy_timeout = {math.ceil(1000 * busy * tenths / _ALL)}")
+            self._tenths = tenths
 
     def commit(self) -> None:
         """Commit the transaction."""

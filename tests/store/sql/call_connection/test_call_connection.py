@@ -207,10 +207,10 @@ class _Interrupted(SqliteDriver):
     meanwhile: Callable[[], object]
     lent = 0
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire_for_call(self, seconds: float) -> DriverConnection:
         self.meanwhile()
         self.lent += 1
-        return super().acquire_for_call()
+        return super().acquire_for_call(seconds)
 
     def release_from_call(self, link: DriverConnection) -> None:
         self.lent -= 1

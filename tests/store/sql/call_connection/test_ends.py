@@ -128,7 +128,7 @@ class _Counted(SqliteDriver):
         self.link = link
         self.lent = 0
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire_for_call(self, seconds: float) -> DriverConnection:
         link = self.link(self.file)
         self.lent += 1
         return link
@@ -238,7 +238,7 @@ class _TellingPostgresDriver(PostgresDriver):
         self.server = server
         self.started = started
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire_for_call(self, seconds: float) -> DriverConnection:
         link = _TellingPostgres(self.server, self.acquire().connection)
         link.started = self.started
         return link
