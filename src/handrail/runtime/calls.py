@@ -73,6 +73,7 @@ class ToolMessage(NamedTuple):
             for nearly all messages. The result has none.
         refusal: what the handler raised to fail the call; its `__cause__` is the exception of PydanticAI that it stands
             for, if there is one. `None` for other failures, and in an answer from a record.
+        is_untrusted: whether `content` and `parts` are marked as untrusted; see `handrail.taint.delimiter`.
         pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
             false, and `content` says that it waits. Its result is in the message of the call that is made again.
     """
@@ -87,6 +88,12 @@ class ToolMessage(NamedTuple):
     feedback: str = ""
     refusal: ToolValidationError | None = None
     pending: bool = False
+    is_untrusted: bool = False
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the model reads another text than that of the result."""
+        return self.is_cut or self.is_untrusted
 
 
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one

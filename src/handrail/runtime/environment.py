@@ -25,6 +25,7 @@ from handrail.session import Session
 from handrail.session.bound_session import BoundSession
 from handrail.session.persistence.protocol import SessionStore
 from handrail.store.protocol import EffectRow, LedgerStore
+from handrail.taint.state import Tainted
 from handrail.transaction import InCall, Transaction
 
 MAX_ARGUMENT_BYTES = 1_048_576
@@ -204,8 +205,10 @@ class Environment:
 
         The latter is added once the result of a call of the session has been cut.
         """
-        readers = (result_reader(self.reader_name),) if has_cut_results(self.session) else ()
-        return (*self.rendering.tools, *readers)
+        if not has_cut_results(self.session):
+            return self.rendering.tools
+        is_tainted = len(self.session[Tainted]) > 0
+        return (*self.rendering.tools, result_reader(self.reader_name, untrusted=is_tainted))
 
     @property
     def added_names(self) -> tuple[str, ...]:
