@@ -68,7 +68,8 @@ def test_the_tools_of_an_untrusted_section_and_below_are_untrusted() -> None:
 def test_marks_are_booleans_and_exclude_each_other(wording: Wording) -> None:
     """`untrusted="no"` would count as true."""
     faults: list[str] = []
-    for options in ({"untrusted": "no"}, {"untrusted": True, "sanitizes": True}):
+    wrong: list[dict[str, Any]] = [{"untrusted": "no"}, {"untrusted": True, "sanitizes": True}]
+    for options in wrong:
         with pytest.raises(PromptValidationError) as raised:
             tool(**options)(read_mail.function)
         faults.append(str(raised.value))

@@ -49,8 +49,8 @@ from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
-from handrail.taint.delimiter import delimiter_of, marked_parts, marked_text
-from handrail.taint.state import Provenance, provenance_of, shown_arguments, taint
+from handrail.taint.delimiter import marks_of
+from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import return_to
 
@@ -507,15 +507,10 @@ class Invocation:
             note_cut(self.environment.session, self.ref, self.call.name, len(text))
             text = cut_text(text, most, self.ref, self.environment.reader_name)
             parts = with_cut_text(parts, text)
-        session = self.environment.session
-        provenance = provenance_of(session, self.ref)
-        if provenance is not None:
-            delimiter = delimiter_of(session, self.ref)
-            text = marked_text(text, provenance, delimiter)
-            parts = marked_parts(parts, provenance, delimiter)
-        message = ToolMessage(
-            self.call.id, text, result.success, result, replayed, is_cut, parts, is_untrusted=provenance is not None
-        )
+        marks = marks_of(self.environment.session, self.ref)
+        if marks is not None:
+            text, parts = marks.around(text), marks.around_parts(parts)
+        message = ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)
         if replayed and self.environment.feedback is not None:
             return with_feedback(message, self.environment.feedback.given_to(self.ref))
         return message

@@ -34,6 +34,7 @@ from handrail.agents.toolsets.listing import Listing
 from handrail.cli.agents.models import NamedModel, check_name, chosen_model
 from handrail.cli.agents.problems import fold_lines, format_problem, once, print_problems, problems_of, within_a_screen
 from handrail.cli.agents.store import check_url, chosen_store
+from handrail.cli.agents.taint import taint_remarks
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
 from handrail.cli.table import Column
@@ -81,6 +82,7 @@ class Findings:
         closed_characters: how many characters fewer a request has as long as nothing is opened.
         problems: what is wrong with it and its project.
         warnings: approval rules that may match nothing, and overrides that are not applied.
+        taint: which agents can be tainted and act.
     """
 
     file: AgentFile | None = None
@@ -89,6 +91,7 @@ class Findings:
     closed_characters: int = 0
     problems: list[HandrailError] = field(default_factory=list[HandrailError])
     warnings: list[str] = field(default_factory=list[str])
+    taint: list[str] = field(default_factory=list[str])
 
     def note(self, *errors: HandrailError) -> None:
         """Add the problems that errors contain."""
@@ -112,6 +115,7 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         screen.say("")
         screen.table(_RULE_COLUMNS, on_arguments)
     _remark_all(screen, [f"warning: {warning}" for warning in findings.warnings], "warning")
+    _remark_all(screen, [f"taint: {remark}" for remark in findings.taint], "remark")
     _remark_all(screen, [f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints], "hint")
     if saved := _saved_tokens(findings):
         screen.remark(
@@ -212,6 +216,7 @@ async def _make_tools(
 ) -> Listings:
     """Make the tools of the agent, and of those that it can call: their names may be duplicates as well."""
     made: dict[str, Listing] = {}
+    offered: dict[str, Sequence[ToolReport]] = {}
     for called in _called(resolved, name):
         agent = LoadedAgent(project, resolved[called])
         if called != name:
@@ -222,12 +227,14 @@ async def _make_tools(
             findings.note(error)
             continue
         made |= inspection.listings
+        offered[called] = inspection.tools
         report = inspection.overrides
         unapplied = [inspection.missing_overrides] if report is None else report.warnings()
         findings.warnings += [f"{called}: {warning}" for warning in unapplied if warning]
         if called == name:
             findings.tools = inspection.tools
             findings.closed_characters = inspection.closed_characters
+    findings.taint = taint_remarks(offered, rules.tainted)
     return made
 
 
@@ -278,6 +285,7 @@ def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
         "ok": not findings.problems,
         "problems": [{"kind": type(problem).__name__, "message": str(problem)} for problem in findings.problems],
         "warnings": list(findings.warnings),
+        "taint": list(findings.taint),
         "tools": [_tool_json(tool) for tool in findings.tools],
         "estimated_tokens_saved": _saved_tokens(findings),
     }
@@ -297,6 +305,7 @@ def _tool_json(tool: ToolReport) -> dict[str, Any]:
         "section": tool.section,
         "policies": list(tool.policies),
         "hints": list(tool.hints),
+        "untrusted": tool.untrusted,
         "parameters": dict(tool.parameters),
     }
 

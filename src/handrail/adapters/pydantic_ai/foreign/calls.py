@@ -226,7 +226,7 @@ class ForeignCall:
             value = message_content(message) if message.is_changed else advised_value(replayed_value(message), message)
             return ToolReturn(value, metadata={"replayed": message.replayed})
         if message.is_changed:
-            return with_value(self._returned, message_content(message))
+            return with_value(self._returned, message_content(message), message.marks)
         return advised_value(self._returned, message)
 
     def postponed(self, error: CallPostponed) -> Never:
