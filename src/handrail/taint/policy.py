@@ -47,8 +47,8 @@ class TaintPolicy:
 
     Attributes:
         on_tainted: `"ask"`, or `"deny"`.
-        tools: globs over the names of further tools that are judged as those with an external effect: such as read
-            what an attacker would want to know.
+        tools: globs over the names of further tools that are judged as those with an external effect, such as those
+            that read what an attacker would want to know.
         name: the name of the policy; give another one if two policies apply to one tool.
 
     Raises:

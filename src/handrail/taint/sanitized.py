@@ -3,6 +3,10 @@
 A sanitizer is a tool with `sanitizes=True`: a function of the program that returns typed values, such as an amount or a
 date, and checks them. It clears no session. It clears the values that it returns, for the arguments of later calls: a
 call all of whose arguments are such values is not asked about.
+
+The values of a success are recorded before the call is committed, in the same unit. They are those of the result's
+JSON, so `5` and `"5"` are one value: what counts is what a service would be sent. A child session has the values that
+it has recorded itself, and not those of its parent.
 """
 
 from __future__ import annotations

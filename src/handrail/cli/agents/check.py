@@ -27,14 +27,13 @@ from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.run.executors import ToolReport
-from handrail.agents.run.inspection import Inspection
+from handrail.agents.run.inspection import Inspection, taint_remarks
 from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
 from handrail.cli.agents.models import NamedModel, check_name, chosen_model
 from handrail.cli.agents.problems import fold_lines, format_problem, once, print_problems, problems_of, within_a_screen
 from handrail.cli.agents.store import check_url, chosen_store
-from handrail.cli.agents.taint import taint_remarks
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
 from handrail.cli.table import Column
