@@ -52,7 +52,10 @@ def note_sanitized(session: Session, tool: str, ref: CallRef, value: object) -> 
 
 
 def are_sanitized(session: Session, arguments: Any) -> bool:  # noqa: ANN401 - decoded JSON
-    """Whether all values of the arguments were returned by sanitizers of the session; there is at least one."""
+    """Whether all values of the arguments were returned by sanitizers of the session, by any of them.
+
+    Arguments without a value are not: that the call is made at all may be what the content asks for.
+    """
     wanted = {text for _, text in leaves(arguments)}
     if not wanted or not len(session[Sanitized]):
         return False
