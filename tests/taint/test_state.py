@@ -15,7 +15,7 @@ from handrail.runtime import Session
 from handrail.session.call_ref import CallRef
 from handrail.taint import Provenance, Tainted, taint_by_answer, taints_of
 from handrail.testing import run_to_crash
-from tests.taint.desk import call, desk, read_mail
+from tests.taint.desk import MAIL, call, desk, read_mail
 from tests.wording import Wording
 
 
@@ -109,6 +109,22 @@ def test_the_taint_is_stored_with_the_call(tmp_path: Path, point: str) -> None:
     run_to_crash(kill_after_record, str(tmp_path), at=point)
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
         assert sources(session) == ["c"]
+
+
+def test_content_whose_taint_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
+    """The session is closed while the handler runs: the call fails, and its message has nothing of the content."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        session = Session.open(store, "s")
+
+        @tool(effect="read", untrusted=True)
+        def page() -> str:
+            """Read a page."""
+            session.close()
+            return MAIL
+
+        with pytest.raises(SessionUseError) as raised:
+            call(desk(session, sections=[ToolsSection(title="Web", tools=[page])]), "page", "c", "r")
+        assert MAIL not in str(raised.value)
 
 
 def test_the_answer_of_a_tainted_child_taints_the_parent() -> None:
