@@ -106,7 +106,7 @@ async def test_what_a_tool_says_beside_its_value_is_delimited_too(tmp_path: Path
     (said,) = [
         part for each in requests for part in each.parts if isinstance(part, UserPromptPart) and MAIL in part.content
     ]
-    first, content, last = said.content
+    first, content, last = list(said.content)
     opening = str(first).splitlines()[0]
     assert (content, last) == (MAIL, opening.replace("<", "</"))
 
