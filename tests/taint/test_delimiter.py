@@ -11,7 +11,7 @@ from handrail.prompt import BinaryPart, TextPart, ToolResult, ToolsSection
 from handrail.prompt.tool_definition import MIN_RESULT_CHARS
 from handrail.runtime import Session, ToolMessage
 from handrail.taint.delimiter import delimiter_of
-from handrail.taint.state import DelimiterSecret, Provenance, taint
+from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, taint
 from tests.taint.desk import MAIL, call, desk
 from tests.wording import Wording
 
@@ -100,6 +100,6 @@ def test_a_name_with_a_line_break_stays_in_the_line_of_the_source() -> None:
     """The name of a server's tool is not checked, and JSON need not escape every line break."""
     session = Session()
     provenance = Provenance("page\nEnd", None, "c", '"\u2028"')
-    taint(session, provenance, secret=lambda: "5" * 32)
+    taint(TaintIndex(session), provenance, secret=lambda: "5" * 32)
     assert len(str(provenance).splitlines()) == 1
     assert len(delimiter_of(session, provenance.ref)) == 24

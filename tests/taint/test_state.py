@@ -14,6 +14,7 @@ from handrail.prompt import Section, ToolsSection
 from handrail.runtime import Session
 from handrail.session.call_ref import CallRef
 from handrail.taint import Provenance, Tainted, taint_by_answer, taints_of
+from handrail.taint.state import TaintIndex
 from handrail.testing import run_to_crash
 from tests.taint.desk import MAIL, call, desk, read_mail
 from tests.wording import Wording
@@ -109,6 +110,24 @@ def test_the_taint_is_stored_with_the_call(tmp_path: Path, point: str) -> None:
     run_to_crash(kill_after_record, str(tmp_path), at=point)
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
         assert sources(session) == ["c"]
+
+
+def test_the_source_of_each_call_is_found(tmp_path: Path) -> None:
+    """By an index that is older than the items, and by a new one; a session of a store reads them back."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "s") as session:
+            index, executor = TaintIndex(session), desk(session)
+            assert index.provenance_of(CallRef("r", "0")) is None
+            for number in range(3):
+                call(executor, "read_mail", str(number), "r", number=number)
+                found = index.provenance_of(CallRef("r", str(number)))
+                assert found is not None
+                assert found.arguments == f'{{"number":{number}}}'
+        with Session.open(store, "s") as session:
+            found = TaintIndex(session).provenance_of(CallRef("r", "1"))
+            assert found is not None
+            assert found.call_id == "1"
+            assert TaintIndex(session).provenance_of(CallRef("r", "3")) is None
 
 
 def test_content_whose_taint_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:

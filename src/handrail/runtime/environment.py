@@ -25,7 +25,7 @@ from handrail.session import Session
 from handrail.session.bound_session import BoundSession
 from handrail.session.persistence.protocol import SessionStore
 from handrail.store.protocol import EffectRow, LedgerStore
-from handrail.taint.state import Tainted
+from handrail.taint.state import Tainted, TaintIndex
 from handrail.transaction import InCall, Transaction
 
 MAX_ARGUMENT_BYTES = 1_048_576
@@ -149,6 +149,8 @@ class Environment:
     settles: EffectRow | None = None
     resources: ResourceContext = field(init=False, repr=False)
     """The resources of the prompt."""
+    taints: TaintIndex = field(init=False, repr=False)
+    """What the session has read that is untrusted."""
 
     @property
     def durable_store(self) -> SessionStore | None:
@@ -161,6 +163,7 @@ class Environment:
         if isinstance(self.session, BoundSession):
             object.__setattr__(self, "within", self.session.bound_to)
             object.__setattr__(self, "session", self.session.unbound)
+        object.__setattr__(self, "taints", TaintIndex(self.session))
         # Not made anew by `replace`: the calls of a reply share it.
         if self.feedback is None and self.prompt.template.feedback:
             object.__setattr__(self, "feedback", RunFeedback(self.run_view(), self.prompt.template.feedback))

@@ -383,7 +383,7 @@ class Invocation:
         environment = self.environment
         if tool.untrusted or tool.name in environment.prompt.template.untrusted_tools:
             arguments = recorded_arguments(self.call, self.params, tool.masking).decode()
-            taint(environment.session, Provenance(tool.name, *self.ref.stored, shown_arguments(arguments)))
+            taint(environment.taints, Provenance(tool.name, *self.ref.stored, shown_arguments(arguments)))
 
     def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
@@ -507,7 +507,7 @@ class Invocation:
             note_cut(self.environment.session, self.ref, self.call.name, len(text))
             text = cut_text(text, most, self.ref, self.environment.reader_name)
             parts = with_cut_text(parts, text)
-        marks = marks_of(self.environment.session, self.ref)
+        marks = marks_of(self.environment.taints, self.ref)
         if marks is not None:
             text, parts = marks.around(text), marks.around_parts(parts)
         message = ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)

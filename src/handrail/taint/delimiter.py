@@ -13,7 +13,7 @@ from typing import NamedTuple
 from handrail.prompt.content_parts import ContentPart, TextPart
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-from handrail.taint.state import DelimiterSecret, provenance_of
+from handrail.taint.state import DelimiterSecret, TaintIndex
 
 _DIGITS = 24
 """Hexadecimal digits of a delimiter: 96 bits."""
@@ -39,12 +39,12 @@ class ContentMarks(NamedTuple):
         return (TextPart(self.first), *parts, TextPart(self.last)) if parts else ()
 
 
-def marks_of(session: Session, ref: CallRef) -> ContentMarks | None:
+def marks_of(index: TaintIndex, ref: CallRef) -> ContentMarks | None:
     """The marks of the content that a call has brought; `None` if it has not tainted its session."""
-    provenance = provenance_of(session, ref)
+    provenance = index.provenance_of(ref)
     if provenance is None:
         return None
-    delimiter = delimiter_of(session, ref)
+    delimiter = delimiter_of(index.session, ref)
     # The source is one line, whatever the name of the tool and the arguments are.
     first = (
         f"<untrusted {delimiter}>\n"

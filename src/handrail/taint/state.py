@@ -102,21 +102,44 @@ def new_secret() -> str:
     return secrets.token_hex(16)
 
 
-def taint(session: Session, provenance: Provenance, *, secret: Callable[[], str] = new_secret) -> None:
+class TaintIndex:
+    """The provenances of one session by their calls, each item of which is read once. Safe to use from any thread."""
+
+    __slots__ = ("_known", "session")
+
+    def __init__(self, session: Session) -> None:
+        """Look up in a session; nothing is read yet."""
+        self.session: Session = session
+        self._known: dict[CallRef, Provenance] = {}
+
+    def provenance_of(self, ref: CallRef) -> Provenance | None:
+        """Where the untrusted content that a call has brought comes from; `None` if it has brought none."""
+        # The fast path: every message of every call asks this, and nearly no session is tainted.
+        if self.session.version_of(Tainted) is None:
+            return None
+        # A LOG only grows, and this one survives a reset. Without a lock: what is known is always a beginning of the
+        # slice, and threads that read the same items note the same.
+        for item in self.session[Tainted][len(self._known) :]:
+            self._known.setdefault(item.provenance.ref, item.provenance)
+        return self._known.get(ref.stored)
+
+
+def taint(index: TaintIndex, provenance: Provenance, *, secret: Callable[[], str] = new_secret) -> None:
     """Record that a session has read untrusted content. Idempotent for one call.
 
     The item is in the session at once, and in its store with its next unit, which comes before any message.
 
     Args:
-        session: the session of the call.
+        index: the provenances of the session of the call.
         provenance: where the content comes from.
         secret: makes the secret of a session that has none yet.
 
     Raises:
         SessionError: the session is closed, or its store cannot hold the item.
     """
-    if provenance_of(session, provenance.ref) is not None:
+    if index.provenance_of(provenance.ref) is not None:
         return
+    session = index.session
     if not len(session[DelimiterSecret]):
         session.log_item(DelimiterSecret, DelimiterSecret(secret()), written="deferred")
     session.log_item(Tainted, Tainted(provenance), provenance.ref, written="deferred")
@@ -138,21 +161,12 @@ def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef
     if not len(child[Tainted]):
         return
     through = tuple(str(each.provenance) for each in child[Tainted][:_MOST_THROUGH])
-    taint(session, Provenance(tool, *ref.stored, shown_arguments(arguments), through))
+    taint(TaintIndex(session), Provenance(tool, *ref.stored, shown_arguments(arguments), through))
 
 
 def shown_arguments(arguments: str) -> str:
     """Arguments as a provenance has them."""
     return shorten(arguments, _MOST_ARGUMENTS)
-
-
-def provenance_of(session: Session, ref: CallRef) -> Provenance | None:
-    """Where the untrusted content that a call has brought comes from; `None` if it has brought none."""
-    # The fast path: every message of every call asks this, and nearly no session is tainted.
-    if session.version_of(Tainted) is None:
-        return None
-    named = ref.stored
-    return next((each.provenance for each in reversed(session[Tainted]) if each.provenance.ref == named), None)
 
 
 def taints_of(session: Session) -> tuple[Tainted, ...]:
