@@ -15,6 +15,7 @@ STORED = {
     "handrail.approval",
     "handrail.close_request",
     "handrail.cut_result",
+    "handrail.delimiter_secret",
     "handrail.edit_file",
     "handrail.evaluate_python",
     "handrail.effect_applied",
@@ -50,11 +51,13 @@ STORED = {
     "handrail.remove_file",
     "handrail.requested_call",
     "handrail.said",
+    "handrail.sanitized",
     "handrail.sent_back",
     "handrail.setup_plan",
     "handrail.shell_execute",
     "handrail.shell_executed",
     "handrail.shell_run",
+    "handrail.tainted",
     "handrail.tool_invoked",
     "handrail.tool_succeeded",
     "handrail.update_step",
@@ -160,6 +163,7 @@ FACES = {
     "handrail.store.postgres": """
         PostgresStore Server harmless_address
     """,
+    "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer taints_of",
     "handrail.testing": """
         Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel assert_reads_only crash_at play
         play_async run_to_crash run_tool run_tool_async

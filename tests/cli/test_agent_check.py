@@ -76,9 +76,11 @@ def test_for_programs_there_is_one_document(check: Check, wording: Wording) -> N
         "policies": [],
         "on_arguments": [],
         "hints": [],
+        "untrusted": False,
     }
     assert [one["name"] for one in told.pop("tools")] == ["look"]
     assert told.pop("estimated_tokens_saved") == 0
+    assert told.pop("taint") == []
     assert told == {"file": "desk.agent", "agent": "desk", "model": None, "ok": True, "problems": [], "warnings": []}
 
 
@@ -93,6 +95,47 @@ def test_what_closed_sections_save_is_estimated(check: Check, folder: Path, word
     assert ran.code == 0
     assert ran.err == wording
     assert 1_000 < json.loads(check("--format", "json").out)["estimated_tokens_saved"] < 1_250
+
+
+MARKED = """
+from handrail import tool
+
+
+@tool(effect="read", untrusted=True)
+def read_mail() -> str:
+    "Read a mail."
+    return ""
+
+
+@tool(effect="external")
+def pay() -> str:
+    "Pay."
+    return ""
+
+
+TOOLS = [read_mail, pay]
+"""
+
+
+@pytest.mark.parametrize("tainted", ["ask", "deny", "allow"])
+def test_agents_that_can_be_tainted_and_act_are_named(
+    check: Check, folder: Path, wording: Wording, tainted: str
+) -> None:
+    """The answer of a reader taints its caller, and the caller's task its reader."""
+    write(
+        folder,
+        tools__py=MARKED,
+        desk__agent="---\nname: desk\ntools: [pay]\ntoolsets: [reader]\n---\nWork.\n",
+        reader__agent="---\nname: reader\ntools: [read_mail]\n---\nRead.\n",
+        rules__yaml=f"tainted: {tainted}\n",
+        pyproject__toml="[tool.handrail]\napproval = 'rules.yaml'\n",
+    )
+    told = json.loads(check("--format", "json").out)
+    assert told["problems"] == []
+    (remark,) = told["taint"]
+    assert remark == wording
+    assert [tool["untrusted"] for tool in told["tools"]] == [False, False]
+    assert f"taint: {remark[:20]}" in check().err
 
 
 RULES = """

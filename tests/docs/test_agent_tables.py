@@ -46,7 +46,7 @@ def names(page: str, first_column: str) -> list[str]:
         (
             "reference/agent-file.md",
             "metadata",
-            ["effect", "concurrent", "idempotency", "approval", "max_result_chars"],
+            ["effect", "concurrent", "idempotency", "approval", "max_result_chars", "untrusted"],
         ),
         ("reference/running-agents.md", "option", [field.name for field in fields(RunOptions)]),
         ("reference/running-agents.md", "`RunResult`", [field.name for field in fields(RunResult)]),

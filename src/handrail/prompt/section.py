@@ -58,6 +58,8 @@ class Section(Generic[ParamsT]):
         starts_open: whether a section with a summary is open until it is closed: a boolean, or a function of the
             parameters, as `enabled`.
         accepts_overrides: whether its text and summary may be replaced by overrides; its tools say it for themselves.
+        untrusted: whether third parties write what its tools, and those of the sections below, return; as
+            `Tool.untrusted` of each of them.
         params_type: the dataclass in the brackets; `None` if there is none.
         registry: the same as `resources`, as one registry.
         summary_text: the parsed summary; `None` if there is none.
@@ -76,6 +78,7 @@ class Section(Generic[ParamsT]):
     summary: str | None = None
     starts_open: bool | Callable[[ParamsT], bool] = False
     accepts_overrides: bool = True
+    untrusted: bool = False
     params_type: type[ParamsT] | None = field(init=False, repr=False)
     registry: ResourceRegistry = field(init=False, repr=False)
     summary_text: PlaceholderText | None = field(init=False, repr=False)
@@ -99,12 +102,8 @@ class Section(Generic[ParamsT]):
         set_field(self, "summary_text", self._checked_summary())
         self._check_switch("enabled", self.enabled)
         self._check_switch("starts_open", self.starts_open)
-        if not isinstance(cast("object", self.accepts_overrides), bool):
-            raise PromptValidationError(
-                f"accepts_overrides is {self.accepts_overrides!r}; write accepts_overrides=True or "
-                "accepts_overrides=False.",
-                section_path=(self.key,),
-            )
+        self._check_flag("accepts_overrides", self.accepts_overrides)
+        self._check_flag("untrusted", self.untrusted)
 
     @property
     def brings_tools(self) -> bool:
@@ -166,6 +165,12 @@ class Section(Generic[ParamsT]):
         else:
             return None
         raise PromptValidationError(f"{fault}.", section_path=(self.key,))
+
+    def _check_flag(self, name: str, given: object) -> None:
+        if not isinstance(given, bool):
+            raise PromptValidationError(
+                f"{name} is {given!r}; write {name}=True or {name}=False.", section_path=(self.key,)
+            )
 
     def _check_switch(self, name: str, switch: object) -> None:
         if isinstance(switch, bool):

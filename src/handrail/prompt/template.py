@@ -63,6 +63,7 @@ class PromptTemplate(Generic[Out]):
     tree: tuple[PlacedSection, ...] = field(init=False, repr=False)
     params_types: tuple[type[Any], ...] = field(init=False, repr=False)
     registry: ResourceRegistry = field(init=False, repr=False)
+    untrusted_tools: frozenset[str] = field(init=False, repr=False)
 
     if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
@@ -90,6 +91,7 @@ class PromptTemplate(Generic[Out]):
         set_field(self, "tree", tree)
         set_field(self, "params_types", tuple(kind for kind in kinds if kind is not None))
         set_field(self, "registry", section_registry(self.resources))
+        set_field(self, "untrusted_tools", _untrusted(tree))
         bound = [(placed.section.registry, f"section {placed.dotted}") for root in tree for placed in root.walk()]
         check_parameter_types(self.placed_tools(), [(self.registry, "the template"), *bound])
 
@@ -169,6 +171,12 @@ class PlacedSection:
         yield self
         for child in self.children:
             yield from child.walk()
+
+
+def _untrusted(tree: tuple[PlacedSection, ...]) -> frozenset[str]:
+    """The names of the tools of sections that are marked as untrusted, and of those below; names are unique."""
+    marked = [below for root in tree for placed in root.walk() if placed.section.untrusted for below in placed.walk()]
+    return frozenset(tool.name for placed in marked for tool in placed.section.tools)
 
 
 def add_sections(

@@ -112,6 +112,8 @@ class ToolOptions(TypedDict, total=False):
     reconcile: Reconcile[Any, Any] | None
     concurrent: bool
     max_result_chars: int
+    untrusted: bool
+    sanitizes: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -139,6 +141,10 @@ class Tool(Generic[P, R]):
             can be rolled back, and only the value that it returns is applied.
         max_result_chars: how many characters the message of a call has at most, at least 1,000. A longer text is cut;
             the rest is read by `read_result`, and the result is recorded whole.
+        untrusted: whether third parties write what it returns: a web page, a mail. A call of it taints the session; see
+            `handrail.taint`.
+        sanitizes: whether it extracts values that may be used in a tainted session without asking; see
+            `handrail.taint.sanitized`.
         external: the declaration of the external effect, combined from `effect`, `reconcile` and `idempotency`; `None`
             for a tool without one.
         declares_effect: whether `effect` was given.
@@ -172,6 +178,8 @@ class Tool(Generic[P, R]):
     reconcile: Reconcile[P, R] | None = None
     concurrent: bool = False
     max_result_chars: int = MAX_RESULT_CHARS
+    untrusted: bool = False
+    sanitizes: bool = False
     external: External | None = field(init=False, repr=False)
     declares_effect: bool = field(init=False, repr=False)
     on_orphan: OnOrphan = field(init=False, repr=False)
@@ -203,6 +211,8 @@ class Tool(Generic[P, R]):
             reconcile: Reconcile[P, R] | None = None,
             concurrent: bool = False,
             max_result_chars: int = MAX_RESULT_CHARS,
+            untrusted: bool = False,
+            sanitizes: bool = False,
         ) -> None: ...
 
     else:  # pragma: no branch - checkers know the brackets from `Generic`
@@ -238,6 +248,9 @@ class Tool(Generic[P, R]):
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_limits(self.timeout, self.max_result_chars)
         declaration.check_flags(concurrent=self.concurrent, accepts_overrides=self.accepts_overrides)
+        declaration.check_flags(untrusted=self.untrusted, sanitizes=self.sanitizes)
+        if self.untrusted and self.sanitizes:
+            declaration.refuse("what it returns is untrusted or sanitized, not both; leave one of the options out.")
         declaration.check_examples(self.examples, ToolExample)
         set_field(self, "description", self.description.strip())
         set_field(self, "examples", tuple(self.examples))

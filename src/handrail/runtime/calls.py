@@ -43,6 +43,7 @@ from handrail.session import SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef, ToolCall, shown_id
 from handrail.session.persistence.stored_types import find_type, stored_type
 from handrail.store.protocol import ClaimOwner
+from handrail.taint.delimiter import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
 
@@ -73,6 +74,8 @@ class ToolMessage(NamedTuple):
             for nearly all messages. The result has none.
         refusal: what the handler raised to fail the call; its `__cause__` is the exception of PydanticAI that it stands
             for, if there is one. `None` for other failures, and in an answer from a record.
+        marks: of untrusted content, the lines with which `content` and `parts` begin and end; see
+            `handrail.taint.delimiter`.
         pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
             false, and `content` says that it waits. Its result is in the message of the call that is made again.
     """
@@ -87,6 +90,17 @@ class ToolMessage(NamedTuple):
     feedback: str = ""
     refusal: ToolValidationError | None = None
     pending: bool = False
+    marks: ContentMarks | None = None
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether third parties have written what the model reads."""
+        return self.marks is not None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the model reads another text than that of the result."""
+        return self.is_cut or self.is_untrusted
 
 
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one

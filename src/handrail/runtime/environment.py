@@ -24,6 +24,7 @@ from handrail.session import Session
 from handrail.session.bound_session import BoundSession
 from handrail.session.persistence.protocol import SessionStore
 from handrail.store.protocol import EffectRow, LedgerStore
+from handrail.taint.state import Tainted, TaintIndex
 from handrail.transaction import InCall, Transaction
 
 MAX_ARGUMENT_BYTES = 1_048_576
@@ -164,6 +165,8 @@ class Environment:
     settles: EffectRow | None = None
     resources: ResourceContext = field(init=False, repr=False)
     """The resources of the prompt."""
+    taints: TaintIndex = field(init=False, repr=False)
+    """What the session has read that is untrusted."""
 
     @property
     def durable_store(self) -> SessionStore | None:
@@ -176,6 +179,7 @@ class Environment:
         if isinstance(self.session, BoundSession):
             object.__setattr__(self, "within", self.session.bound_to)
             object.__setattr__(self, "session", self.session.unbound)
+        object.__setattr__(self, "taints", TaintIndex(self.session))
         # Not made anew by `replace`: the calls of a reply share it.
         if self.feedback is None and self.prompt.template.feedback:
             object.__setattr__(self, "feedback", RunFeedback(self.run_view(), self.prompt.template.feedback))
@@ -220,8 +224,10 @@ class Environment:
 
         The latter is added once the result of a call of the session has been cut.
         """
-        readers = (result_reader(self.reader_name),) if has_cut_results(self.session) else ()
-        return (*self.rendering.tools, *readers)
+        if not has_cut_results(self.session):
+            return self.rendering.tools
+        is_tainted = len(self.session[Tainted]) > 0
+        return (*self.rendering.tools, result_reader(self.reader_name, untrusted=is_tainted))
 
     @property
     def added_names(self) -> tuple[str, ...]:

@@ -45,10 +45,13 @@ from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
+from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
+from handrail.taint.delimiter import marks_of
+from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import return_to
 
@@ -381,6 +384,17 @@ class Invocation:
             arguments_digest,
         )
 
+    def note_taint(self, tool: Tool[Any, Any]) -> None:
+        """Record that the session has read what an untrusted tool returns, however its handler has ended.
+
+        Raises:
+            SessionError: it cannot be recorded, so the message must not leave.
+        """
+        environment = self.environment
+        if tool.untrusted or tool.name in environment.prompt.template.untrusted_tools:
+            arguments = recorded_arguments(self.call, self.params, tool.masking).decode()
+            taint(environment.taints, Provenance(tool.name, *self.ref.stored, shown_arguments(arguments)))
+
     def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = self.step
@@ -503,7 +517,10 @@ class Invocation:
             note_cut(self.environment.session, self.ref, self.call.name, len(text))
             text = cut_text(text, most, self.ref, self.environment.reader_name)
             parts = with_cut_text(parts, text)
-        message = ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts)
+        marks = marks_of(self.environment.taints, self.ref)
+        if marks is not None:
+            text, parts = marks.around(text), marks.around_parts(parts)
+        message = ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)
         if replayed and self.environment.feedback is not None:
             return with_feedback(message, self.environment.feedback.given_to(self.ref))
         return message

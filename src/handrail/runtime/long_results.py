@@ -149,14 +149,15 @@ def note_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None
 
 
 @lru_cache(maxsize=16)
-def result_reader(name: str) -> Tool[ReadResult, str]:
-    """The tool that reads what was left out, under a name."""
+def result_reader(name: str, *, untrusted: bool = False) -> Tool[ReadResult, str]:
+    """The tool that reads what was left out, under a name; `untrusted` in a session that has read untrusted content."""
     return Tool[ReadResult, str](
         name=name,
         description="Read a part of a long result that was cut: its message names the call, and what is left out.",
         handler=_read,
         effect="read",
         accepts_overrides=False,
+        untrusted=untrusted,
     )
 
 

@@ -63,6 +63,7 @@ from handrail.runtime.ledger.claim import Claim, is_result
 from handrail.runtime.masked_records import masks_in
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, stored_as
+from handrail.taint.sanitized import note_sanitized
 from handrail.transaction import Transaction, current
 
 _LONGEST_NAME = 80
@@ -254,6 +255,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         BaseException: what the handler raises.
     """
     if claim.stored is not None:
+        run.note_taint(tool)
         return claim.stored
     if tool.handler is None:
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
@@ -279,6 +281,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     finally:
         CALL_CONTEXT.reset(token)
         run.handler_seconds = now() - started
+        run.note_taint(tool)
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once:
         await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.record_now, returned))
@@ -393,6 +396,8 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     value: object = result.value
     if hasattr(type(value), "__dataclass_fields__"):
         session.dispatch(value)
+    if run.tool is not None and run.tool.sanitizes:
+        note_sanitized(session, run.call.name, run.ref, value)
 
 
 # -------------------------------------------------------------------------------------------------- step 12: the record

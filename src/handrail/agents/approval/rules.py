@@ -14,6 +14,7 @@ Rules are written in YAML files. All faults of a file are reported at once, each
 globs fit is said in `handrail.agents.approval.matching`.
 
     defaults: {read: allow, state: ask, external: ask}   # where no rule fits; each may be left out
+    tainted: ask                                         # external effects after untrusted content was read
     allow:
       - list_files                                       # a tool, by glob
       - {tool: shell_run, arguments: {command: "git status*"}}
@@ -69,7 +70,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 # YAML reads these as booleans or null, so a name that equals one is quoted.
 _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})
 
-RULES_FILE_KEYS = ("defaults", "allow", "ask", "deny")
+RULES_FILE_KEYS = ("defaults", "tainted", "allow", "ask", "deny")
 """The keys of a file of rules."""
 
 _HIGHEST = 255  # exit code
@@ -201,6 +202,8 @@ class ApprovalRules:
         ask: rules whose calls are asked about; they win over `allow`.
         deny: rules whose calls do not run; they win over `ask` and `allow`.
         defaults: what holds by effect where no rule fits; an effect that is not named has its value of `DEFAULTS`.
+        tainted: what is done with external effects once the session has read untrusted content (`handrail.taint`). A
+            rule that allows the call does not win over it.
 
     Raises:
         AgentError: something is not a rule, effect or verdict.
@@ -210,8 +213,10 @@ class ApprovalRules:
     ask: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
     defaults: Mapping[Effect, Verdict] = field(default_factory=dict[Effect, Verdict])
+    tainted: Verdict = "ask"
 
     def __post_init__(self) -> None:
+        check_rule_choice("tainted", self.tainted, VERDICTS)
         for name in VERDICTS:
             given = cast("object", getattr(self, name))
             rules = cast("Sequence[object]", given if isinstance(given, list | tuple) else (given,))
@@ -413,6 +418,7 @@ class _RulesReader(DocumentReader):
             ask=self.read(keys, "ask", lambda found: self.items(found, "ask", self.strict_rule)) or (),
             deny=self.read(keys, "deny", lambda found: self.items(found, "deny", self.strict_rule)) or (),
             defaults=self.read(keys, "defaults", self.defaults) or {},
+            tainted=self.read(keys, "tainted", partial(self.verdict, what="tainted")) or "ask",
         )
 
     def defaults(self, tree: YamlNode) -> dict[Effect, Verdict]:
@@ -424,10 +430,10 @@ class _RulesReader(DocumentReader):
                 found[effect] = verdict
         return found
 
-    def verdict(self, tree: YamlNode) -> Verdict:
+    def verdict(self, tree: YamlNode, *, what: str = "a default") -> Verdict:
         word = self.text(tree)
         try:
-            check_rule_choice("a default", word, VERDICTS)
+            check_rule_choice(what, word, VERDICTS)
         except AgentError as error:
             self.fail(tree, str(error))
         return next(verdict for verdict in VERDICTS if verdict == word)

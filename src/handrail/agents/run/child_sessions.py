@@ -6,8 +6,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
+from handrail.serde import canonical_json
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.taint.state import taint_by_answer
 
 
 @contextmanager
@@ -15,6 +17,8 @@ def open_child_session(
     caller: Session, ref: CallRef, *, agent: str, input: str
 ) -> Generator[tuple[Session, StoredHistory]]:
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
+
+    If the agent has read untrusted content, the session of the call is tainted by the call.
 
     It is named after the identity of the call, so that a call that was interrupted finds it again. Versions before
     named it after the id alone; one of these is resumed if none has today's name.
@@ -34,7 +38,12 @@ def open_child_session(
     if name is not None and not _exists(caller, name):
         name = _name_of_before(caller, ref.call_id, agent, input) or name
     with caller.child(session_id=name) as session:
-        yield session, StoredHistory(session, agent)
+        try:
+            yield session, StoredHistory(session, agent)
+        finally:
+            # An error of the agent is an answer, too: it may repeat what the agent has read.
+            arguments = canonical_json({"input": input}).decode()
+            taint_by_answer(caller, session, tool=agent, ref=ref, arguments=arguments)
 
 
 def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> str | None:

@@ -41,12 +41,13 @@ from handrail.errors import AgentError, DumpError, UnboundResourceError
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
-from handrail.prompt import Prompt, PromptTemplate, RenderedPrompt, Section, Tool, ToolContext
+from handrail.prompt import Prompt, PromptTemplate, RenderedPrompt, Section, Tool, ToolContext, ToolPolicy
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.parameter_types import unbound_parameters
 from handrail.prompt.run_view import RunFilesystem
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import PlacedSection
+from handrail.redaction import redacted
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
@@ -54,6 +55,7 @@ from handrail.runtime.preview import preview_call
 from handrail.serde import Masking, digest, dump, schema_masking
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.taint import TaintPolicy
 
 _RUN_CONTEXT: Final = ResourceRegistry.of(
     Binding(PydanticRunContext, lambda _resources: call_run_context(), Scope.TOOL_CALL)
@@ -96,7 +98,8 @@ class RunExecutors:
 
     Attributes:
         foreign: the executor for tools that are not Handrail's.
-        policy: what judges every call of the run.
+        policy: the gate, which judges every call of the run.
+        policies: the gate, and what judges calls once the session has read untrusted content.
         path_filter: which paths exist, in whatever `Filesystem` the tools of the run find.
         permits_unbound: whether tools whose resources nothing binds are offered, too; for a run that calls none.
     """
@@ -134,6 +137,9 @@ class RunExecutors:
         self.permits_unbound: bool = False
         self._origins: Mapping[str, str] = {}
         self.policy: GatePolicy = GatePolicy(tree.gate, self.describe)
+        tainted = tree.rules.tainted
+        self._taint = None if tainted == "allow" else TaintPolicy(on_tainted=tainted)
+        self.policies: tuple[ToolPolicy, ...] = (self.policy,) if self._taint is None else (self.policy, self._taint)
         disclosed = disclosed_sections(agent, tree.project.agents)
         self._disclosed = {each.toolset: each.key for each in disclosed}
         self.foreign: ToolExecutor = self._executor(disclosed)
@@ -270,17 +276,19 @@ class RunExecutors:
         """A tool of this run, for people."""
         self.admit(definition)
         said = read_tool_metadata(definition)
-        section, default = "", said.approval
+        section, default, untrusted = "", said.approval, said.untrusted
         policies: tuple[str, ...] = ()
         hints = effect_hints(said.effect, declares_effect=said.declares_effect, idempotency=said.idempotency)
         name, own = _own_name(definition), self._own_of(definition)
         if name is not None and own is not None:
             environment = own.executor.environment
-            policies = tuple(policy.name for policy in environment.rendered_prompt.policies_for(name)[1:])
+            judging = environment.rendered_prompt.policies_for(name)[len(self.policies) :]
+            policies = tuple(policy.name for policy in judging)
             section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
             default = own.defaults.get(name)
             tool = self.own_tool(definition)
             if tool is not None:
+                untrusted = tool.untrusted or name in environment.prompt.template.untrusted_tools
                 hints = effect_hints(tool.effect, declares_effect=tool.declares_effect, idempotency=tool.idempotency)
         call = GatedCall(
             path=self._path,
@@ -305,6 +313,7 @@ class RunExecutors:
             parameters=definition.parameters_json_schema,
             hints=hints,
             on_arguments=rules_on_arguments(self._tree.rules, call, found),
+            untrusted=untrusted,
         )
 
     def own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
@@ -333,7 +342,15 @@ class RunExecutors:
             return None
         looks = _Looks.of(plain_arguments(args, definition), written, masking)
         gated = self._gated(ref, call.tool_name, said.effect, looks, _hidden(written, looks))
-        return replace(gated, default=said.approval, description=definition.description or "")
+        asks = self._asked_about_taint(call.tool_name, said.effect, looks.arguments)
+        return replace(gated, asks=asks, default=said.approval, description=definition.description or "")
+
+    def _asked_about_taint(self, tool: str, effect: Effect, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """What the policy about taint asks, ahead of the call, about a tool that is not Handrail's."""
+        if self._taint is None or not self._taint.guards(tool, effect):
+            return ()
+        decision = self._taint.judge(self._session, tool, lambda: arguments)
+        return (redacted(decision.reason),) if decision.verdict == "ask" else ()
 
     def _of_own(
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, own: _Own, args: ValidatedToolArgs
@@ -425,7 +442,7 @@ class RunExecutors:
             resources = resources.merge(
                 section_registry({kind: Binding(kind, partial(_not_made, kind)) for kind in unbound})
             )
-        prompt = _GatedPrompt(template, resources, self.policy, has_text=not without_text)
+        prompt = _GatedPrompt(template, resources, self.policies, has_text=not without_text)
         self._stack.enter_context(prompt.resources)
         executor = ToolExecutor(
             prompt=prompt,
@@ -453,23 +470,28 @@ def _not_made(kind: type[Any], _resolver: object) -> Any:  # noqa: ANN401 - noth
 
 
 class _GatedPrompt(Prompt[str]):
-    """A prompt whose calls the gate of the run judges first, however it is rendered."""
+    """A prompt whose calls the policies of the run judge first, however it is rendered."""
 
-    __slots__ = ("_has_text", "_policy")
+    __slots__ = ("_has_text", "_policies")
 
     def __init__(
-        self, template: PromptTemplate[str], resources: ResourceRegistry, policy: GatePolicy, *, has_text: bool
+        self,
+        template: PromptTemplate[str],
+        resources: ResourceRegistry,
+        policies: tuple[ToolPolicy, ...],
+        *,
+        has_text: bool,
     ) -> None:
         super().__init__(template, resources=resources)
-        self._policy = policy
+        self._policies = policies
         self._has_text = has_text
 
     @override
     def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
-        """The prompt with the policy of the gate before all others, and without text if it is to have none."""
+        """The prompt with the policies of the run before all others, and without text if it is to have none."""
         rendered = super().render(open=open)
-        policies = {name: (self._policy, *others) for name, others in rendered.policies.items()}
-        rendered = replace(rendered, policies=policies, prompt_policies=(self._policy, *rendered.prompt_policies))
+        policies = {name: (*self._policies, *others) for name, others in rendered.policies.items()}
+        rendered = replace(rendered, policies=policies, prompt_policies=(*self._policies, *rendered.prompt_policies))
         return rendered if self._has_text else replace(rendered, text="")
 
 
@@ -553,6 +575,7 @@ class ToolReport:
         on_arguments: the rules that say something else where their arguments fit; the first that fits decides.
         parameters: the JSON Schema of its arguments.
         hints: what the developer may not have meant, in sentences.
+        untrusted: whether third parties write what it returns, so that it taints the session.
     """
 
     name: str
@@ -565,3 +588,4 @@ class ToolReport:
     parameters: Mapping[str, Any] = field(repr=False)
     hints: tuple[str, ...] = ()
     on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
+    untrusted: bool = False

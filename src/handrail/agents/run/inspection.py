@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,12 +13,19 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
+from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.unmatched_rules import KnownTool
 from handrail.agents.known_names import Listings
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.run import AgentRun, definition_size
 from handrail.errors import AgentError
 from handrail.prompt.overrides import OverridesReport, PromptText, TextKey
+
+_OUTCOMES: Mapping[Verdict, str] = {
+    "ask": "such calls are asked about",
+    "deny": "such calls are denied",
+    "allow": "no rule asks about such calls",
+}
 
 
 class Inspection(NamedTuple):
@@ -90,6 +97,26 @@ def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:
         return report
     fitting = [said for said in report.on_arguments if all(tool.takes(place) != "no" for place in said[1].places)]
     return replace(report, on_arguments=tuple(fitting))
+
+
+def taint_remarks(tools: Mapping[str, Sequence[ToolReport]], tainted: Verdict) -> list[str]:
+    """One sentence for each agent that can be tainted and has tools with an external effect.
+
+    Args:
+        tools: the tools of an agent and of those that it can call, by the name of the agent. Its taint is theirs, and
+            theirs comes to it with their answers, so one untrusted tool taints all of them.
+        tainted: what the rules say of such calls.
+    """
+    sources = [f"{tool.name} of {agent}" for agent, offered in tools.items() for tool in offered if tool.untrusted]
+    if not sources:
+        return []
+    acting = {agent: [tool.name for tool in offered if tool.effect == "external"] for agent, offered in tools.items()}
+    return [
+        f"{agent} can be tainted by {', '.join(sources)}, and act by {', '.join(names)}; {_OUTCOMES[tainted]} "
+        f"(tainted: {tainted})."
+        for agent, names in acting.items()
+        if names
+    ]
 
 
 class _NoModel(Model):

@@ -396,7 +396,7 @@ class AgentRun:
     def _capability(self, conversation: StoredHistory, output_names: dict[str, str]) -> AgentCapability:
         return AgentCapability(
             self._doors.foreign,
-            policies=(self._doors.policy,),
+            policies=self._doors.policies,
             gate=self.tree.gate,
             conversation=conversation,
             describe=self._doors.describe_ahead,

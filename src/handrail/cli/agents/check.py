@@ -27,7 +27,7 @@ from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.run.executors import ToolReport
-from handrail.agents.run.inspection import Inspection
+from handrail.agents.run.inspection import Inspection, taint_remarks
 from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
@@ -81,6 +81,7 @@ class Findings:
         closed_characters: how many characters fewer a request has as long as nothing is opened.
         problems: what is wrong with it and its project.
         warnings: approval rules that may match nothing, and overrides that are not applied.
+        taint: which agents can be tainted and act.
     """
 
     file: AgentFile | None = None
@@ -89,6 +90,7 @@ class Findings:
     closed_characters: int = 0
     problems: list[HandrailError] = field(default_factory=list[HandrailError])
     warnings: list[str] = field(default_factory=list[str])
+    taint: list[str] = field(default_factory=list[str])
 
     def note(self, *errors: HandrailError) -> None:
         """Add the problems that errors contain."""
@@ -112,6 +114,7 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         screen.say("")
         screen.table(_RULE_COLUMNS, on_arguments)
     _remark_all(screen, [f"warning: {warning}" for warning in findings.warnings], "warning")
+    _remark_all(screen, [f"taint: {remark}" for remark in findings.taint], "remark")
     _remark_all(screen, [f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints], "hint")
     if saved := _saved_tokens(findings):
         screen.remark(
@@ -212,6 +215,7 @@ async def _make_tools(
 ) -> Listings:
     """Make the tools of the agent, and of those that it can call: their names may be duplicates as well."""
     made: dict[str, Listing] = {}
+    offered: dict[str, Sequence[ToolReport]] = {}
     for called in _called(resolved, name):
         agent = LoadedAgent(project, resolved[called])
         if called != name:
@@ -222,12 +226,14 @@ async def _make_tools(
             findings.note(error)
             continue
         made |= inspection.listings
+        offered[called] = inspection.tools
         report = inspection.overrides
         unapplied = [inspection.missing_overrides] if report is None else report.warnings()
         findings.warnings += [f"{called}: {warning}" for warning in unapplied if warning]
         if called == name:
             findings.tools = inspection.tools
             findings.closed_characters = inspection.closed_characters
+    findings.taint = taint_remarks(offered, rules.tainted)
     return made
 
 
@@ -278,6 +284,7 @@ def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
         "ok": not findings.problems,
         "problems": [{"kind": type(problem).__name__, "message": str(problem)} for problem in findings.problems],
         "warnings": list(findings.warnings),
+        "taint": list(findings.taint),
         "tools": [_tool_json(tool) for tool in findings.tools],
         "estimated_tokens_saved": _saved_tokens(findings),
     }
@@ -297,6 +304,7 @@ def _tool_json(tool: ToolReport) -> dict[str, Any]:
         "section": tool.section,
         "policies": list(tool.policies),
         "hints": list(tool.hints),
+        "untrusted": tool.untrusted,
         "parameters": dict(tool.parameters),
     }
 

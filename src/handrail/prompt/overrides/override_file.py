@@ -44,7 +44,7 @@ _FIXED = frozenset(
         *("name", "title", "type", "types", "params", "params_type", "result_type", "schema", "handler", "input"),
         *("output", "effect", "effects", "external", "idempotency", "reconcile", "timeout", "concurrent"),
         *("policy", "policies", "enabled", "availability", "available", "visibility", "starts_open", "tools"),
-        *("children", "resources", "accepts_overrides", "max_result_chars"),
+        *("children", "resources", "accepts_overrides", "max_result_chars", "untrusted", "sanitizes"),
     }
 )
 """Keys that people may try, of what only the code declares."""

@@ -219,14 +219,14 @@ class ForeignCall:
             ToolFailed: as the tool raised it, or because the call was refused or failed.
         """
         if self._failure is not None:
-            raise _like(self._failure, message.content) if message.is_cut or message.feedback else self._failure
+            raise _like(self._failure, message.content) if message.is_changed or message.feedback else self._failure
         if not message.success:
             raise ToolFailed(message.content)
         if self._returned is _NOTHING:  # the call was answered from a record
-            value = message_content(message) if message.is_cut else advised_value(replayed_value(message), message)
+            value = message_content(message) if message.is_changed else advised_value(replayed_value(message), message)
             return ToolReturn(value, metadata={"replayed": message.replayed})
-        if message.is_cut:
-            return with_value(self._returned, message_content(message))
+        if message.is_changed:
+            return with_value(self._returned, message_content(message), message.marks)
         return advised_value(self._returned, message)
 
     def postponed(self, error: CallPostponed) -> Never:
@@ -313,6 +313,7 @@ def foreign_tool(name: str, description: str, said: ToolMetadata, schema: Mappin
         concurrent=said.concurrent,
         idempotency=said.idempotency,
         max_result_chars=said.max_result_chars,
+        untrusted=said.untrusted,
         masking=schema_masking(schema),
     )
 

@@ -7,6 +7,8 @@ A Python tool declares it in its metadata, with the values of Handrail's own too
     Tool(pay, metadata={"effect": "external", "idempotency": once, "approval": "ask"})
     Tool(mail, metadata={"effect": External(not_applied_on=(ConnectionRefusedError,))})
 
+`toolset.with_metadata(untrusted=True)` marks what a toolset returns as written by third parties (`handrail.taint`).
+
 A declaration in Python comes from the program, and takes precedence. An MCP server's hints are untrusted: only the
 effect is inferred from them. Whether a call is allowed without approval, and when two calls are one effect, is never
 taken from
@@ -67,6 +69,7 @@ class ToolMetadata:
         approval: how a call without a matching rule is treated; `None` depends on the effect. `"ask"` for a tool that
             requires approval in PydanticAI, and for one that only the hints of a server declare as reading.
         max_result_chars: how many characters of a result the model reads at most, as for `handrail.prompt.Tool`.
+        untrusted: whether third parties write what it returns, as for `handrail.prompt.Tool`.
     """
 
     effect: Effect = "state"
@@ -76,6 +79,7 @@ class ToolMetadata:
     idempotency: IdempotencyConfig | None = None
     approval: ApprovalDefault | None = None
     max_result_chars: int = MAX_RESULT_CHARS
+    untrusted: bool = False
 
 
 def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
@@ -117,6 +121,7 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
         idempotency=config,
         approval=approval,
         max_result_chars=metadata.get("max_result_chars", MAX_RESULT_CHARS),
+        untrusted=metadata.get("untrusted", False),
     )
 
 
@@ -160,7 +165,7 @@ def _approval_fault(key: str, value: object) -> str | None:
     return _choice_fault(key, value, get_args(ApprovalDefault))
 
 
-def _concurrent_fault(key: str, value: object) -> str | None:
+def _flag_fault(key: str, value: object) -> str | None:
     return None if isinstance(value, bool) else f"metadata {key!r} is {_shown(value)}; it must be True or False"
 
 
@@ -178,10 +183,11 @@ def _length_fault(key: str, value: object) -> str | None:
 
 _FAULTS: Mapping[str, Callable[[str, object], str | None]] = {
     "effect": _effect_fault,
-    "concurrent": _concurrent_fault,
+    "concurrent": _flag_fault,
     "idempotency": _idempotency_fault,
     "approval": _approval_fault,
     "max_result_chars": _length_fault,
+    "untrusted": _flag_fault,
 }
 """Handrail's keys of metadata, with the functions that check their values; other keys are ignored."""
 

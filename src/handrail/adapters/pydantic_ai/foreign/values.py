@@ -30,6 +30,7 @@ from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.serde.secret_types import SecretValue, is_secret_value
 from handrail.serde.secrets import schema_masking
+from handrail.taint.delimiter import ContentMarks
 
 NO_VALUE: Final = object()
 """The placeholder for a value that JSON cannot represent."""
@@ -64,9 +65,14 @@ def freeze_value(name: str, returned: object) -> tuple[Any, Any]:
     return recorded, recorded
 
 
-def with_value(returned: object, value: Any) -> Any:  # noqa: ANN401 - whatever the tool returns
-    """What a tool returned with another value in the place of its own."""
-    return replace(returned, return_value=value) if _is_return(returned) else value
+def with_value(returned: object, value: Any, marks: ContentMarks | None = None) -> Any:  # noqa: ANN401 - whatever the tool returns
+    """What a tool returned with another value in the place of its own; what it says beside the value is marked."""
+    if not _is_return(returned):
+        return value
+    if marks is None or not returned.content:
+        return replace(returned, return_value=value)
+    said = (returned.content,) if isinstance(returned.content, str) else returned.content
+    return replace(returned, return_value=value, content=[marks.first, *said, marks.last])
 
 
 def split_files(returned: object) -> tuple[Any, tuple[ContentPart, ...]]:

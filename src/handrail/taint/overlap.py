@@ -1,0 +1,61 @@
+"""Which arguments of a call contain text that the session has read from an untrusted source.
+
+What is found is shown to the person who is asked. It does not decide about a call: text that was translated, encoded or
+summarized is not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from handrail.serde.formatting import format_path
+from handrail.serde.json_schema import is_array, is_object
+
+SHORTEST_FOUND = 4
+"""The fewest characters of an argument that are looked for as a whole."""
+
+LONGEST_PIECE = 24
+"""So many characters of a longer argument are looked for at each of its words."""
+
+_WORD = re.compile(r"\S+")
+_SPACE = re.compile(r"\s+")
+
+
+def leaves(arguments: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
+    """The values of decoded JSON that are neither objects nor arrays nor null, as text, each with its path."""
+    if is_object(arguments):
+        for name, value in arguments.items():
+            yield from leaves(value, (*path, name))
+    elif is_array(arguments):
+        for index, value in enumerate(arguments):
+            yield from leaves(value, (*path, index))
+    elif arguments is not None:
+        yield format_path(path), str(arguments)
+
+
+def arguments_from(arguments: object, texts: Sequence[str]) -> tuple[str, ...]:
+    """The paths of the arguments that contain text of one of the texts, in their order.
+
+    An argument of 4 characters or more is found where it occurs as a whole, and a longer one where 24 characters from
+    the beginning of one of its words do. Case and the kind of white space make no difference.
+
+    Args:
+        arguments: the arguments, as decoded JSON.
+        texts: what was read.
+    """
+    read = [_folded(text) for text in texts]
+    return tuple(path for path, value in leaves(arguments) if any(_occurs(_folded(value), text) for text in read))
+
+
+def _folded(text: str) -> str:
+    return _SPACE.sub(" ", text).strip().casefold()
+
+
+def _occurs(value: str, text: str) -> bool:
+    if len(value) < SHORTEST_FOUND:
+        return False
+    if value in text:
+        return True
+    pieces = (value[word.start() : word.start() + LONGEST_PIECE] for word in _WORD.finditer(value))
+    return any(len(piece) == LONGEST_PIECE and piece in text for piece in pieces)

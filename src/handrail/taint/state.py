@@ -1,0 +1,186 @@
+"""What a session has read that is untrusted: one item of a LOG for each call that brought it.
+
+Theory of operation
+    The pipeline appends a `Tainted` when the handler of an untrusted tool has ended, however it has ended, and so
+    before the message of the call leaves. The item is written in the unit of the call, or with the record of its
+    failure. A LOG is not rolled back, and the slice survives a reset: a session that is tainted stays so. Only a fork
+    at an earlier call is without the item, because its conversation has not read the content either.
+
+    The answer of a child session is as trusted as what the child has read: when it is returned, the call that asked
+    for it taints the parent. In the other direction nothing is copied. A child acts for its parent, whose model has
+    written its task, so the taint of the parents counts as its own.
+
+    The first item comes with a random secret, from which delimiters are made (`handrail.taint.delimiter`). It is stored
+    beside the items, so that another process renders the same message.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from handrail.serde.formatting import shorten
+from handrail.session import Session, SlicePolicy, stored_as
+from handrail.session.call_ref import CallRef
+
+_MOST_ARGUMENTS = 300
+"""Characters of the arguments that a provenance repeats."""
+
+_MOST_THROUGH = 5
+"""Sources of a child that the provenance of its answer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where untrusted content comes from.
+
+    Attributes:
+        tool: the tool that returned it.
+        reply: the reply of the model that asked for the call; `None` if it was not given.
+        call_id: the id of the call.
+        arguments: the arguments of the call as JSON, without secrets, at most 300 characters: they name the page, the
+            mail or the file.
+        through: for the answer of an agent, what that agent has read, in words; at most five sources.
+    """
+
+    tool: str
+    reply: str | None
+    call_id: str
+    arguments: str
+    through: tuple[str, ...] = ()
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call within its session, as a store names it."""
+        return CallRef(self.reply, self.call_id)
+
+    def __str__(self) -> str:
+        """The source in words: `read_mail {"id":3} (call reply-1/call-1)`."""
+        through = f", which has read {'; '.join(self.through)}" if self.through else ""
+        # Printable in one line: the name may be that of a server, and JSON need not escape all line breaks.
+        return f"{_in_line(self.tool)} {_in_line(self.arguments)} (call {self.ref}){through}"
+
+
+@stored_as("handrail.tainted")
+@dataclass(frozen=True, slots=True)
+class Tainted:
+    """The session has read untrusted content. Its slice is a LOG, and survives a reset.
+
+    Attributes:
+        provenance: where the content comes from.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+    survives_reset: ClassVar[bool] = True
+
+    provenance: Provenance
+
+
+@stored_as("handrail.delimiter_secret")
+@dataclass(frozen=True, slots=True)
+class DelimiterSecret:
+    """The secret of a session, from which its delimiters are made. The first one of the slice is used.
+
+    Attributes:
+        secret: 32 hexadecimal digits.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+    survives_reset: ClassVar[bool] = True
+
+    secret: str
+
+
+def _in_line(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def new_secret() -> str:
+    """A random secret of a session."""
+    return secrets.token_hex(16)
+
+
+class TaintIndex:
+    """The provenances of one session by their calls, each item of which is read once. Safe to use from any thread."""
+
+    __slots__ = ("_known", "session")
+
+    def __init__(self, session: Session) -> None:
+        """Look up in a session; nothing is read yet."""
+        self.session: Session = session
+        self._known: dict[CallRef, Provenance] = {}
+
+    def provenance_of(self, ref: CallRef) -> Provenance | None:
+        """Where the untrusted content that a call has brought comes from; `None` if it has brought none."""
+        # The fast path: every message of every call asks this, and nearly no session is tainted.
+        if self.session.version_of(Tainted) is None:
+            return None
+        # A LOG only grows, and this one survives a reset. Without a lock: what is known is always a beginning of the
+        # slice, and threads that read the same items note the same.
+        for item in self.session[Tainted][len(self._known) :]:
+            self._known.setdefault(item.provenance.ref, item.provenance)
+        return self._known.get(ref.stored)
+
+
+def taint(index: TaintIndex, provenance: Provenance, *, secret: Callable[[], str] = new_secret) -> None:
+    """Record that a session has read untrusted content. Idempotent for one call.
+
+    The item is in the session at once, and in its store with its next unit, which comes before any message.
+
+    Args:
+        index: the provenances of the session of the call.
+        provenance: where the content comes from.
+        secret: makes the secret of a session that has none yet.
+
+    Raises:
+        SessionError: the session is closed, or its store cannot hold the item.
+    """
+    if index.provenance_of(provenance.ref) is not None:
+        return
+    session = index.session
+    if not len(session[DelimiterSecret]):
+        session.log_item(DelimiterSecret, DelimiterSecret(secret()), written="deferred")
+    session.log_item(Tainted, Tainted(provenance), provenance.ref, written="deferred")
+
+
+def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef, arguments: str) -> None:
+    """Record that the answer of a child session is untrusted, if the child has read untrusted content itself.
+
+    Args:
+        session: the session of the call.
+        child: the session in which the call was carried out.
+        tool: the tool that was called.
+        ref: the identity of the call in `session`.
+        arguments: its arguments as JSON, without secrets.
+
+    Raises:
+        SessionError: as for `taint`.
+    """
+    if not len(child[Tainted]):
+        return
+    through = tuple(str(each.provenance) for each in child[Tainted][:_MOST_THROUGH])
+    taint(TaintIndex(session), Provenance(tool, *ref.stored, shown_arguments(arguments), through))
+
+
+def shown_arguments(arguments: str) -> str:
+    """Arguments as a provenance has them."""
+    return shorten(arguments, _MOST_ARGUMENTS)
+
+
+def taints_of(session: Session) -> tuple[Tainted, ...]:
+    """What a session has read that is untrusted, and the sessions that it works for; the oldest first, empty for none.
+
+    The session itself comes first, then its parent, and so on.
+    """
+    return tuple(item for _, item in placed_taints(session))
+
+
+def placed_taints(session: Session) -> Iterator[tuple[Session, Tainted]]:
+    """The same, each with the session that has read it."""
+    reader: Session | None = session
+    while reader is not None:
+        for item in reader[Tainted]:
+            yield reader, item
+        reader = reader.parent

@@ -1,0 +1,119 @@
+"""`handrail.taint.policy` and `handrail.taint.sanitized`: what a tainted session may do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import handrail.store
+from handrail.errors import PromptValidationError
+from handrail.prompt import ApprovalRequest
+from handrail.runtime import Session
+from handrail.session.call_ref import CallRef
+from handrail.taint import Sanitized, TaintPolicy, taint_by_answer
+from tests.taint.desk import call, desk
+from tests.wording import Wording
+
+STOLEN = "DE89370400440532013000"
+
+
+class Asked:
+    """An approver that answers yes, and keeps the questions."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, request: ApprovalRequest) -> bool:
+        self.texts += [each.text for each in request.questions]
+        return True
+
+
+def test_the_question_names_the_sources_and_the_arguments_from_there(wording: Wording) -> None:
+    """An external effect is asked about, and a read is not."""
+    asked = Asked()
+    executor = desk(Session(), TaintPolicy(), approver=asked)
+    assert call(executor, "pay", iban=STOLEN, cents=5).success
+    assert asked.texts == []
+    call(executor, "read_mail", "c", "r", number=1)
+    call(executor, "list_orders")
+    call(executor, "pay", iban=STOLEN, cents=5)
+    call(executor, "pay", iban="DE02120300000000202051", cents=5)
+    assert "\n".join(asked.texts) == wording
+
+
+def test_without_an_approver_the_call_is_refused() -> None:
+    """As for every question of a policy. The handler does not run."""
+    executor = desk(Session(), TaintPolicy())
+    call(executor, "read_mail", number=1)
+    message = call(executor, "pay", iban=STOLEN, cents=5)
+    assert (message.success, message.is_untrusted) == (False, False)
+
+
+def test_the_policy_denies_and_guards_what_it_is_given(wording: Wording) -> None:
+    """Tools beside those with an external effect are named by globs."""
+    asked = Asked()
+    executor = desk(Session(), TaintPolicy(on_tainted="deny", tools=["list_*"]), approver=asked)
+    assert call(executor, "list_orders").success
+    call(executor, "read_mail", "c", "r", number=1)
+    refused = [call(executor, "list_orders"), call(executor, "pay", iban=STOLEN, cents=5)]
+    assert [each.success for each in refused] == [False, False]
+    assert "\n".join(each.content for each in refused) == wording
+    assert asked.texts == []
+
+
+def test_child_and_parent_are_judged_by_what_the_other_has_read() -> None:
+    """The task of a child comes from its parent, and the answer of a child goes there."""
+    parent = Session()
+    child, sibling = parent.child(), parent.child()
+    call(desk(child), "read_mail", "inner", "r", number=1)
+    judged = [desk(each, TaintPolicy()) for each in (parent, sibling)]
+    assert all(call(each, "pay", iban="x", cents=1).success for each in judged)
+    taint_by_answer(parent, child, tool="research", ref=CallRef("r", "c"), arguments="{}")
+    assert not any(call(each, "pay", iban="x", cents=1).success for each in judged)
+
+
+def test_values_of_a_sanitizer_are_used_without_asking() -> None:
+    """All values of the call must be such values, and each is recorded with its tool."""
+    session = Session()
+    executor = desk(session, TaintPolicy())
+    call(executor, "read_mail", number=1)
+    assert not call(executor, "pay", iban="DE02120300000000202051", cents=5).success
+    call(executor, "known_account", "s", "r", name="ACME")
+    assert session[Sanitized].all() == (Sanitized("known_account", "r", "s", ("DE02120300000000202051",)),)
+    # The amount was not extracted.
+    assert not call(executor, "pay", iban="DE02120300000000202051", cents=5).success
+    session[Sanitized].append(Sanitized("amount", None, "", ("5",)))
+    assert call(executor, "pay", iban="DE02120300000000202051", cents=5).success
+    assert not call(executor, "pay", iban=STOLEN, cents=5).success
+
+
+def test_a_sanitizer_that_fails_clears_nothing() -> None:
+    """Its record says that it failed."""
+    session = Session()
+    executor = desk(session)
+    assert not call(executor, "known_account", name="nobody").success
+    assert session[Sanitized].all() == ()
+
+
+def test_the_question_is_the_same_in_another_process(tmp_path: Path) -> None:
+    """So a recorded answer to it is found when the call is made again."""
+    asked = Asked()
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        for number in range(2):
+            with Session.open(store, "s") as session:
+                executor = desk(session, TaintPolicy(), approver=asked)
+                call(executor, "read_mail", "c", "r", number=1)
+                call(executor, "pay", "p", f"r{number}", iban=STOLEN, cents=5)
+    assert len(asked.texts) == 2
+    assert asked.texts[0] == asked.texts[1]
+
+
+def test_a_policy_that_would_guard_nothing_is_refused(wording: Wording) -> None:
+    """`"allow"` would be no policy, and a text would be globs of one letter."""
+    faults: list[str] = []
+    for options in ({"on_tainted": "allow"}, {"tools": "read_keys"}):
+        with pytest.raises(PromptValidationError) as raised:
+            TaintPolicy(**options)  # type: ignore[arg-type]
+        faults.append(str(raised.value))
+    assert "\n".join(faults) == wording

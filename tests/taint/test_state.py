@@ -1,0 +1,168 @@
+"""`handrail.taint.state`: what taints a session, and what does not clear it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import handrail.store
+from handrail import tool
+from handrail.errors import PromptValidationError, SessionUseError
+from handrail.prompt import Section, ToolsSection
+from handrail.runtime import Session
+from handrail.session.call_ref import CallRef
+from handrail.taint import Provenance, Tainted, taint_by_answer, taints_of
+from handrail.taint.state import TaintIndex
+from handrail.testing import run_to_crash
+from tests.taint.desk import MAIL, call, desk, read_mail
+from tests.wording import Wording
+
+
+def sources(session: Session) -> list[str]:
+    """The calls that have tainted a session."""
+    return [each.provenance.call_id for each in session[Tainted]]
+
+
+def test_only_an_untrusted_tool_taints_the_session() -> None:
+    """The item names tool, call and arguments."""
+    session = Session()
+    executor = desk(session)
+    call(executor, "list_orders")
+    assert taints_of(session) == ()
+    call(executor, "read_mail", "c", "r", number=1)
+    (item,) = taints_of(session)
+    assert item.provenance == Provenance("read_mail", "r", "c", '{"number":1}')
+    assert str(item.provenance) == 'read_mail {"number":1} (call r/c)'
+
+
+def test_a_failure_taints_as_a_success_does() -> None:
+    """Its message has been written by the same people. A call whose handler was not entered has read nothing."""
+    session = Session()
+    executor = desk(session)
+    assert not call(executor, "read_mail", number="one").success
+    assert sources(session) == []
+    assert not call(executor, "read_mail", "c", number=-1).success
+    assert sources(session) == ["c"]
+
+
+def test_the_tools_of_an_untrusted_section_and_below_are_untrusted() -> None:
+    """A tool beside it is not."""
+
+    def returning(name: str) -> Any:
+        def function() -> str:
+            """Return a text."""
+            return name
+
+        return tool(effect="read", name=name)(function)
+
+    below = ToolsSection(title="Below", tools=[returning("below")])
+    web = Section(title="Web", tools=[returning("web")], children=[below], untrusted=True)
+    session = Session()
+    executor = desk(session, sections=[web, ToolsSection(title="Beside", tools=[returning("beside")])])
+    for name in ("beside", "below", "web"):
+        call(executor, name, name)
+    assert sources(session) == ["below", "web"]
+
+
+def test_marks_are_booleans_and_exclude_each_other(wording: Wording) -> None:
+    """`untrusted="no"` would count as true."""
+    faults: list[str] = []
+    wrong: list[dict[str, Any]] = [{"untrusted": "no"}, {"untrusted": True, "sanitizes": True}]
+    for options in wrong:
+        with pytest.raises(PromptValidationError) as raised:
+            tool(**options)(read_mail.function)
+        faults.append(str(raised.value))
+    with pytest.raises(PromptValidationError) as raised:
+        Section(title="Web", untrusted="no")  # type: ignore[arg-type]
+    assert "\n".join([*faults, str(raised.value)]) == wording
+
+
+def test_nothing_removes_the_taint_but_a_fork_at_an_earlier_call(tmp_path: Path) -> None:
+    """A reset does not, nor does a clear; another process that opens the session finds it."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "s") as session:
+            executor = desk(session)
+            call(executor, "list_orders", "before", "r1")
+            call(executor, "read_mail", "read", "r2", number=1)
+            call(executor, "list_orders", "after", "r3")
+            with pytest.raises(SessionUseError):
+                session[Tainted].clear()
+            forks = [session.fork(at=("r1", "before")), session.fork(at=("r2", "read")), session.fork()]
+            assert [sources(fork) for fork in forks] == [[], ["read"], ["read"]]
+            for fork in forks:
+                fork.close()
+            session.reset()
+        with Session.open(store, "s") as session:
+            assert sources(session) == ["read"]
+
+
+def kill_after_record(folder: str) -> None:
+    """Make a call, to be killed before its message has left."""
+    with handrail.store.open(f"sqlite:///{folder}/s.db") as store, Session.open(store, "s") as session:
+        call(desk(session), "read_mail", "c", "r", number=1)
+
+
+@pytest.mark.parametrize("point", ["after-commit", "after-record"])
+def test_the_taint_is_stored_with_the_call(tmp_path: Path, point: str) -> None:
+    """A process that is killed when the call is committed has stored it, so the message cannot leave without."""
+    run_to_crash(kill_after_record, str(tmp_path), at=point)
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
+        assert sources(session) == ["c"]
+
+
+def test_the_source_of_each_call_is_found(tmp_path: Path) -> None:
+    """By an index that is older than the items, and by a new one; a session of a store reads them back."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "s") as session:
+            index, executor = TaintIndex(session), desk(session)
+            assert index.provenance_of(CallRef("r", "0")) is None
+            for number in range(3):
+                call(executor, "read_mail", str(number), "r", number=number)
+                found = index.provenance_of(CallRef("r", str(number)))
+                assert found is not None
+                assert found.arguments == f'{{"number":{number}}}'
+        with Session.open(store, "s") as session:
+            found = TaintIndex(session).provenance_of(CallRef("r", "1"))
+            assert found is not None
+            assert found.call_id == "1"
+            assert TaintIndex(session).provenance_of(CallRef("r", "3")) is None
+
+
+def test_content_whose_taint_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
+    """The session is closed while the handler runs: the call fails, and its message has nothing of the content."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        session = Session.open(store, "s")
+
+        @tool(effect="read", untrusted=True)
+        def page() -> str:
+            """Read a page."""
+            session.close()
+            return MAIL
+
+        with pytest.raises(SessionUseError) as raised:
+            call(desk(session, sections=[ToolsSection(title="Web", tools=[page])]), "page", "c", "r")
+        assert MAIL not in str(raised.value)
+
+
+def test_the_answer_of_a_tainted_child_taints_the_parent() -> None:
+    """The parent's item names what the child has read; a child that has read nothing passes nothing."""
+    parent = Session()
+    child, ref = parent.child(), CallRef("r", "c")
+    taint_by_answer(parent, child, tool="research", ref=ref, arguments="{}")
+    assert taints_of(parent) == ()
+    call(desk(child), "read_mail", "inner", "r", number=1)
+    for _ in range(2):  # idempotent
+        taint_by_answer(parent, child, tool="research", ref=ref, arguments="{}")
+    (item,) = parent[Tainted]
+    assert item.provenance == Provenance("research", "r", "c", "{}", ('read_mail {"number":1} (call r/inner)',))
+
+
+def test_a_child_has_the_taint_of_its_parent() -> None:
+    """The model of the parent, which has read the content, has written the child's task."""
+    parent = Session()
+    call(desk(parent), "read_mail", "c", number=1)
+    child = parent.child()
+    assert [each.provenance.call_id for each in taints_of(child)] == ["c"]
+    assert sources(child) == []
