@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -229,9 +230,13 @@ STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 def more(rules: ApprovalRules, which: Verdict, rule: Rule) -> ApprovalRules:
     """The rules, and one more."""
-    lists: dict[str, tuple[Rule, ...]] = {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}
-    lists[which] = (rule, *lists[which])
-    return ApprovalRules(**lists, defaults=rules.defaults)
+    match which:
+        case "allow":
+            return replace(rules, allow=(rule, *rules.allow))
+        case "ask":
+            return replace(rules, ask=(rule, *rules.ask))
+        case "deny":
+            return replace(rules, deny=(rule, *rules.deny))
 
 
 @given(CALLS, MANY, MANY, MANY, RULES, MODES)
