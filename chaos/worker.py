@@ -29,6 +29,7 @@ from handrail.errors import HandrailError
 from handrail.filesystem import Filesystem
 from handrail.runtime import EffectLedger, Session
 from handrail.testing.crash import CrashTrap
+from handrail.threads import THREADS
 
 DONE, TOLD, BROKEN = 0, 3, 4
 """How a worker ends by itself: it is through; it was told that it cannot go on; something is wrong with the library."""
@@ -95,6 +96,7 @@ def wait_for_threads() -> None:
         RuntimeError: one is left, and nothing may be forked beside it.
     """
     gc.collect()
+    THREADS.retire()
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
             thread.join(_LONGEST_END_SECONDS)
