@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,10 @@ def own() -> Iterator[Redaction]:
 
 @pytest.mark.parametrize(
     "spelled",
-    [SECRET, repr(SECRET), repr({"k": SECRET}), json.dumps(SECRET), json.dumps([SECRET], ensure_ascii=False)],
+    [
+        *(SECRET, repr(SECRET), repr({"k": SECRET}), json.dumps(SECRET), json.dumps([SECRET], ensure_ascii=False)),
+        *(ascii(SECRET), repr(SECRET.encode()), quote_plus(SECRET), quote(SECRET, safe="").lower()),
+    ],
 )
 def test_a_value_is_found_however_it_is_spelled(spelled: str) -> None:
     """In quotes of Python and in JSON it has escapes."""
@@ -75,7 +78,19 @@ def test_short_values_are_left() -> None:
         ("postgresql://ada:secret@host/db", f"postgresql://ada:{MASK}@host/db"),
         ("postgresql://ada:se:cr@e/t?x@host/db is down", f"postgresql://ada:{MASK}@host/db is down"),
         ("postgresql://host/db?user=ada&password=secret&x=1", f"postgresql://host/db?user=ada&password={MASK}&x=1"),
-        ("host=h PASSWORD='a b' dbname=d", f"host=h PASSWORD={MASK} dbname=d"),
+        ("host=h PASSWORD='a b' dbname=d", f"host=h PASSWORD='{MASK}' dbname=d"),
+        ("postgresql://ada:1234?tr0ub@db/desk", f"postgresql://ada:{MASK}@db/desk"),
+        ("postgresql://ada:2024/tr0ub@db", f"postgresql://ada:{MASK}@db"),
+        ("{'user': 'ada', 'password': 'x'}", f"{{'user': 'ada', 'password': '{MASK}'}}"),
+        (r"{\"password\": \"a\\\"b\"}", rf"{{\"password\": \"{MASK}\"}}"),
+        ("password: hunter2", f"password: {MASK}"),
+        ("$.password: expected a string", "$.password: expected a string"),
+        ("passWord=ab;cd1234&x=1", f"passWord={MASK}&x=1"),
+        ("Server=h;Pwd=ab,cd;Database=d", f"Server=h;Pwd={MASK};Database=d"),
+        ("/v1?api_key=ab=cd&client_secret=b", f"/v1?api_key={MASK}&client_secret={MASK}"),
+        ("X-Api-Key: k1234567", f"X-Api-Key: {MASK}"),
+        ("Authorization: basic YWRhOnB3cHc=", f"Authorization: basic {MASK}"),
+        ("https://a1b2c3d4@github.com/x", f"https://{MASK}@github.com/x"),
         ("http://localhost:8080/users/@me", "http://localhost:8080/users/@me"),
         ("sqlite:///desk.db", "sqlite:///desk.db"),
         ("postgresql://ada@host:5432/db", "postgresql://ada@host:5432/db"),

@@ -5,7 +5,8 @@ says what is secret, so a `Redaction` recognizes it: by its value, if the enviro
 by its form. What is found is replaced by `MASK`.
 
 Values that a session, the ledger or a handler holds are never changed. Where types say what is secret,
-`serde.is_secret` does; the names in `Redaction.names` count there, too.
+`serde.is_secret` does; the names in `Redaction.names` count there, too. What is secret in the arguments or the result
+of a call is looked for in all that is said of the call while it runs (`CallSecrets`).
 
 The redaction of a process is made from its environment when this module is imported. `use_redaction` replaces it.
 """
@@ -16,23 +17,31 @@ import json
 import logging
 import os
 import re
+import threading
 import traceback
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, NamedTuple, Self
-from urllib.parse import quote
+from typing import Final, NamedTuple, Self, TypeVar
+from urllib.parse import quote, quote_plus
 
 __all__ = [
     "KNOWN_FORMS",
     "MASK",
+    "CallSecrets",
     "Redaction",
     "SecretForm",
+    "current_call_secrets",
     "current_redaction",
     "redacted",
     "redacted_logger",
+    "use_call_secrets",
     "use_redaction",
 ]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MASK: Final = "**********"
 """What replaces a secret, whatever its length; it is written as pydantic writes it."""
@@ -40,17 +49,39 @@ MASK: Final = "**********"
 SHORTEST_VALUE: Final = 8
 """The fewest characters of a value that is looked for: a shorter one is often part of an ordinary word."""
 
+SHORTEST_WORD: Final = 4
+"""The fewest characters of a secret of a call that is looked for, as a whole word."""
+
 NAMES_VARIABLE: Final = "HANDRAIL_SECRET_NAMES"
 """The environment variable that lists `Redaction.names`, separated by commas."""
 
 _TELLING = (
     r"(?i)SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY"
-    r"|(?:^|_)(?:KEY|PAT|DSN|AUTH|SALT)$"
+    r"|WEBHOOK|(?:^|_)(?:KEY|PAT|DSN|AUTH|SALT|PASS|CREDS?)$|_PWD$"
 )
 """The names of environment variables whose values are secret."""
 
-_IN_URL = r"://[^\s/?#:@]*:(?!\d+[/?#\s])(?P<secret>\S+)@"
-"""The password in a URL; a number before a slash is a port."""
+_IN_URL = (
+    r"(?:(?P<web>(?<=http)|(?<=https)|(?<=ws)|(?<=wss))|(?<!http)(?<!https)(?<!ws)(?<!wss))"
+    r"://[^\s/?#:@]*:(?(web)(?!\d{1,5}[/?#\s]))(?P<secret>\S+)@"
+)
+"""The password in a URL. In one of the web a number before a slash is a port: an @ may stand in its path."""
+
+_NAMED = (
+    r"(?i)(?:[\w-]*(?:password|passwd|passphrase|api[_-]?key|access[_-]?token|auth[_-]?token|refresh[_-]?token"
+    r"|client[_-]?secret|secret[_-]?key)|\bpwd|\bpassfile)"
+    r"(?:\\*['\"]?\s*=\s*|\\*['\"]\s*:\s*(?=\\*['\"])|\s*:\s*(?=\\*['\"])|\s*:\s+(?=\S*\d)(?=\S*[a-z])(?=\S{6}))"
+    r"(?P<quote>\\*['\"])?(?P<secret>(?(quote)(?:(?!(?P=quote))(?:\\{3}.|\\.|[^\\\n]))+"
+    r"|(?:(?![;&,][\w-]+=)[^\s'\"])*[^\s'\"&;,(){}\[\]\\]))"
+)
+"""A name that says that its value is secret, and the value. Without quotes it ends at a blank; after a colon it has to
+look like a password there, because `password: expected a string` is prose. What is JSON stays JSON."""
+
+_HINTS = (
+    *("password", "passwd", "passphrase", "passfile", "pwd", "Password", "Passwd", "Pwd", "PASSW", "PASSPH", "PWD"),
+    *("pi_key", "pi-key", "PI_KEY", "PI-KEY", "piKey", "pikey", "APIKEY", "pi-Key", "Key", "secret", "Secret"),
+    *("SECRET", "token", "Token", "TOKEN", "passWord"),
+)
 
 
 class SecretForm(NamedTuple):
@@ -67,11 +98,12 @@ class SecretForm(NamedTuple):
 
 KNOWN_FORMS: Final = (
     SecretForm(("://",), _IN_URL),
+    SecretForm(("https://", "http://"), r"\bhttps?://(?P<secret>[^\s/?#:@]{8,})@"),
+    SecretForm(_HINTS, _NAMED),
     SecretForm(
-        ("password=", "PASSWORD=", "Password=", "passwd=", "PASSWD=", "passfile="),
-        r"(?i)(?:password|passwd|passfile)=(?P<secret>'(?:[^'\\]|\\.)+'|\"[^\"]+\"|[^\s&;,'\"]+)",
+        ("earer ", "asic "),
+        r"\b(?:[Bb]earer|Basic|(?i:(?<=authorization: )basic)) (?P<secret>[A-Za-z0-9._~+/-]{8,}=*)",
     ),
-    SecretForm(("Bearer ", "bearer ", "Basic "), r"\b(?:[Bb]earer|Basic) (?P<secret>[A-Za-z0-9._~+/-]{8,}=*)"),
     SecretForm(("PRIVATE KEY-----",), r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<secret>.+?)(?=-----END|\Z)"),
     SecretForm(("eyJ",), r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
     SecretForm(("sk-",), r"\bsk-[\w-]{16,}"),
@@ -99,7 +131,13 @@ def _spellings(value: str) -> Iterable[str]:
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
     yield repr(value)[1:-1]
-    yield quote(value, safe="", errors="replace")
+    yield ascii(value)[1:-1]
+    yield repr(repr(value))[2:-2]
+    yield repr(value.encode(errors="replace"))[2:-1]
+    in_url = quote(value, safe="", errors="replace")
+    yield in_url
+    yield re.sub("%..", lambda found: found[0].lower(), in_url)
+    yield quote_plus(value, errors="replace")
 
 
 def _masked(found: re.Match[str]) -> str:
@@ -157,7 +195,8 @@ class Redaction:
         """The redaction of a process: its values are those of the variables whose names say that they are secret.
 
         These have `SECRET`, `TOKEN`, `PASSWORD`, `PASSWD`, `PASSPHRASE`, `CREDENTIAL`, `API_KEY`, `PRIVATE_KEY` or
-        `ACCESS_KEY` in their name, or end with `_KEY`, `_PAT`, `_DSN`, `_AUTH` or `_SALT`. Of any other variable the
+        `ACCESS_KEY` or `WEBHOOK` in their name, or end with `_KEY`, `_PAT`, `_DSN`, `_AUTH`, `_SALT`, `_PASS`, `_PWD`,
+        `_CRED` or `_CREDS`. Of any other variable the
         password in a URL counts. `HANDRAIL_SECRET_NAMES` lists `names`.
 
         Args:
@@ -201,9 +240,81 @@ def use_redaction(redaction: Redaction) -> Redaction:
     return before
 
 
+class CallSecrets:
+    """The secrets of one call, which its types mark: what is said of the call is searched for them.
+
+    A secret of fewer than 4 characters is not looked for, one of fewer than 8 only as a whole word: otherwise ordinary
+    words would be replaced. Threads may share it.
+    """
+
+    __slots__ = ("_finders", "_lock", "_outer", "_values")
+
+    def __init__(self, outer: CallSecrets | None = None) -> None:
+        """Begin without a secret.
+
+        Args:
+            outer: those of the call that this one is made in; they are looked for, too.
+        """
+        self._outer = outer
+        self._lock = threading.RLock()
+        self._finders: list[Callable[[], Iterable[str]]] = []
+        self._values: set[str] = set()
+
+    def add(self, find: Callable[[], Iterable[str]]) -> None:
+        """Add secrets; `find` is called when a text is searched first, because most calls have none to search."""
+        with self._lock:
+            self._finders.append(find)
+
+    def text(self, text: str) -> str:
+        """The text with `MASK` in place of each secret of the call; the same object if it has none."""
+        with self._lock:
+            while self._finders:
+                self._values.update(self._finders.pop()())
+            values = sorted(self._values, key=lambda value: (-len(value), value))
+        for value in values:
+            if value != MASK and len(value) >= SHORTEST_WORD:
+                for spelled in {*_spellings(value)}:
+                    if spelled in text:
+                        text = text.replace(spelled, MASK) if len(value) >= SHORTEST_VALUE else _words(text, spelled)
+        return text if self._outer is None else self._outer.text(text)
+
+    def with_those_of(self, redaction: Redaction) -> Callable[[str], str]:
+        """What removes these secrets from a text, and those that a redaction recognizes."""
+        return lambda text: redaction.text(self.text(text))
+
+    def during(self, act: Callable[[T], R], argument: T) -> R:
+        """Call a function, and search for these secrets in what it says."""
+        before = use_call_secrets(self)
+        try:
+            return act(argument)
+        finally:
+            use_call_secrets(before)
+
+
+def _words(text: str, word: str) -> str:
+    """The text with `MASK` in place of a word, where that is not a part of a longer one."""
+    return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", MASK, text)
+
+
+_of_call: ContextVar[CallSecrets | None] = ContextVar("handrail_call_secrets", default=None)
+
+
+def current_call_secrets() -> CallSecrets | None:
+    """The secrets of the call that runs in this context; `None` for none."""
+    return _of_call.get()
+
+
+def use_call_secrets(secrets: CallSecrets | None) -> CallSecrets | None:
+    """Replace the secrets that are looked for in this context, and return those before."""
+    before = _of_call.get()
+    _of_call.set(secrets)
+    return before
+
+
 def redacted(text: str) -> str:
-    """A text without secrets, by the redaction of this process."""
-    return _current.text(text)
+    """A text without secrets, by the redaction of this process, and without those of the call that runs."""
+    secrets = _of_call.get()
+    return _current.text(text if secrets is None else secrets.text(text))
 
 
 class _RecordsWithoutSecrets(logging.Filter):

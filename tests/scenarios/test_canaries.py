@@ -167,12 +167,22 @@ class Scene:
             case _:
                 raise ToolValidationError(f"{PLAIN} {self.canaries.plant(params.how, FORMS[params.how])}")
 
+    def burst(self, params: Login, *, context: ToolContext) -> ToolResult[None]:
+        """Raise an exception with the secret of the call itself."""
+        secret = params.password.get_secret_value()
+        error = RuntimeError(f"{PLAIN} {secret}")
+        error.add_note(secret)
+        raise error from KeyError({"password": secret})
+
     def judge(self, tool: Tool[Any, Any], params: Any) -> PolicyDecision:
         """Deny, or ask, in a text with a secret."""
         if tool.name == "denied":
-            return PolicyDecision.deny(f"{PLAIN} {self.variables['reason of a policy']}")
-        asks = tool.name == "asked"
-        return PolicyDecision.ask(self.variables["question of a policy"]) if asks else PolicyDecision.allow()
+            return PolicyDecision.deny(
+                f"{PLAIN} {self.variables['reason of a policy']} {params.password.get_secret_value()}"
+            )
+        if tool.name != "asked":
+            return PolicyDecision.allow()
+        return PolicyDecision.ask(f"{self.variables['question of a policy']} {params.password.get_secret_value()}")
 
     def executor(self, session: Session) -> ToolExecutor:
         """The tools of the scenario, on a session."""
@@ -187,6 +197,7 @@ class Scene:
             login("book", effect="external"),
             login("denied"),
             login("asked"),
+            Tool[Login, None](name="burst", description="Fails.", handler=self.burst, effect="external"),
             Tool[Fails, None](name="fail", description="Fails.", handler=self.fail),
         )
         session.dispatcher.subscribe(ToolInvoked, lambda event: self.surfaces.add("event", repr(event)))
@@ -239,7 +250,6 @@ def message_of(calls: list[ToolCall], said: str) -> dict[str, Any]:
 def own_loop(scene: Scene, store: Store) -> None:
     """Replies with calls of every outcome, and one that another process resumes."""
     with Session.open(store, "loop", types=[Ticket]) as session:
-        executor = scene.executor(session)
         everything = scene.all_arguments()
         calls = [
             ToolCall("1", "login", json.dumps(everything)),
@@ -252,11 +262,13 @@ def own_loop(scene: Scene, store: Store) -> None:
             ToolCall("6", "book", json.dumps(scene.arguments("of a slot"))),
             ToolCall("7", "denied", json.dumps(scene.arguments("denied"))),
             ToolCall("8", "asked", json.dumps(scene.arguments("asked about"))),
+            ToolCall("9", "burst", json.dumps(scene.arguments("in the text of an exception"))),
             *(ToolCall(how, "fail", json.dumps({"how": how})) for how in (*RAISED[:6], *FORMS)),
         ]
         session.conversation.append({"role": "user", "content": PLAIN})
         said = f"{PLAIN}: I log in with {everything['password']}."
         session.conversation.append(message_of(calls, said), calls=calls, reply="r1")
+        executor = scene.executor(session)  # what is stored of the reply is known by it
         waiting = executor.answer()
         assert isinstance(waiting, Waiting)
         scene.deliver(waiting.messages)

@@ -118,3 +118,10 @@ def test_what_was_written_before_a_change_is_masked_too() -> None:
     """A person may have changed the secret."""
     call = masked_call(ToolCall("1", "login", GIVEN, TEXT), masking_of(Login))
     assert (call.arguments, call.written) == (SHOWN, SHOWN_TEXT)
+
+
+def test_a_secret_that_is_given_twice_is_masked_with_both_values(masking: CallMasking) -> None:
+    """Decoding has the last one alone."""
+    words = '{"user": "ada", "password": "hunter1-hunter1", "password": "hunter2-hunter2"}'
+    message = {"content": "hunter1-hunter1 or hunter2-hunter2", "name": "login", "arguments": words}
+    assert "hunter" not in json.dumps(masking.part(ConversationPart((message,))).messages)

@@ -23,7 +23,7 @@ from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
 from handrail.runtime.ledger.unapplied import replayed
 from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
-from handrail.serde import has_ambiguous_unions
+from handrail.serde import digest, has_ambiguous_unions
 from handrail.session.call_ref import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import current
@@ -129,6 +129,9 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
     )
     if config is None or declared is None:
         return _slot_of(run, tool, session_id, hash_key)
+    if run.secrets is not None and run.secrets.text(declared.key) != declared.key:  # what `key_fn` has returned
+        scope, _, own = declared.key.partition(":")
+        return declared._replace(key=f"{scope}:{digest(own, key=hash_key)}")
     if not has_ambiguous_unions(tool.params_type):
         return declared
     # The key that an older version of Handrail gave to these arguments; used only if a row has it.

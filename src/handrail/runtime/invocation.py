@@ -6,6 +6,7 @@ import sys
 from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from handrail.crash_points import reached
@@ -26,7 +27,14 @@ from handrail.interrupts import HeldInterrupts
 from handrail.prompt import ApprovalRequest, MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.content_parts import TextPart
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
-from handrail.redaction import current_redaction, redacted_logger
+from handrail.redaction import (
+    CallSecrets,
+    current_call_secrets,
+    current_redaction,
+    redacted,
+    redacted_logger,
+    use_call_secrets,
+)
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
@@ -47,7 +55,8 @@ from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
-from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result
+from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result, secrets_in
+from handrail.serde import Masking
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.taint.delimiter import marks_of
@@ -91,6 +100,8 @@ class Invocation:
         opening: what the call has decided about the sections of the prompt, written in one unit with its record.
         refusal: what the handler raised to fail the call.
         open_question: what an approver was asked and has not answered.
+        secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
+            has some.
         once_recorded: called once the refusal of the call has a final record; `None` for nothing.
     """
 
@@ -109,6 +120,8 @@ class Invocation:
     opening: OpenSections | None = None
     refusal: ToolValidationError | None = None
     open_question: ApprovalRequest | None = None
+    secrets: CallSecrets | None = None
+    _secrets_before: CallSecrets | None = None
     once_recorded: Callable[[], object] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
@@ -148,6 +161,8 @@ class Invocation:
             _log.exception("a resource of the call of %s could not be closed", self.call.name)
         finally:
             self.turn.ticket.release()
+            if self.secrets is not None:
+                use_call_secrets(self._secrets_before)
 
     def __del__(self) -> None:
         # Ctrl-C may come before `invoke` has this object, and again before `close` has begun.
@@ -158,6 +173,18 @@ class Invocation:
                 self.turn.ticket.release()
         except AttributeError:  # interrupted before it had a turn
             pass
+
+    def add_secrets(self, value: object, masking: Masking) -> None:
+        """From now on, search what is said of the call for the secrets of a value.
+
+        Args:
+            value: its arguments as the model wrote them or as they were parsed, or the value of its result.
+            masking: which parts of it are secret.
+        """
+        if self.secrets is None:
+            self.secrets = CallSecrets(current_call_secrets())
+            self._secrets_before = use_call_secrets(self.secrets)
+        self.secrets.add(partial(secrets_in, value, masking))
 
     def recorded(self) -> ToolMessage | None:
         """The message of a call that has a final record; `None` for one that goes through the pipeline.
@@ -398,7 +425,8 @@ class Invocation:
     def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = self.step
-        return self._with_aftermath(result)
+        said = redacted(result.message)
+        return self._with_aftermath(result if said == result.message else replace(result, message=said))
 
     def _with_aftermath(self, result: ToolResult[Any]) -> ToolResult[Any]:
         aftermath = self.claim.unresolved_note()
@@ -510,8 +538,9 @@ class Invocation:
         parts = shown.all_parts() if result.parts else ()
         redaction = current_redaction()
         if redaction.results:
-            text = redaction.text(text)
-            parts = tuple(TextPart(redaction.text(part.text)) if isinstance(part, TextPart) else part for part in parts)
+            hide = redaction.text if self.secrets is None else self.secrets.with_those_of(redaction)
+            text = hide(text)
+            parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
         is_cut = len(text) > most
         if is_cut:
             note_cut(self.environment.session, self.ref, self.call.name, len(text))

@@ -7,15 +7,20 @@ store. A call that was resumed has the mask itself: it is the same, and it canno
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Tool, ToolResult
-from handrail.redaction import redacted_logger
+from handrail.redaction import CallSecrets, redacted_logger
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.serde import Codec, Masking, digest, stored_codec
+from handrail.serde.canonical import json_with_secrets
 from handrail.serde.json_schema import is_object
 from handrail.session.call_masking import masked_call
 from handrail.session.call_ref import ToolCall
@@ -69,6 +74,29 @@ def has_same_secrets(call: ToolCall, recorded: ToolInvoked, tool: Tool[Any, Any]
 def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
     """The places of secrets in what the model wrote that hold the mask, because the call was resumed."""
     return tool.masking.masks_in(written_arguments(call)) if tool.masking.hides else ()
+
+
+def secrets_in(value: object, masking: Masking) -> Iterator[str]:
+    """The texts that are secret in arguments or in the value of a result; none if it has no form in JSON.
+
+    Args:
+        value: decoded JSON, or a value of the type.
+        masking: which parts of it are secret.
+    """
+    try:
+        yield from masking.secrets_in(from_json(json_with_secrets(value)))
+    except (DumpError, SchemaError, RecursionError):
+        return
+
+
+def secrets_of(call: ToolCall, params: object, tool: Tool[Any, Any], outer: CallSecrets | None) -> CallSecrets | None:
+    """The secrets of a call before it is made, and those of the call that it is made in; the latter if it has none."""
+    if not tool.masking.hides:
+        return outer
+    secrets = CallSecrets(outer)
+    secrets.add(partial(secrets_in, written_arguments(call), tool.masking))
+    secrets.add(partial(secrets_in, tool.with_secrets(params), tool.masking))
+    return secrets
 
 
 def _masked(value: object, held: Codec[Any]) -> Any:  # noqa: ANN401 - of the type of the codec

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from handrail.errors import ParseError, RunAbortedError
 from handrail.prompt import Tool, ToolContext, ToolPolicy
-from handrail.redaction import redacted, redacted_logger
+from handrail.redaction import current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.resources import CallScope
 from handrail.runtime.environment import Environment
-from handrail.runtime.masked_records import masks_in
+from handrail.runtime.masked_records import masks_in, secrets_of
 from handrail.session.call_ref import CallRef, ToolCall
 
 _log = redacted_logger("handrail.runtime")
@@ -57,6 +57,8 @@ def preview_call(
     except ParseError:
         return None
     resources = environment.resources.call_scope()
+    before = current_call_secrets()
+    use_call_secrets(secrets_of(call, params, tool, before))
     try:
         context = ToolContext(environment, resources, CallRef(reply, call.id))
         policies = [policy for policy in environment.policies_for(tool.name) if policy.name != without]
@@ -64,6 +66,7 @@ def preview_call(
         link_targets = None if reach is None else _link_targets(reach, tool, params, context)
     finally:
         _close(resources, tool.name)
+        use_call_secrets(before)
     return CallPreview(tool, params, tuple(asked), link_targets)
 
 

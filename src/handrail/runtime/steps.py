@@ -45,7 +45,7 @@ from handrail.prompt.context import CALL_CONTEXT
 from handrail.redaction import MASK, redacted, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
-from handrail.runtime.calls import ToolInvoked, ToolMessage
+from handrail.runtime.calls import ToolInvoked, ToolMessage, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
     CallRefusedError,
@@ -139,12 +139,16 @@ def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
         FinalRefusal: they have the mask in place of a secret, which is not stored.
         CallRefusedError: so they have, and the call was started before.
     """
-    if tool.masking.hides and run.environment.settles is None:
-        _refuse_masks(run, tool)
+    if tool.masking.hides:
+        run.add_secrets(written_arguments(run.call), tool.masking)
+        if run.environment.settles is None:
+            _refuse_masks(run, tool)
     try:
         run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
     except ParseError as error:
         raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
+    if run.secrets is not None:
+        run.add_secrets(tool.with_secrets(run.params), tool.masking)
 
 
 def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
@@ -312,6 +316,8 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
         raise DeadlineExceededError("the deadline has passed; it was not run")
     body = partial(_call, run, tool, context)
     late = None if claim.effect is None else claim.ended_late
+    if late is not None and run.secrets is not None:
+        late = partial(run.secrets.during, late)
     try:
         return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
@@ -374,7 +380,9 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
         DeveloperMistake: a policy returned an awaitable, or requested an unbound resource.
         Exception: what `apply`, a policy, a reducer or a subscriber raised.
     """
-    session = run.environment.session
+    session, tool = run.environment.session, run.tool
+    if tool is not None and tool.result_masking.hides:
+        run.add_secrets(result.value, tool.result_masking)
     # A handler that only reads may still return a value that is dispatched to the session.
     if not transaction.writes:
         transaction.open_for_results(session)
@@ -385,19 +393,22 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
         if claim.stored and any(one.effect_id == claim.effect.effect_id for one in reversed(session[EffectApplied])):
             return
         session[EffectApplied].append(EffectApplied(*claim.effect))
-    policies = run.policies
-    if policies and run.tool is not None:
-        context = run.context(claim)
-        for policy in policies:
-            on_result: Callable[..., object] = policy.on_result
-            noted = await run.by_policy(policy, partial(on_result, run.tool, run.params, result, context=context))
-            if noted is not None and inspect.isawaitable(noted):
-                raise invalid_answer(f"on_result of policy {policy.name}", run.tool, noted, _NOTHING)
+    if run.policies and tool is not None:
+        await _record_by_policies(run, tool, result, claim)
     value: object = result.value
     if hasattr(type(value), "__dataclass_fields__"):
         session.dispatch(value)
-    if run.tool is not None and run.tool.sanitizes:
+    if tool is not None and tool.sanitizes:
         note_sanitized(session, run.call.name, run.ref, value)
+
+
+async def _record_by_policies(run: Invocation, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:
+    context = run.context(claim)
+    for policy in run.policies:
+        on_result: Callable[..., object] = policy.on_result
+        noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
+        if noted is not None and inspect.isawaitable(noted):
+            raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
 
 
 # -------------------------------------------------------------------------------------------------- step 12: the record

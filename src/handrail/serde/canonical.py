@@ -90,6 +90,15 @@ def canonical_json(value: object) -> bytes:
     return _written(value, None)
 
 
+def json_with_secrets(value: object) -> bytes:
+    """Canonical JSON in which secrets are written as what they hold, and members of unions are not told apart.
+
+    Raises:
+        DumpError: as `canonical_json`.
+    """
+    return _written(value, (_Root(secrets=True, tagged=False), "", 0))
+
+
 def digest(value: object, *, key: bytes | None = None, tagged: bool = True) -> str:
     """The SHA-256 of `canonical_json(value)`, as 64 hexadecimal digits.
 

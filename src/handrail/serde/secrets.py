@@ -75,6 +75,14 @@ class Masking:
         found = _masks(self._places, plain, (self._root,), ()) if self.hides else ()
         return tuple(map(format_path, found))
 
+    def secrets_in(self, plain: object) -> Iterator[str]:
+        """The texts and numbers that `mask` replaces.
+
+        Args:
+            plain: decoded JSON.
+        """
+        return _replaced(plain, self.mask(plain))
+
     def masked(self, data: bytes) -> MaskedJson:
         """The same for JSON that is not decoded."""
         if not self.hides:
@@ -177,6 +185,29 @@ class _Walk:
         return tuple(inner for place in places for inner in self._places.below(place, name))
 
 
+def _replaced(plain: object, shown: object) -> Iterator[str]:
+    """The texts and numbers of which the other value has the mask."""
+    if shown == MASK:
+        yield from _words(plain)
+    elif is_object(shown) and is_object(plain):
+        for name, item in shown.items():
+            yield from _replaced(plain[name], item)
+    elif is_array(shown) and is_array(plain):
+        for item, other in zip(plain, shown, strict=True):
+            yield from _replaced(item, other)
+
+
+def _words(plain: object) -> Iterator[str]:
+    if isinstance(plain, str | int | float) and not isinstance(plain, bool):
+        yield str(plain)
+    elif is_object(plain):
+        for item in plain.values():
+            yield from _words(item)
+    elif is_array(plain):
+        for item in plain:
+            yield from _words(item)
+
+
 def _masks(places: _Places, plain: object, here: Sequence[object], path: Path) -> Iterator[Path]:
     """The paths of what `_Walk` would mask, and that is or holds a mask."""
     is_hidden = not here or any(map(places.is_secret, here))
@@ -184,7 +215,7 @@ def _masks(places: _Places, plain: object, here: Sequence[object], path: Path) -
         return
     named = _segments(plain)
     if is_hidden or named is None:
-        if _holds_mask(plain):
+        if holds_mask(plain):
             yield path
         return
     for segment, item in named:
@@ -200,12 +231,13 @@ def _segments(plain: object) -> Iterable[tuple[str | int, object]] | None:
     return enumerate(plain) if is_array(plain) else None
 
 
-def _holds_mask(plain: object) -> bool:
+def holds_mask(plain: object) -> bool:
+    """Whether a value is the mask of a secret, or has one in it."""
     if is_secret_value(plain):
         return plain.get_secret_value() in {MASK, MASK.encode()}
     if is_object(plain):
-        return any(map(_holds_mask, plain.values()))
-    return any(map(_holds_mask, plain)) if is_array(plain) else plain == MASK
+        return any(map(holds_mask, plain.values()))
+    return any(map(holds_mask, plain)) if is_array(plain) else plain == MASK
 
 
 # ------------------------------------------------------------------------------------------------------------- schemas

@@ -13,7 +13,8 @@ messages of the same part say of a secret is replaced where it has at least eigh
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -33,13 +34,18 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class CallMasking:
-    """Which arguments of the calls of a session are secret. Executors add their tools; threads may share it."""
+    """Which arguments of the calls of a session are secret. Executors add their tools; threads may share it.
 
-    __slots__ = ("_tools",)
+    Attributes:
+        on_added: called when a tool with secrets was added: what waits to be stored is masked once more.
+    """
+
+    __slots__ = ("_tools", "on_added")
 
     def __init__(self) -> None:
         """Begin with no tool."""
         self._tools: dict[str, tuple[Masking, ...]] = {}
+        self.on_added: Callable[[], object] = bool  # does nothing
 
     def add(self, tool: str, masking: Masking) -> None:
         """Take note of a tool; several of one name, in the prompts of one session, are all heeded.
@@ -51,6 +57,7 @@ class CallMasking:
         known = self._tools.get(tool, ())
         if masking.hides and masking not in known:
             self._tools[tool] = (*known, masking)
+            self.on_added()
 
     def of(self, tool: str) -> tuple[Masking, ...]:
         """What is known of a tool of that name; empty if it has no secrets."""
@@ -98,8 +105,11 @@ class CallMasking:
         for masking in self.of(tool):
             masked = masked_words(masked, masking)
         if masked is not words:
-            plain, shown = _decoded(words), _decoded(masked)
-            found.update((words,) if plain is _NOT_JSON else _texts_masked(plain, shown))
+            plain = _decoded(words)
+            for masking in self.of(tool):
+                found.update((words,) if plain is _NOT_JSON else masking.secrets_in(plain))
+            if isinstance(words, str | bytes | bytearray):
+                found.update(_replaced_values(words))
         return masked
 
 
@@ -140,27 +150,18 @@ def _decoded(words: Any) -> Any:  # noqa: ANN401 - as above
         return _NOT_JSON
 
 
-def _texts_masked(plain: Any, masked: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
-    """The texts in what was masked."""
-    if masked == MASK:
-        yield from _texts(plain)
-    elif is_object(masked) and is_object(plain):
-        for name, item in masked.items():
-            yield from _texts_masked(plain[name], item)
-    elif is_array(masked) and is_array(plain):
-        for item, other in zip(plain, masked, strict=True):
-            yield from _texts_masked(item, other)
+def _replaced_values(words: str | bytes | bytearray) -> set[str]:
+    """The texts in JSON whose name is given once more in the same object, so that decoding loses them."""
+    lost: set[str] = set()
 
+    def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        last = dict(pairs)
+        lost.update(item for name, item in pairs if isinstance(item, str) and item != last[name])
+        return last
 
-def _texts(plain: Any) -> Iterator[str]:  # noqa: ANN401 - as above
-    if isinstance(plain, str):
-        yield plain
-    elif is_object(plain):
-        for item in plain.values():
-            yield from _texts(item)
-    elif is_array(plain):
-        for item in plain:
-            yield from _texts(item)
+    with suppress(ValueError, RecursionError):  # not JSON
+        json.loads(words, object_pairs_hook=take)
+    return lost
 
 
 def _without(node: Any, spoken: Redaction) -> Any:  # noqa: ANN401 - as above

@@ -359,6 +359,7 @@ class Session:
             session._records = CallRecords(RecordsInStore(kept))
         # One lock guards the slices and what the recorder knows of them.
         kept.lock, kept.slices, kept.masks = session._lock, (session._state, session._log), session.call_masking.masks
+        session.call_masking.on_added = kept.mask_noted
         release_with(session, opening.store, kept.session_lock)
         return session
 
@@ -537,17 +538,13 @@ class Session:
         return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
 
     def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
-        """Append to a LOG, past all reducers and subscribers.
+        """Append an item to the LOG of a type, past all reducers and subscribers.
 
-        Args:
-            kind: the type of the slice.
-            item: the item.
-            ref: the call that it belongs to.
-            written: when a stored session stores it: `"now"`, or `"deferred"`, with its next unit; `"record"` is as
-                `"now"`, of an item that a closed session takes too.
+        `ref` is the call that it belongs to, and `written` when a stored session stores it.
 
         Raises:
             SessionError: it cannot be stored, or the session is closed. Nothing was appended.
+            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
         """
         kept = self.recorder
         if kept is None:
@@ -562,8 +559,11 @@ class Session:
             self._log.append(kind, item)
         caller = current()
         # One of a call that writes to this session goes with the unit of the call.
-        if written != "deferred" and (caller is None or caller.root.state == "ended" or not caller.holds(self.turn)):
-            kept.flush()
+        if written == "deferred" or (caller is not None and caller.root.state != "ended" and caller.holds(self.turn)):
+            return
+        error = kept.flush()
+        if error is not None and written == "surely":
+            raise error
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
         if call is None:

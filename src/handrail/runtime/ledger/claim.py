@@ -36,7 +36,7 @@ from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
-from handrail.redaction import redacted_logger
+from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.failures import describe_error, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
@@ -296,7 +296,7 @@ class EffectClaim(Claim):
             return NotApplied(describe_error(error)) if why is None else NotKnown(why)
         returned: object = ended.result()
         if is_result(returned) and not returned.success:
-            return NotApplied(returned.message)
+            return NotApplied(redacted(str(returned.message)))  # which is not checked yet
         return dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
 
     def _testify(self, said: EffectResult | NotApplied | NotKnown) -> bool:

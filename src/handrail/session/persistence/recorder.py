@@ -204,6 +204,15 @@ class SessionRecorder:
         self._noted.append(noted)
         self.deferred |= deferred
 
+    def mask_noted(self) -> None:
+        """Mask anew what the store has not got yet: more is known of what is secret in it."""
+        with self.lock:
+            for place, noted in enumerate(self._noted):
+                mask = self.masks.get(noted.kind)
+                if mask is not None:
+                    data = self.named(noted.kind).dump((mask(noted.item),))
+                    self._noted[place] = noted._replace(data=data)
+
     def named(self, kind: type[Any]) -> StoredType:
         """How values of a type are stored.
 
@@ -233,12 +242,12 @@ class SessionRecorder:
             self.parts[id(root)] = part
         return part
 
-    def flush(self) -> None:
-        """Write what LOGs have got; if the store fails, that is logged, and it goes with the next unit."""
+    def flush(self) -> Exception | None:
+        """Write what LOGs have got; if the store fails, that is logged and returned, and it goes with the next unit."""
         # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
         # call.
         if not self._noted:
-            return
+            return None
         part = SessionCommit(self, None)
         # No caller waits: what is not written now is written with the next unit.
         word, error = run_blocking(commit_participants((part,), part.settle, attempts=1))
@@ -248,6 +257,7 @@ class SessionRecorder:
         if error is not None:
             text = "could not be stored yet" if word == "rolled back" else "may or may not be stored"
             _log.error("what session %s has logged %s", self.session_lock.session_id, text, exc_info=error)
+        return error
 
     async def write_noted(self, apply: Apply | None) -> None:
         """Write what LOGs have got.
