@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import threading
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from sys import executable
@@ -67,6 +67,11 @@ def remove_log_and_index(path: Path) -> None:
     Path(f"{path}-shm").unlink()
 
 
+def remove_index(path: Path) -> None:
+    """Somebody takes it for a temporary file."""
+    Path(f"{path}-shm").unlink()
+
+
 def replace_log(path: Path) -> None:
     """A backup program puts another log there."""
     log = Path(f"{path}-wal")
@@ -90,6 +95,7 @@ def move_folder(path: Path) -> None:
     [
         (remove_log, "StoreUnavailableError"),
         (remove_log_and_index, "StoreUnavailableError"),
+        (remove_index, "StoreUnavailableError"),
         (replace_log, "StoreUnavailableError"),
         (replace_database, "StoreUnavailableError"),
         (move_folder, "StoreError"),
@@ -102,11 +108,15 @@ def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
     (folder := tmp_path / "desk").mkdir()
     path, world = folder / "desk.db", tmp_path / "world"
     url = f"sqlite:///{path}"
-    with SqliteStore(path) as store, Session.open(store, "desk") as session:
+    is_noticed_at_close = damage in {replace_database, move_folder}
+    ends = pytest.raises(StoreUnavailableError) if is_noticed_at_close else nullcontext()
+    with ends, SqliteStore(path) as store, Session.open(store, "desk") as session:
         executor = desk(session, world)
         assert pay_all(executor, FIRST) == [DONE] * 3
         damage(path)
         assert all(outcome.startswith(REFUSED) for outcome in pay_all(executor, SECOND))
+        with pytest.raises(StoreUnavailableError):  # a question that is not stored
+            session.conversation.append({"role": "user", "content": "pay"})
         with pytest.raises(StoreUnavailableError) as raised:
             record_commit(store, "j1")
         assert str(raised.value) == wording
@@ -116,6 +126,16 @@ def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
         folder.with_name("moved").rename(folder)
     assert another_process.pay_all(url, world, ALL) == [DONE] * 5
     assert paid(world) == [f"order {order}" for order in ALL]
+
+
+def test_a_database_that_was_removed_is_noticed_at_the_close(tmp_path: Path) -> None:
+    """What was committed is gone with it, so the close raises, and once."""
+    store = SqliteStore(tmp_path / "desk.db")
+    record_commit(store, "j1")
+    (tmp_path / "desk.db").unlink()
+    with pytest.raises(StoreUnavailableError):
+        store.close()
+    store.close()
 
 
 def cut_log(path: Path) -> None:

@@ -65,7 +65,7 @@ class ConversationSession(Protocol):
         ...
 
     def log_item(
-        self, kind: type[ConversationPart], item: ConversationPart, *, written: Literal["now", "deferred"]
+        self, kind: type[ConversationPart], item: ConversationPart, *, written: Literal["now", "deferred", "surely"]
     ) -> None:
         """Append to a LOG, stored now or with the next unit."""
         ...
@@ -178,6 +178,9 @@ class Conversation:
             SessionUseError: the session is stored, and a message is not JSON (NaN is not); or a call of the open reply
                 has no record, so that the messages cannot be its answers. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
+            StoreError: the store does not take messages that are stored at once. They are in the conversation of this
+                process, and are stored with its next unit: do not append them again.
+            CommitInDoubtError: it is unknown whether they were stored; open the session again.
         """
         asked = tuple(calls)
         for call in asked:
@@ -196,9 +199,9 @@ class Conversation:
         answers = self._check_answered()
         if messages:
             part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_requested, asked)))
-            self.add(part, written="deferred" if answers or asked else "now")
+            self.add(part, written="deferred" if answers or asked else "surely")
 
-    def add(self, part: ConversationPart, *, written: Literal["now", "deferred"] = "now") -> None:
+    def add(self, part: ConversationPart, *, written: Literal["now", "deferred", "surely"] = "now") -> None:
         """Append a part, without any check of what it answers; speaker, name and time are those of the conversation.
 
         Raises:

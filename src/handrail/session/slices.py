@@ -31,8 +31,13 @@ E = TypeVar("E")
 S = TypeVar("S")
 
 
-LogWrite: TypeAlias = Literal["now", "deferred", "record"]
-"""When an item of a LOG is stored; see `Session.log_item`."""
+LogWrite: TypeAlias = Literal["now", "deferred", "record", "surely"]
+"""When a stored session stores an item of a LOG.
+
+`"now"` is at once, `"deferred"` with its next unit; `"record"` is as `"now"`, of an item that a closed session takes
+too. A store that fails is logged, and gets the item with the next unit; with `"surely"`, which is as `"now"`, that is
+raised, too.
+"""
 
 
 class SlicePolicy(Enum):

@@ -81,6 +81,11 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     if scheme == "sqlite" and rest in _IN_MEMORY:
         raise StoreError(f'{url!r} is not a store of Handrail; write "memory:" for one in memory', store=url)
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > len("///"):
+        if "?" in rest:
+            shown = f"sqlite:{rest.partition('?')[0]}"
+            raise StoreError(
+                f"{shown!r} takes no options after a ?; write a ? in the name of a file as %3F", store=shown
+            )
         path = unquote(rest[len("///") :])
         return SqliteStore(path, durability=durability, busy=busy, read_only=read_only, clock=clock or SYSTEM_CLOCK)
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):

@@ -292,8 +292,7 @@ if sys.platform != "win32":  # pragma: no branch - Windows has no fork
 
 
 _HARMLESS = frozenset(
-    {"application_name", "connect_timeout", "dbname", "host", "hostaddr", "options", "port", "sslmode", "user"}
-    | {"target_session_attrs"}
+    {"connect_timeout", "dbname", "host", "hostaddr", "port", "sslmode", "target_session_attrs", "user"}
 )
 """The options of a connection that people and journals may see."""
 
@@ -307,7 +306,8 @@ def harmless_address(conninfo: str) -> str:
         StoreError: it cannot be read, or a password may be part of something else.
     """
     try:
-        parts = conninfo_to_dict(conninfo)
+        # libpq reads a text to its first NUL.
+        parts = {"host": "@"} if "\0" in conninfo else conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:  # its text quotes the conninfo
         parts = {"host": "@"}
     shown = {name: str(value) for name, value in sorted(parts.items()) if name in _HARMLESS}

@@ -8,6 +8,7 @@ each unit of work is preceded by this comparison:
 |---|---|---|
 | device and inode of the database | none | it was removed, replaced or moved |
 | device and inode of the log | none: SQLite removes it with the last connection, and this process has one | the same |
+| device and inode of its index | the same | the same |
 | size of the database, if it is less than before | `VACUUM` of another process | it was cut short |
 | size of the log, if it is less than before | a checkpoint with `TRUNCATE`, `journal_size_limit` | it was cut short |
 
@@ -15,7 +16,7 @@ A file that has become shorter is examined on a new connection: the database has
 all the frames that its index counts.
 
 If log and index were both removed, another process that opens the database finds nothing amiss. So each store locks, as
-long as it is open, a byte that stands for the two files that it uses (`ByteLocks`), and one that finds the byte of
+long as it is open, a byte that stands for the files that it uses (`ByteLocks`), and one that finds the byte of
 others locked is not opened. Only where the system has such locks.
 
 The files are never opened here, only looked at: a process that closes one of them loses all locks that SQLite has on it
@@ -49,7 +50,7 @@ class OpenedFiles:
         file: the database.
     """
 
-    __slots__ = ("_database", "_file", "_log", "_log_path", "_log_size", "_size")
+    __slots__ = ("_database", "_file", "_index", "_index_path", "_log", "_log_path", "_log_size", "_size")
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -57,6 +58,8 @@ class OpenedFiles:
         self._database = _identity(_look(str(file.path)))
         status = None if file.read_only else _look(self._log_path)  # a reader may do without a log
         self._log = _identity(status)
+        self._index_path = f"{file.path}-shm"
+        self._index = None if self._log is None else _identity(_look(self._index_path))
         self._size = self._log_size = 0
 
     def announce(self, locks: ByteLocks | None) -> None:
@@ -67,7 +70,8 @@ class OpenedFiles:
         """
         if self._database is None or self._log is None or locks is None:
             return
-        used = self._database[0] << 42 ^ self._database[1] << 21 ^ self._log[1]
+        index = 0 if self._index is None else self._index[1]
+        used = self._database[0] << 42 ^ self._database[1] << 21 ^ self._log[1] ^ index << 7
         byte = FIRST_OF_FILES + 1 + used % (FIRST_OF_FILES - 2)  # there are bytes on both sides
         with suppress(OSError):  # then no session can be held either, and nothing is written
             locks.lock(byte, shared=True)
@@ -97,8 +101,11 @@ class OpenedFiles:
         if self._log is not None:
             log = _look(self._log_path)
             if log is None or (log.st_dev, log.st_ino) != self._log:
-                raise self._log_gone()
+                raise self._log_gone(self._log_path)
             log_size = log.st_size
+        # Two processes with two indexes of one log overwrite what the other has committed.
+        if self._index is not None and _identity(_look(self._index_path)) != self._index:
+            raise self._log_gone(self._index_path)
         if database.st_size < self._size:
             self._check_database_is_sound()
         if log_size < self._log_size:
@@ -135,10 +142,10 @@ class OpenedFiles:
         msg = f"the file of {url} was removed or replaced while it was open; put it back, or open the store anew"
         return StoreUnavailableError(msg, store=url)
 
-    def _log_gone(self) -> StoreUnavailableError:
-        url = self._file.url
+    def _log_gone(self, path: str) -> StoreUnavailableError:
+        url, what = self._file.url, "log" if path == self._log_path else "index of the log,"
         msg = (
-            f"{url} cannot be written to: its log {self._log_path} was removed or replaced while the store was open. "
+            f"{url} cannot be written to: its {what} {path} was removed or replaced while the store was open. "
             "Put it back; or close the store in all processes, which copies what they have committed into the "
             "database, and open it again. Nothing was written, and a killed process loses what is in the log alone"
         )

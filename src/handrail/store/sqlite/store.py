@@ -235,15 +235,21 @@ class SqliteDriver:
         """No other transaction can write meanwhile."""
 
     def close(self) -> None:
-        """Close all connections; idempotent."""
+        """Close all connections; idempotent.
+
+        Raises:
+            StoreUnavailableError: the database was removed or replaced, and what was committed is gone with it.
+        """
         with self._lock, self._reading:
-            self._closed = True
+            was_open, self._closed = not self._closed, True
             self._link.close()
             if self._reader is not None:
                 self._reader.close()
         # After the connections: until then other processes have to know which files these use.
         if self._bytes is not None:
             self._bytes.close()
+        if was_open and current_pid() == self._process and not self._file.read_only:
+            self._files.check_database()
 
     def check_process(self) -> None:
         """Refuse a process that was forked off the one that has opened the store.
