@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -66,6 +67,22 @@ def test_a_question_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPa
     assert 'arguments  text = "milk"' in again.lines
     assert again.lines.count("approve?   desk wants to call note") == 1
     assert "Done." in again.lines
+
+
+def test_a_person_is_not_asked_about_a_call_whose_secrets_are_gone(run: Run, folder: Path) -> None:
+    """It is refused in any case, so the run goes on, and the model may ask for it again."""
+    tools = """
+        from pydantic import SecretStr
+        def log_in(user: str, password: SecretStr) -> str:
+            "Logs in."
+            return "in"
+        TOOLS = [log_in]
+        """
+    write(folder, desk__agent="---\nname: desk\ntools: [log_in]\n---\nBe brief.\n", tools__py=dedent(tools))
+    kept = ("--store", "sqlite:///desk.db", "--session", "monday", "--approve", "later")
+    first = script(folder, {"calls": [call("log_in", user="ada", password="tr0ub4dor")]})  # noqa: S106 - a canary
+    assert run("log in", "--model", first, *kept).code == 3
+    assert run("--model", script(folder, {"text": "Done."}), *kept).code == 0
 
 
 def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path, wording: Wording) -> None:

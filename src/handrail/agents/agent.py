@@ -25,6 +25,7 @@ from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.runtime.execution import loop_is_running
+from handrail.serde.secrets import holds_mask
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
 """The environment variable that names a model where nothing else does."""
@@ -138,9 +139,13 @@ class LoadedAgent:
             await tree.close()
 
     async def _settle_open_questions(self, tree: RunGroup) -> RunResult | None:
-        """Ask again what earlier runs have left open; a result if some of it stays open."""
+        """Ask again what earlier runs have left open; a result if some of it stays open.
+
+        A call whose secrets are not stored is not asked about: it will be refused, and the model asks for it again.
+        """
         for call in open_questions(tree.session):
-            await tree.gate.decide(call)
+            if not holds_mask(call.arguments):
+                await tree.gate.decide(call)
         # `decide` has put every question that was left open again into the gate.
         if not tree.gate.open:
             return None
