@@ -162,18 +162,23 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
             return _failure(error, run, screen, listener)
     # Only a stored run can be resumed; without a session a waiting run ends here with its output.
     if result.status == "waiting" and session is not None:
-        calls = count_noun(len(result.waiting), "call")
-        screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
-        for call in result.waiting:
-            begin = f"  {'/'.join(call.path)}: "
-            screen.remark(begin + format_call(call.tool, call.arguments, room=_ROOM - len(begin)))
-        screen.remark("Decide and resume with:")
-        screen.command(run.resuming(session), aside=True)
+        _print_waiting(run, session, screen, result)
         return WAITING
     teller.answer(result.output)
     # After the answer, because a script that was not played to its end does not make the answer wrong.
     check_played(run.model)
     return DONE
+
+
+def _print_waiting(run: PreparedRun, session: Session, screen: Screen, result: RunResult) -> None:
+    """Print the calls that wait for approval, and how the run is resumed."""
+    calls = count_noun(len(result.waiting), "call")
+    screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
+    for call in result.waiting:
+        begin = f"  {'/'.join(call.path)}: "
+        screen.remark(begin + format_call(call.tool, call.arguments, room=_ROOM - len(begin)))
+    screen.remark("Decide and resume with:")
+    screen.command(run.resuming(session), aside=True)
 
 
 def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, *, waits: bool) -> None:
