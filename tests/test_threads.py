@@ -48,6 +48,25 @@ def test_idle_thread_takes_the_next_body() -> None:
         assert not thread.is_alive()
 
 
+def test_busy_threads_are_waited_for() -> None:
+    """Also one that a body has started which was waited for."""
+    cache = ThreadCache()
+    gate, ended = threading.Event(), list[str]()
+
+    def second() -> None:
+        gate.wait(PATIENCE)
+        ended.append("second")
+
+    def first() -> None:
+        cache.run(second)
+        ended.append("first")
+        gate.set()
+
+    cache.run(first)
+    cache.join()
+    assert sorted(ended) == ["first", "second"]
+
+
 def test_bodies_that_wait_for_each_other_all_run() -> None:
     """There is no upper bound, so that none waits for a thread."""
     cache, together, ended = ThreadCache(), threading.Barrier(60), SimpleQueue[int]()

@@ -6,6 +6,7 @@
 | a body has ended | its thread is idle, and ends after ten seconds; what the body referred to is released at once |
 | a body does not end | it keeps its thread, and no other body waits for it |
 | the interpreter ends | idle threads end; one that is busy is stopped; a later body runs in the thread of its caller |
+| the program calls `join` before that | idle threads end, and those that are busy are waited for |
 | the process forks | the child has none of the threads |
 
 There may be any number of them. So it is not a pool: a pool runs out of threads when bodies hang or wait for each
@@ -26,12 +27,15 @@ from contextvars import Context
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
+from weakref import WeakSet
 
 Body: TypeAlias = Callable[[], object]
 """What runs on a thread."""
 
 IDLE = timedelta(seconds=10)
 """How long a thread waits for another body before it ends."""
+
+_JOIN_SECONDS = 0.1
 
 NAME = "handrail-call"
 """The name of each thread."""
@@ -44,7 +48,7 @@ class ThreadCache:
         idle: how long a thread waits for another body.
     """
 
-    __slots__ = ("_idle", "_idle_seconds", "_is_closed", "_lock", "_retired")
+    __slots__ = ("_idle", "_idle_seconds", "_is_closed", "_lock", "_retired", "_threads")
 
     def __init__(self, idle: timedelta = IDLE) -> None:
         """Begin without threads."""
@@ -52,6 +56,7 @@ class ThreadCache:
         self._idle: deque[_Worker] = deque()
         self._lock = threading.Lock()
         self._retired = 0
+        self._threads: WeakSet[threading.Thread] = WeakSet()
         self._is_closed = False
 
     def run(self, body: Body) -> None:
@@ -66,7 +71,9 @@ class ThreadCache:
             worker = _Worker(self, self._idle_seconds, self._retired)
             worker.given.put(body)
             try:
-                threading.Thread(target=worker.work, name=NAME, daemon=True).start()
+                thread = threading.Thread(target=worker.work, name=NAME, daemon=True)
+                thread.start()
+                self._threads.add(thread)
             except RuntimeError:
                 # From Python 3.12 on none can be started when the interpreter has begun to end.
                 if threading.main_thread().is_alive():
@@ -88,10 +95,18 @@ class ThreadCache:
         self._is_closed = True
         self.retire()
 
+    def join(self) -> None:
+        """As `retire`, and wait until all threads have ended: that is, all bodies. Signals are handled meanwhile."""
+        self.retire()
+        while busy := [thread for thread in list(self._threads) if thread.is_alive()]:
+            # With a timeout, because not every version of Python handles signals during a wait without one.
+            busy[0].join(_JOIN_SECONDS)
+
     def forked(self) -> None:
         """Forget the threads of the process that this one was forked off."""
         self._lock = threading.Lock()
         self._idle = deque()
+        self._threads = WeakSet()
         self._retired += 1
 
     def keep(self, worker: _Worker) -> bool:

@@ -118,6 +118,44 @@ def test_a_plain_function_that_still_runs_is_reported_with_what_the_next_ones_do
     assert process.returncode == 130
 
 
+DECORATED = """
+import os
+import time
+from handrail import tool
+
+@tool(effect="external")
+def note(text: str) -> str:
+    "Waits for a line, whatever happens."
+    os.write(2, b"begun\\n")
+    with open("line") as line:
+        text = line.read()
+    time.sleep(0.5)
+    os.write(2, b"ended\\n")
+    return text
+
+TOOLS = [note]
+"""
+
+
+def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(folder: Path, wording: Wording) -> None:
+    """On a thread of its own, on which nothing in the run waits; the line of the call agrees with the ledger."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=DECORATED)
+    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
+    with _begun(folder, *words, "--store", "sqlite:///desk.db", "--session", "one") as process:
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        lines: list[str] = []
+        while not lines or "ledger show" not in lines[-1]:
+            lines.append(process.stderr.readline().rstrip("\n"))
+            assert lines[-1]
+        process.send_signal(signal.SIGINT)
+        (folder / "line").write_text("milk")
+        assert process.communicate(timeout=60)[1] == "ended\n"
+    assert process.returncode == 130
+    key = lines[-1].split()[3]
+    assert "\n".join(lines).replace(key, "KEY") == wording
+
+
 @pytest.mark.short(0)
 def test_who_does_not_want_to_wait_ends_the_process(folder: Path) -> None:
     """By three of them, however long the call would take."""

@@ -14,14 +14,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools.vfs.mounts import MountedFilesystem
 from handrail.errors import ResourceBusyError, SessionError, TransactionClosedError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.resources import Records
 from handrail.runtime import Session, ToolCall, ToolMessage
-from handrail.session import SlicePolicy, stored_as
+from handrail.session import Append, SlicePolicy, stored_as
 from handrail.testing import FakeClock
 from tests.store.stores import STORES
 
@@ -334,3 +335,37 @@ def test_a_connection_is_of_the_context_of_its_call(desk: Desk) -> None:
     assert desk.executor(tool).execute(ToolCall("call-1", "query", {}), reply="r1").success
     release.set()
     assert all(isinstance(each.exception(60), SessionError) for each in late)
+
+
+def test_a_call_waits_for_a_reducer_that_has_begun() -> None:
+    """Also for one that a thread of the handler has started: what it decides belongs to the call."""
+    begun, ends, order = threading.Event(), threading.Event(), list[str]()
+
+    @dataclass(frozen=True)
+    class Total:
+        text: str
+
+    def reduce(_view: object, event: Note) -> Append[Total]:
+        begun.set()
+        ends.wait()
+        order.append("reduced")
+        return Append(Total(event.text))
+
+    session = Session()
+    session.register(Note, reduce, into=Total)
+
+    @tool
+    def leaves(context: ToolContext) -> str:
+        """Leaves a thread in a reducer."""
+        thread = threading.Thread(target=partial(context.session.dispatch, Note("counted")))
+        thread.start()
+        begun.wait()
+        ends.set()
+        return "done"
+
+    section = ToolsSection(title="Desk", tools=[leaves])
+    prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
+    assert ToolExecutor(prompt=prompt, session=session).execute(ToolCall("1", "leaves", {})).success
+    order.append("answered")
+    assert order == ["reduced", "answered"]
+    assert [total.text for total in session[Total]] == ["counted"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -100,6 +101,55 @@ def test_snapshots_without_equality_are_compared_by_what_they_hold() -> None:
     tool = looking(lambda context: context.resources.get(Drawer).books.update(b=1))
     with pytest.raises(AssertionError, match=r"Drawer\.letters\[0\] is new: 'b'"):
         assert_reads_only(tool, resources={Drawer: Drawer({})})
+
+
+class Open(Shelf):
+    """Its snapshots share what it holds."""
+
+    def snapshot(self) -> object:
+        """The books themselves, in a list."""
+        return [self.books]
+
+
+class Locked(Shelf):
+    """Its snapshots hold a lock, which cannot be copied."""
+
+    def snapshot(self) -> object:
+        """A copy of all, with the lock."""
+        return copy.deepcopy(self.books), self.lock
+
+    lock = threading.Lock()
+
+
+@pytest.mark.parametrize("kind", [Open, Locked])
+def test_a_snapshot_may_share_what_the_resource_holds(kind: type[Shelf]) -> None:
+    """It is copied deeply before the call, as far as that is possible."""
+    tool = looking(lambda context: context.resources.get(kind).books["a"].append(3))
+    with pytest.raises(AssertionError, match=r"\[0\]\['a'\]\[2\] is new: 3"):
+        assert_reads_only(tool, resources={kind: kind({"a": [1, 2]})})
+
+
+def test_nan_and_copies_that_differ_from_their_original_have_not_changed() -> None:
+    """NaN differs from itself, and a set of objects from its copy."""
+    books = {"a": float("nan"), "set": 1}
+    tool = looking(lambda context: context.resources.get(Fresh).books["a"])
+    assert assert_reads_only(tool, resources={Fresh: Fresh(books)}).success
+
+
+class Fresh(Shelf):
+    """Its snapshots have other NaNs each time, and the same set."""
+
+    moments: ClassVar = frozenset({Moment(())})
+
+    def snapshot(self) -> object:
+        """A copy of all."""
+        return {"a": float(repr(self.books["a"])), "set": self.moments}
+
+
+def test_what_is_not_a_tool_is_refused() -> None:
+    """With what is expected in its place."""
+    with pytest.raises(InvalidArgumentError, match="a Tool"):
+        assert_reads_only(len)  # type: ignore[arg-type]
 
 
 def test_a_resource_of_a_provider_is_compared() -> None:

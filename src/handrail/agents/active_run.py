@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
@@ -21,6 +21,8 @@ from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Section, Tool
 from handrail.session import Session
+from handrail.session.bound_session import bound_session
+from handrail.transaction import Transaction, current, view_for_call
 
 
 class CurrentRun(Protocol):
@@ -117,28 +119,53 @@ class CurrentRun(Protocol):
         ...
 
 
-_RUN: ContextVar[CurrentRun | None] = ContextVar("handrail_run", default=None)
+_RUN: ContextVar[tuple[CurrentRun | None, Transaction | None]] = ContextVar("handrail_run", default=(None, None))
 
 
 def current_run() -> CurrentRun:
-    """The run that is under way in this context.
+    """The run that is under way in this context. In a tool its session and filesystems are views bound to the call.
 
     Raises:
         AgentError: no run is active.
     """
-    run = _RUN.get()
+    run, around = _RUN.get()
     if run is None:
         raise AgentError(
             "no agent is running here; a section or a built-in toolset is used by the run of an agent file"
         )
-    return run
+    call = current()
+    # A run of an agent that is called has the call of its caller around it, which is none of its own calls.
+    return run if call is None or call is around else cast("CurrentRun", _RunOfCall(run, call))
+
+
+class _RunOfCall:
+    """A run as the handler of one of its calls has it: session and filesystems are views that are bound to the call."""
+
+    __slots__ = ("_call", "_run")
+
+    def __init__(self, run: CurrentRun, call: Transaction) -> None:
+        self._run = run
+        self._call = call
+
+    @property
+    def session(self) -> Session:
+        return bound_session(self._run.session, self._call)
+
+    def filesystem(self, folder: Path) -> HostFilesystem:
+        return view_for_call(self._run.filesystem(folder), self._call)
+
+    async def open_filesystem(self, folder: Path) -> HostFilesystem:
+        return view_for_call(await self._run.open_filesystem(folder), self._call)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a run
+        return getattr(self._run, name)
 
 
 @contextmanager
 def as_current_run(run: CurrentRun) -> Generator[None]:
     """Make a run the current one in this block."""
     # A nested run sets its own in the same context. The token restores that of its caller.
-    token = _RUN.set(run)
+    token = _RUN.set((run, current()))
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 """The end of a command: exit codes, and signals. The first Ctrl-C stops the command in order, another ends the process.
 
 The second one during a run is ignored, so that an impatient key press does not interrupt the orderly stop, and the
-third one ends the process: also when the run has ended, and Python waits for the thread of a function that it has
-called, which cannot be stopped.
+third one ends the process: also when the run has ended, and the command waits for a function that it has called, which
+cannot be stopped.
 
 SIGTERM and SIGHUP stop a run as Ctrl-C does, but no person is there to decide how long that may take: after some
 seconds the process ends. Other commands are ended by them at once.

@@ -36,10 +36,11 @@ class ReadOnlyViolation(ModelVisibleError):
         what: what it tried to do.
     """
 
-    def __init__(self, tool: str, what: str) -> None:
-        super().__init__(
-            f"{tool} may only read, so it cannot {what}. Declare the tool with effect='state' (or 'external') to write."
-        )
+    def __init__(self, tool: str, what: str, *, concurrent: bool = False) -> None:
+        cure = "Declare the tool with effect='state' (or 'external') to write."
+        if concurrent:
+            cure = "The tool is declared with concurrent=True: return what is to be stored, or declare it without that."
+        super().__init__(f"{tool} may only read, so it cannot {what}. {cure}")
         self.tool = tool
         self.what = what
 

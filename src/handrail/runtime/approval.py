@@ -8,6 +8,7 @@
 | an approver that refuses | is refused |
 | an approver that raises an `Exception` | is refused; a repeat of it is judged anew |
 | an approver that raises `CallPostponed`, or returns `Approval.later()` | is postponed: it stays open |
+| such an approver, and the caller of the run says yes with the repeat | runs |
 | an approver that is interrupted: Ctrl-C, a cancellation, `SystemExit` | stays open, and the interrupt is raised |
 
 A call that stays open is not recorded, because it has no outcome yet. In a stored session it is listed among the open
@@ -82,6 +83,8 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
         with run.turn.judged(), run.environment.questions.asking():
             answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except CallPostponed as postponed:
+        if (said := run.environment.caller_answer(request)) is not None:
+            return said
         postponed.question = request
         raise
     except Exception as error:
@@ -93,7 +96,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
         _log.exception("the approver failed on %s", tool.name)
         raise CallRefusedError(f"{tool.name} was not approved: asking failed with {describe_error(error)}") from error
     if isinstance(answer, Approval):
-        return answer
+        return (run.environment.caller_answer(request) or answer) if answer.left_open else answer
     if isinstance(answer, bool):
         return Approval(answer)
     run.open_question = None

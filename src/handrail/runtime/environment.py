@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SecondStoreError
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
-from handrail.prompt import Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
+from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
 from handrail.prompt.disclosure import free_name
 from handrail.prompt.run_view import RunView
 from handrail.resources import ResourceContext
@@ -61,6 +61,10 @@ def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> N
     store: object = session.store
     if store is not ledger.units:
         raise SecondStoreError(store=store, second=ledger.units, tool=tool_name)
+
+
+def no_answer(_request: ApprovalRequest) -> None:
+    """What a caller says that has said nothing."""
 
 
 class OpenQuestions:
@@ -131,6 +135,8 @@ class Environment:
         run_context: the correlation ids of the run, for `ToolInvoked`.
         budget_tracker: `context.budget_tracker` of handlers.
         approver: asked where a policy requires approval; without one, such calls are refused.
+        caller_answer: what the caller of the run has said about a call that it makes again; `None` if it has said
+            nothing. It counts where the approver leaves the question open.
         questions: whether the approver is asked.
         records_questions: whether the approver itself records the questions that it leaves open, as the gate of an
             agent's run does.
@@ -155,6 +161,7 @@ class Environment:
     run_context: RunContext | None = None
     budget_tracker: BudgetTracker | None = None
     approver: Approver | None = None
+    caller_answer: Callable[[ApprovalRequest], Approval | None] = no_answer
     questions: OpenQuestions = field(default_factory=OpenQuestions, repr=False)
     records_questions: bool = False
     clock: Clock = SYSTEM_CLOCK

@@ -8,9 +8,11 @@ what the tool changes there stays. See `handrail.transaction.Snapshotable`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, cast
 
 from handrail.errors import InvalidArgumentError
+from handrail.errors.developer import check_argument
 from handrail.prompt import Tool
 from handrail.resources import ResourceContext, ResourceRegistry, Scope
 from handrail.resources.binding import is_snapshotable
@@ -34,7 +36,10 @@ def assert_reads_only(
     """Run a `"read"` tool once, through the whole pipeline, and check that it has changed no resource.
 
     The snapshots of every `Snapshotable` among the resources are compared, of before and after the call: values by
-    `==`, and objects of classes that do not define it by their attributes. Resources of providers are built before the
+    `==`, and objects of classes that do not define it by their attributes. The snapshots of before are copied deeply
+    where that is possible, so that a snapshot may share values with its resource. What a snapshot does not show is not
+    compared: the variables of a function, for example. A write that is refused has changed nothing, so it is found only
+    if the call fails of it. Resources of providers are built before the
     call; one that lives for a call alone is not compared.
 
     Args:
@@ -48,16 +53,17 @@ def assert_reads_only(
     Raises:
         AssertionError: a resource has changed, and is named with what differs in its snapshots; or the call has failed,
             as it does where a write is refused, so that nothing is known of the tool.
-        InvalidArgumentError: the tool is declared to change something. It was not run.
+        InvalidArgumentError: it is not a tool, or is declared to change something. It was not run.
         RunAbortedError: the call ends the run.
     """
+    check_argument("assert_reads_only", "tool", tool, Tool, 'a Tool: a function with @tool(effect="read")')
     if tool.effect != "read":
         expected = f'a tool with effect="read"; that of {tool.name} is "{tool.effect}"'
         raise InvalidArgumentError(function="assert_reads_only", argument="tool", given=tool, expected=expected)
     executor = executor_of(tool, session, resources)
     with executor.environment.prompt.resources as context:
         watched = _snapshotables(resources, context)
-        before = {name: resource.snapshot() for name, resource in watched.items()}
+        before = {name: _held(resource) for name, resource in watched.items()}
         message = executor.execute(call_of_tool(tool, params))
         after = {name: resource.snapshot() for name, resource in watched.items()}
     if not message.success:
@@ -82,6 +88,20 @@ def _snapshotables(resources: Resources | None, context: ResourceContext) -> dic
     return {name: value for name, value in singletons.items() if is_snapshotable(value)}
 
 
+def _held(resource: Any) -> object:  # noqa: ANN401 - any `Snapshotable`
+    """A snapshot that no change of its resource reaches, or the snapshot itself if it cannot be copied so."""
+    snapshot: object = resource.snapshot()
+    # One with a turn refuses what a reader writes; its snapshots may refer to how it restores them.
+    if hasattr(resource, "turn"):
+        return snapshot
+    try:
+        held = deepcopy(snapshot)
+    except Exception:  # noqa: BLE001 - a lock, a connection: whatever the classes of the program raise
+        return snapshot
+    # A copy of what is compared by identity, within a set for example, differs from the original.
+    return held if _difference(held, snapshot, "", []) is None else snapshot
+
+
 def _difference(before: object, after: object, path: str, within: list[int]) -> str | None:
     """Where two snapshots differ, and how; `None` if they do not."""
     if before is after or id(before) in within:
@@ -95,7 +115,9 @@ def _difference(before: object, after: object, path: str, within: list[int]) -> 
     # An object that is compared by identity is another one in each snapshot; what counts is what it holds.
     if type(before).__eq__ is object.__eq__:
         return _in_attributes(before, after, path, within)
-    return None if before == after else _differs(before, after, path)
+    # NaN differs from itself, and has not changed.
+    is_same = before == after or (before != before and after != after)  # noqa: PLR0124
+    return None if is_same else _differs(before, after, path)
 
 
 def _parts_of(value: object) -> Mapping[Any, object]:

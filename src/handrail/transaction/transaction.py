@@ -316,7 +316,7 @@ class Transaction:
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, what)
         if not self.writes and participant is not self.writer:
-            raise ReadOnlyViolation(self.tool, what)
+            raise ReadOnlyViolation(self.tool, what, concurrent=self.concurrent)
         if self._inner is not None:
             raise _lent(self.tool, what, self._inner)
         if id(participant) not in self._joined:

@@ -16,10 +16,16 @@ from pydantic_ai import (
 )
 
 from handrail import tool
-from handrail.adapters.pydantic_ai import HandrailCapability, PipelineCapability, PydanticAIAdapter, StoredHistory
+from handrail.adapters.pydantic_ai import (
+    HandrailCapability,
+    HandrailToolset,
+    PipelineCapability,
+    PydanticAIAdapter,
+    StoredHistory,
+)
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, InvalidArgumentError
-from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Prompt, PromptTemplate, ToolsSection
 from handrail.runtime import Session, ToolInvoked
 from handrail.store import MemoryStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
@@ -145,6 +151,55 @@ def test_an_approver_and_deferred_questions_exclude_each_other(wording: Wording)
     assert str(refused.value) == wording
     with pytest.raises(InvalidArgumentError):
         HandrailCapability(executor, on_ask="ask")  # type: ignore[arg-type]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("leaves_open", [Approval.later("the desk is asked"), CallPostponed("the desk is asked")])
+@pytest.mark.parametrize("bare", [False, True])
+async def test_a_question_that_an_approver_leaves_open_is_answered_by_the_caller_too(
+    leaves_open: Approval | CallPostponed, *, bare: bool
+) -> None:
+    """With the arguments that the caller gives; the approver is asked first, and its no stands."""
+    verdicts: list[Approval] = []
+
+    def approver(_request: ApprovalRequest) -> Approval:
+        if verdicts:
+            return verdicts.pop()
+        if isinstance(leaves_open, CallPostponed):
+            raise leaves_open
+        return leaves_open
+
+    session = Session()
+    executor = ToolExecutor(prompt=PROMPT, session=session, approver=approver)
+    tools: dict[str, Any] = (
+        {"toolsets": [HandrailToolset(executor)]} if bare else {"capabilities": [HandrailCapability(executor)]}
+    )
+    model = ScriptedModel([ASKED, Reply(text="Done.")] * 2)
+    agent = Agent(model, output_type=DEFERRED, **tools)
+    first = await agent.run("Pay.")
+    assert isinstance(first.output, DeferredToolRequests)
+    results = first.output.build_results(approvals={"call-1": ToolApproved(override_args={"text": "b"})})
+    last = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+    assert last.output == "Done."
+    assert [event.result.render() for event in session[ToolInvoked]] == ["noted b", "paid b"]
+    other = await agent.run("Pay.")
+    verdicts.append(Approval(False, "too dear"))
+    assert isinstance(other.output, DeferredToolRequests)
+    results = other.output.build_results(approve_all=True)
+    await agent.run(message_history=other.all_messages(), deferred_tool_results=results)
+    assert recorded(session)[2:] == [("note", True), ("pay", False)]
+
+
+@pytest.mark.anyio
+async def test_a_question_that_the_run_cannot_return_is_a_mistake_of_the_program(wording: Wording) -> None:
+    """It is raised when the other calls have ended, and the call is not recorded: an approver may also answer."""
+    session = Session()
+    executor = ToolExecutor(prompt=PROMPT, session=session, approver=lambda _: Approval.later())
+    agent = Agent(ScriptedModel([ASKED]), capabilities=[HandrailCapability(executor)])
+    with pytest.raises(InvalidArgumentError) as refused:
+        await agent.run("Pay.")
+    assert str(refused.value) == wording
+    assert recorded(session) == [("note", True)]
 
 
 @pytest.mark.anyio

@@ -71,6 +71,19 @@ def test_answer_does_not_cover_what_a_policy_asks_since(handrail: Command, loop:
     assert loop.paid == []
 
 
+def test_answer_does_not_cover_a_question_that_was_asked_before_another(handrail: Command, loop: Loop) -> None:
+    """The same question is asked anew after another one: it is listed at once, and can be answered."""
+    loop.waits()
+    handrail("approvals", "answer", "loop", "c1", "yes")
+    before = loop.policy
+    for policy in (AsksAboutPayments("Is it really due?"), before, before):
+        loop.policy = policy
+        assert loop.waits() == ["c1"]
+        assert len(handrail("approvals", "list", "--format", "json").out.splitlines()) == 1
+    assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
+    assert loop.texts() == ["A-1 is paid"]
+
+
 def test_answer_is_for_one_attempt(handrail: Command, loop: Loop) -> None:
     """A handler that has failed is a reason to ask again; the new question can be answered, too."""
     loop.fails = OSError("the bank is closed")

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from pydantic_ai import (
+    ApprovalRequired,
     CallToolsNode,
     DeferredToolRequests,
     ModelRequest,
@@ -64,12 +65,19 @@ from handrail.adapters.pydantic_ai.added_tools import WithAddedTools
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
-from handrail.adapters.pydantic_ai.questions import OnAsk, check_permits_deferred, defer_question
+from handrail.adapters.pydantic_ai.questions import (
+    OnAsk,
+    check_permits_deferred,
+    defer_question,
+    unanswerable,
+    with_caller_answers,
+)
 from handrail.adapters.pydantic_ai.replies import name_of_answer, stamped
 from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, HandrailToolset, reaches_pipeline
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     BudgetExceededError,
+    CallPostponed,
     DeadlineExceededError,
     InvalidArgumentError,
     ParseError,
@@ -110,6 +118,7 @@ class HandrailCapability(AbstractCapability[Any]):
     toolset: HandrailToolset = field(init=False, repr=False)
     line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
     _mistakes: list[BaseException] = field(init=False, repr=False, default_factory=list[BaseException])
+    _left_open: list[CallPostponed] = field(init=False, repr=False, default_factory=list[CallPostponed])
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
     _schemas: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
 
@@ -119,6 +128,7 @@ class HandrailCapability(AbstractCapability[Any]):
         self._check_on_ask()
         if self.on_ask == "defer":
             self.executor = self.executor.with_approver(defer_question)
+        self.executor = with_caller_answers(self.executor)
         self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
 
     def _check_on_ask(self) -> None:
@@ -207,14 +217,23 @@ class HandrailCapability(AbstractCapability[Any]):
 
         Raises:
             DeveloperMistake: that of the first call that had one, with the others as notes, or of the checker.
+            InvalidArgumentError: an approver has left a question open, and the output type of the run has no
+                `DeferredToolRequests`.
             PromptEvaluationError: something is missing from an answer that `run_stream` has streamed.
         """
+        self._left_open.clear()
         try:
             result = await handler(node)
         except BaseException as error:
+            # PydanticAI raises its own for calls that wait, if the run cannot return them.
+            raised = error
+            if self._left_open and isinstance(error, UserError) and ctx.agent is not None:
+                raised = unanswerable(self._left_open, ctx.agent.output_type)
             # The run ends with this exception, so the mistakes of the reply cannot be raised any more.
-            note_mistakes(error, self._mistakes)
-            raise
+            note_mistakes(raised, self._mistakes)
+            if raised is error:
+                raise
+            raise raised from error
         self._raise_mistakes()
         if isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None:
             answer = None if self.conversation is None else self.conversation.unchecked_answer
@@ -248,13 +267,18 @@ class HandrailCapability(AbstractCapability[Any]):
     def mistakes_held(self) -> Generator[None]:
         """Defer a developer's mistake of a call in this block; for PydanticAI the call fails.
 
-        That failure does not reach a model, because the mistake is raised before the next request.
+        That failure does not reach a model, because the mistake is raised before the next request. A question about the
+        call that is left open is noted.
 
         Raises:
             ToolFailed: the call had one.
         """
         try:
             yield
+        except ApprovalRequired as error:
+            if isinstance(error.__cause__, CallPostponed):
+                self._left_open.append(error.__cause__)
+            raise
         except Exception as error:
             if not mistakes_in(error):
                 raise

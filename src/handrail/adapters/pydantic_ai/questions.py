@@ -3,7 +3,8 @@
 | a call that a policy asks about | is |
 |---|---|
 | with an answer that a person has recorded in the store | run, or refused |
-| in `DeferredToolResults` with `ToolApproved` | run |
+| that the approver of the executor, if there is one, answers now | run, or refused |
+| in `DeferredToolResults` with `ToolApproved` | run, with the `override_args` of the answer if it has some |
 | in `DeferredToolResults` with `ToolDenied` | answered by PydanticAI, and not recorded: it did not reach the pipeline |
 | else | a deferred request: `DeferredToolRequests.approvals`, with the reason in `metadata` |
 """
@@ -13,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
+from dataclasses import replace
 from types import UnionType
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from pydantic_ai import DeferredToolRequests, RunContext
 
-from handrail.errors import InvalidArgumentError
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CallPostponed, InvalidArgumentError
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.session.call_ref import CallRef
 
@@ -33,7 +37,7 @@ _ASKED: ContextVar[tuple[RunContext[Any], CallRef] | None] = ContextVar("handrai
 
 @contextmanager
 def asked_by(ctx: RunContext[Any], call: CallRef) -> Generator[None]:
-    """Let `defer_question` know in the block for which call PydanticAI has given a run context."""
+    """Let `caller_answer` know in the block for which call PydanticAI has given a run context."""
     token = _ASKED.set((ctx, call))
     try:
         yield
@@ -41,12 +45,33 @@ def asked_by(ctx: RunContext[Any], call: CallRef) -> Generator[None]:
         _ASKED.reset(token)
 
 
-async def defer_question(request: ApprovalRequest) -> Approval:
-    """The approver that leaves every question to the caller of the run, and takes the answer from PydanticAI."""
+def with_caller_answers(executor: ToolExecutor) -> ToolExecutor:
+    """The same run, in which `ToolApproved` answers a question that the approver leaves open.
+
+    Not that of an agent file, where every call that the gate has decided about is made again so, denied ones too.
+    """
+    environment = executor.environment
+    if environment.approver is None or environment.records_questions or environment.caller_answer is caller_answer:
+        return executor
+    other = copy(executor)
+    other.environment = replace(environment, caller_answer=caller_answer)
+    return other
+
+
+def caller_answer(request: ApprovalRequest) -> Approval | None:
+    """What the caller of the run has said about a call with `DeferredToolResults`; `None` if that is not an approval.
+
+    PydanticAI answers a denied call itself.
+    """
     found = _ASKED.get()
     # An approval of a call is none of the calls that its handler makes.
     if found is not None and found[1] == request.call and _is_approved(found[0]):
         return Approval(approved=True)
+    return None
+
+
+async def defer_question(request: ApprovalRequest) -> Approval:
+    """The approver that leaves every question to the caller of the run."""
     asks = "; ".join(question.text for question in request.questions)
     return Approval.later(f"{request.tool.name} waits for approval: {asks}")
 
@@ -72,6 +97,24 @@ def check_permits_deferred(output_type: object) -> None:
             expected="'deny', or an agent that may return deferred requests: "
             "Agent(..., output_type=[str, DeferredToolRequests])",
         )
+
+
+def unanswerable(left_open: Sequence[CallPostponed], output_type: object) -> InvalidArgumentError:
+    """The error of a run that cannot return the questions that its approver has left open.
+
+    Args:
+        left_open: the calls that wait.
+        output_type: that of the agent.
+    """
+    requests = [waits.question for waits in left_open if isinstance(waits.question, ApprovalRequest)]
+    tools = ", ".join(dict.fromkeys(request.tool.name for request in requests))
+    return InvalidArgumentError(
+        function="Agent",
+        argument="output_type",
+        given=output_type,
+        expected=f"[str, DeferredToolRequests], because the approver has left a question about {tools} open, which the "
+        "run must be able to return; or the approver must answer. The call is not recorded, and can be made again",
+    )
 
 
 def _has_deferred(output_type: object) -> bool:

@@ -39,7 +39,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
-from handrail.adapters.pydantic_ai.questions import asked_by
+from handrail.adapters.pydantic_ai.questions import asked_by, with_caller_answers
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
@@ -137,7 +137,7 @@ class HandrailToolset(AbstractToolset[Any]):
             in_capability: whether a capability keeps the order of its calls, and offers what the session adds.
         """
         rendered = executor.environment.rendered_prompt
-        self.executor = executor
+        self.executor: ToolExecutor = with_caller_answers(executor)
         self.validator: AnyArguments = AnyArguments(max_length=executor.environment.max_argument_bytes)
         self._id = id or rendered.name
         self._is_bare = not in_capability

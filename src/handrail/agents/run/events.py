@@ -98,6 +98,8 @@ class CallEnded:
         raised_at: file and line of the user's code at which the tool raised what ended the call, such as `tools.py:12`,
             from the folder of the project; empty if it raised nothing, or only a library did. Not for the model.
         refused: whether it failed before its handler was started, so that nothing had to be rolled back.
+        outcome_unknown: whether its handler was started and failed, and its effect on the world may have happened;
+            see `handrail ledger reconcile`.
     """
 
     path: tuple[str, ...]
@@ -110,6 +112,7 @@ class CallEnded:
     reply: str | None = None
     raised_at: str = ""
     refused: bool = False
+    outcome_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -475,8 +475,17 @@ class AgentRun:
             reply=event.reply,
             raised_at=raised_at,
             refused=not event.success and event.handler_seconds is None,
+            outcome_unknown=self._may_have_happened(event),
         )
         self.tree.notify(ended)
+
+    def _may_have_happened(self, event: ToolInvoked) -> bool:
+        """Whether the ledger does not know the outcome of the effect of a call that has failed."""
+        key = event.effect_key
+        if event.success or event.handler_seconds is None or key is None:
+            return False
+        found = (self.tree.ledger.row(key, partition=each) for each in (event.session_id, ""))
+        return any(row is not None and row.status in {"running", "unknown"} for row in found)
 
     async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:

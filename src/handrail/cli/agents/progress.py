@@ -222,6 +222,8 @@ def _outcome(event: CallEnded) -> str:
     seconds = f"{event.seconds:.1f} s"
     if event.success:
         return f"ok, replayed, {seconds}" if event.replayed else f"ok, {seconds}"
+    if event.outcome_unknown:
+        return f"outcome unknown, rolled back, {seconds}"
     return f"refused, {seconds}" if event.refused else f"failed, rolled back, {seconds}"
 
 

@@ -35,7 +35,7 @@ from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.store import check_stored, chosen_store, opened_session
 from handrail.cli.call_format import format_call
 from handrail.cli.output_streams import OutputError
-from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, Interruption, interruptible, wake_on_signals
+from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible, wake_on_signals
 from handrail.cli.screen import Screen, show_traceback
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
@@ -43,6 +43,7 @@ from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun, enumerated
 from handrail.session import Session
 from handrail.session.conversation_parts import ConversationPart
+from handrail.threads import THREADS
 
 _ROOM = 160
 _MOST_NAMED = 200
@@ -73,10 +74,17 @@ class PreparedRun:
 
     def resuming(self, session: Session) -> list[str]:
         """The command that resumes the run, as words of a shell."""
+        return [
+            *self.store_words("handrail", "run", str(self.agent_file)),
+            "--session",
+            shlex.quote(session.session_id),
+        ]
+
+    def store_words(self, *words: str) -> list[str]:
+        """A command on the store of the run, as words of a shell."""
         typed = self.choices.store
         kept = [] if typed is None else ["--store", redacted(typed)]
-        words = ["handrail", "run", str(self.agent_file), *kept, "--session", session.session_id]
-        return [shlex.quote(word) for word in words]
+        return [shlex.quote(word) for word in (*words, *kept)]
 
 
 def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int:
@@ -141,7 +149,8 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
         try:
             result = asyncio.run(_listened(run, session, screen, listener))
         except asyncio.CancelledError as error:  # only a signal cancels the whole run
-            _print_resuming(run, session, screen, interruption)
+            if not interruption.is_termination:
+                _end_interrupted(run, session, screen, waits=listener.calls_interrupted)
             raise interruption.error() from error
         except Exception as error:
             # Raised by the listener, so the output cannot be written; `application.run` handles it.
@@ -153,13 +162,7 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
             return _failure(error, run, screen, listener)
     # Only a stored run can be resumed; without a session a waiting run ends here with its output.
     if result.status == "waiting" and session is not None:
-        calls = count_noun(len(result.waiting), "call")
-        screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
-        for call in result.waiting:
-            begin = f"  {'/'.join(call.path)}: "
-            screen.remark(begin + format_call(call.tool, call.arguments, room=_ROOM - len(begin)))
-        screen.remark("Decide and resume with:")
-        screen.command(run.resuming(session), aside=True)
+        _print_waiting(run, session, screen, result)
         return WAITING
     teller.answer(result.output)
     # After the answer, because a script that was not played to its end does not make the answer wrong.
@@ -167,13 +170,36 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
     return DONE
 
 
-def _print_resuming(run: PreparedRun, session: Session | None, screen: Screen, interruption: Interruption) -> None:
-    """Print how a run that was interrupted by a person is resumed, if its session holds a part of it."""
-    if interruption.is_termination or session is None or not len(session[ConversationPart]):
-        return
+def _print_waiting(run: PreparedRun, session: Session, screen: Screen, result: RunResult) -> None:
+    """Print the calls that wait for approval, and how the run is resumed."""
+    calls = count_noun(len(result.waiting), "call")
+    screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
+    for call in result.waiting:
+        begin = f"  {'/'.join(call.path)}: "
+        screen.remark(begin + format_call(call.tool, call.arguments, room=_ROOM - len(begin)))
+    screen.remark("Decide and resume with:")
+    screen.command(run.resuming(session), aside=True)
+
+
+def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, *, waits: bool) -> None:
+    """End a run that a person has interrupted: print how it is resumed, and wait for its functions."""
+    if session is not None and len(session[ConversationPart]):
+        _print_resuming(run, session, screen)
+    if waits:
+        # A function cannot be stopped. It is not cut off in the middle; a third Ctrl-C does that.
+        THREADS.join()
+
+
+def _print_resuming(run: PreparedRun, session: Session, screen: Screen) -> None:
     with suppress(OutputError):
         screen.remark(f"Session {session.session_id} holds the run up to here. Resume it with:")
         screen.command(run.resuming(session), aside=True)
+        unknown = [each.key for each in session.open_calls if each.state == "unknown" and each.key is not None]
+        if unknown:
+            effects = f"{count_noun(len(unknown), 'effect')} of the run may have happened"
+            screen.remark(f"{effects}. See the arguments, and record the outcome with handrail ledger reconcile:")
+        for key in unknown:
+            screen.command(run.store_words("handrail", "ledger", "show", key), aside=True)
 
 
 def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
@@ -242,12 +268,23 @@ class _Listener:
         failure: why reporting failed, if it did.
         calls: the tools of the calls that run.
         asks: whether a person is asked at this moment.
-        waited_for: what was running when the run was interrupted, in words; empty for a question, which ends at once.
+        calls_interrupted: whether calls were running when the run was interrupted.
+        waited_for: what was running then, in words; empty for a question, which ends at once.
         interrupt: what the first Ctrl-C does.
         stop: stops the run.
     """
 
-    __slots__ = ("_teller", "asks", "calls", "failure", "has_events", "interrupt", "stop", "waited_for")
+    __slots__ = (
+        "_teller",
+        "asks",
+        "calls",
+        "calls_interrupted",
+        "failure",
+        "has_events",
+        "interrupt",
+        "stop",
+        "waited_for",
+    )
 
     def __init__(self, teller: Callable[[RunEvent], None]) -> None:
         self._teller = teller
@@ -255,12 +292,14 @@ class _Listener:
         self.failure: OutputError | None = None
         self.calls: dict[tuple[tuple[str, ...], str | None, str], str] = {}
         self.asks = False
+        self.calls_interrupted = False
         self.waited_for = ""
         self.stop: Callable[[], object] = lambda: None
         self.interrupt: Callable[[], object] = _interrupt_at_once
 
     def interrupted(self) -> None:
         if not self.asks:
+            self.calls_interrupted = bool(self.calls)
             tools = tuple(dict.fromkeys(self.calls.values()))
             self.waited_for = enumerated(tools, limit=_MOST_NAMED) or "the model"
         self.interrupt()
