@@ -175,16 +175,19 @@ def test_resources_that_nothing_binds_are_reported_before_the_first_call() -> No
     ]
 
 
-def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_by_its_call() -> None:
-    """With the same reason."""
+def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_before_the_first_call() -> None:
+    """With the same reason; a copy of the tool has the same parameters."""
 
     def look(arguments: dict[str, Any], client: Client) -> str:
         raise NotImplementedError
 
     look_up = Tool.from_json_schema(name="look", description="Look.", schema={"type": "object"}, handler=look)
+    section = ToolsSection(title="Tools", tools=[replace(look_up, effect="read")])
+    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
     with pytest.raises(UnboundResourceError) as caught:
-        call(look_up, resources={})
-    assert caught.value.__notes__[0].startswith("Here the parameter client is a resource because Client cannot be")
+        ToolExecutor(prompt=prompt, session=Session())
+    (note,) = caught.value.__notes__
+    assert note.startswith("Tool look: the parameter client is a resource because Client cannot be")
 
 
 PICTURE = BinaryPart(b"picture", "image/png")
