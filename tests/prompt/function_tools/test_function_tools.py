@@ -175,6 +175,21 @@ def test_resources_that_nothing_binds_are_reported_before_the_first_call() -> No
     ]
 
 
+def test_resources_of_closed_sections_are_reported_before_the_first_call_too() -> None:
+    """The model may open such a section at any time; one that is disabled needs nothing."""
+
+    def made(**options: Any) -> ToolExecutor:
+        section = ToolsSection(title="Tools", tools=[functions.injected], summary="More.", **options)
+        return ToolExecutor(
+            prompt=Prompt(PromptTemplate(ns="tests", key="tools", sections=[section])), session=Session()
+        )
+
+    with pytest.raises(UnboundResourceError) as caught:
+        made()
+    assert caught.value.protocol is Client
+    assert made(enabled=False).tools == ()
+
+
 def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_before_the_first_call() -> None:
     """With the same reason; a copy of the tool has the same parameters."""
 
