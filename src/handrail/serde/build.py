@@ -39,7 +39,7 @@ from handrail.serde.location import MEMBERS
 from handrail.serde.marked_places import masking_adapter
 from handrail.serde.member_names import is_labelled, label_of
 from handrail.serde.record_types import is_record
-from handrail.serde.schema_facts import SchemaFacts, facts_of, simple_facts
+from handrail.serde.schema_facts import SchemaFacts, facts_of, is_surely_simple, simple_facts
 from handrail.serde.stored_values import stored_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
 from handrail.serde.unions import SameShape, same_name, same_shape, whole
@@ -95,6 +95,18 @@ class Built:
     schemas: Callable[[], Schemas]
     shapes: Shapes | None
     stored: bool = False
+
+
+def can_be_deferred(kind: object) -> bool:
+    """Whether a type of parameters is known to have no fault, so that `build` may be called when it is first read.
+
+    Raises:
+        SchemaError: as `build`.
+    """
+    _check_root(kind, "validation")
+    found = accept_type(kind)
+    is_class = isinstance(kind, type) and get_origin(kind) is None
+    return is_class and len(found) == 1 and is_surely_simple(found[0].cls, found[0].hints)
 
 
 def build(kind: object, *, mode: SchemaMode) -> Built:
