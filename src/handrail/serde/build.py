@@ -23,7 +23,7 @@ from pydantic_core import to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
-from handrail.serde.annotations import is_union, strip_annotated
+from handrail.serde.annotations import is_union, quoted_alias, strip_annotated
 from handrail.serde.applicable import CONSTRAINING, check_applicable
 from handrail.serde.constraints import ConstraintFault, joint_fault, option_fault
 from handrail.serde.core_schemas import Core, choices_of, core_definitions, places_of
@@ -156,16 +156,15 @@ def build_stored(shown: Built) -> Built:
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:
-    kinds = (
-        [strip_annotated(option) for option in get_args(strip_annotated(kind))]
-        if is_union(strip_annotated(kind))
-        else [strip_annotated(kind)]
-    )
+    inner = strip_annotated(kind)
+    members: Sequence[object] = get_args(inner) if is_union(inner) else [kind]
+    kinds = [strip_annotated(member) for member in members]
     if mode == "validation" and (len(kinds) > 1 or not is_record(_class_of(kinds[0]))):
         cure = "declare @dataclass(frozen=True, slots=True) and name its fields"
         _refuse_root(kind, "a dataclass, a pydantic model or a TypedDict", cure)
-    # pydantic takes a variable for any type, and cannot resolve a name here.
-    if any(isinstance(option, str | TypeVar) for option in kinds):
+    # pydantic takes a variable for any type, and cannot resolve a name here. The text of an alias it does resolve.
+    unnamed = [option for member, option in zip(members, kinds, strict=True) if quoted_alias(member) is None]
+    if any(isinstance(option, str | TypeVar) for option in unnamed):
         _refuse_root(kind, "a type", "write the type itself")
 
 

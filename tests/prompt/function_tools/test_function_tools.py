@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, Never, NoReturn, TypeVar, c
 
 import pytest
 from pydantic import Field
-from typing_extensions import Doc
+from typing_extensions import Doc, TypeAliasType
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError, UnboundResourceError
@@ -118,6 +118,20 @@ def test_a_function_without_a_docstring_is_described_by_its_name() -> None:
     def find_order() -> None: ...
 
     assert find_order.description == "find order"
+
+
+Tree = TypeAliasType("Tree", "dict[str, Tree] | list[Tree] | str | None")
+
+
+def test_an_alias_that_refers_to_itself_is_a_parameter_and_a_result() -> None:
+    """Its text is evaluated in its module."""
+
+    @tool
+    def prune(tree: Tree, none: Tree | None = None) -> Tree:
+        return tree
+
+    assert value_of(prune, '{"tree": {"a": ["b", null]}}') == {"a": ["b", None]}
+    assert not call(prune, '{"tree": {"a": [1]}}').success
 
 
 def test_text_beside_a_type_describes_the_parameter() -> None:
