@@ -10,8 +10,7 @@ from functools import wraps
 from typing import Annotated, Any, Generic, Literal, Never, NoReturn, TypeVar, cast
 
 import pytest
-from pydantic import Field
-from typing_extensions import Doc, TypeAliasType
+from typing_extensions import TypeAliasType
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError, UnboundResourceError
@@ -132,29 +131,6 @@ def test_an_alias_that_refers_to_itself_is_a_parameter_and_a_result() -> None:
 
     assert value_of(prune, '{"tree": {"a": ["b", null]}}') == {"a": ["b", None]}
     assert not call(prune, '{"tree": {"a": [1]}}').success
-
-
-def test_text_beside_a_type_describes_the_parameter() -> None:
-    """Plain, or in a `Doc`; it counts before the docstring, and a `Field` with a description before it."""
-
-    @tool
-    def ship(  # noqa: D417 - the others are described beside their types
-        to: Annotated[str, " the town "],
-        by: Annotated[str | None, Doc("the carrier")] = None,
-        price: Annotated[int, "no text", Field(gt=0, description="in cents")] = 5,
-        weight: Annotated[int, ""] = 1,
-    ) -> None:
-        """Ship.
-
-        Args:
-            to: where to.
-            weight: in grams.
-        """
-        raise NotImplementedError
-
-    properties = ship.parameters_schema["properties"]
-    described = {name: schema["description"] for name, schema in properties.items()}
-    assert described == {"to": "the town", "by": "the carrier", "price": "in cents", "weight": "in grams."}
 
 
 def test_context_and_resources_are_injected_wherever_they_stand() -> None:
