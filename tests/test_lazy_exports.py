@@ -23,7 +23,7 @@ def test_a_name_is_imported_when_it_is_asked_for() -> None:
     subprocess.run((sys.executable, "-c", program), check=True, timeout=60)
 
 
-@pytest.mark.parametrize("package", ["handrail.filesystem", "handrail.store", "handrail.testing"])
+@pytest.mark.parametrize("package", ["handrail.filesystem", "handrail.prompt", "handrail.store", "handrail.testing"])
 def test_a_package_has_all_that_it_exports(package: str) -> None:
     """A name that is imported late is one of the package as any other."""
     face = import_module(package)

@@ -15,7 +15,8 @@ from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import ToolValidationError
 from handrail.prompt import PolicyDecision, Prompt, PromptTemplate, ToolContext, ToolResult, ToolsSection
-from handrail.prompt.tool_definition import MAX_RESULT_CHARS, MIN_RESULT_CHARS
+from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text, has_cut_results, note_cut
 from handrail.session.call_ref import CallRef

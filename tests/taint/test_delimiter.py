@@ -8,7 +8,7 @@ from pathlib import Path
 import handrail.store
 from handrail import tool
 from handrail.prompt import BinaryPart, TextPart, ToolResult, ToolsSection
-from handrail.prompt.tool_definition import MIN_RESULT_CHARS
+from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.runtime import Session, ToolMessage
 from handrail.taint.delimiter import delimiter_of
 from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, taint

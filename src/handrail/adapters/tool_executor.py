@@ -169,7 +169,10 @@ class ToolExecutor:
             session.call_masking.add(tool.name, tool.masking)
             if tool.apply is not None:
                 check_one_store(tool.name, session, self.environment.effect_ledger)
-        check_injected(self.environment.rendered_prompt.tools, self.environment.resources)
+        rendered = self.environment.rendered_prompt
+        offered = {tool.name for tool in rendered.tools}.union(*(section.tools for section in rendered.sections))
+        tools = [tool for tool, _ in prompt.template.placed_tools() if tool.name in offered]  # of closed sections too
+        check_injected(tools, self.environment.resources)
 
     def with_approver(self, approver: Approver) -> ToolExecutor:
         """The same run with another approver; it shares everything else."""

@@ -5,7 +5,7 @@
 `ShadowRepository` takes snapshots of a whole tree on disk, and `SnapshotLimits` says what they hold. `PathFilter` says
 which paths exist for a call.
 
-What works on disk is loaded when it is first asked for.
+The stores are loaded when they are first asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError, SnapshotError
-from handrail.filesystem.memory import InMemoryFilesystem
 from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
 from handrail.filesystem.protocol import FileStart, Filesystem
 from handrail.filesystem.walks import FileStat, Scan, WalkRequest
@@ -22,6 +21,7 @@ from handrail.transaction.participants import CommitRecordStore
 
 if TYPE_CHECKING:
     from handrail.filesystem.host.filesystem import HostFilesystem
+    from handrail.filesystem.memory import InMemoryFilesystem
     from handrail.filesystem.shadow.repository import ShadowRepository
     from handrail.filesystem.shadow.scope import SnapshotLimits
 
@@ -52,6 +52,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "HostFilesystem": "handrail.filesystem.host.filesystem",
+            "InMemoryFilesystem": "handrail.filesystem.memory",
             "ShadowRepository": "handrail.filesystem.shadow.repository",
             "SnapshotLimits": "handrail.filesystem.shadow.scope",
         },

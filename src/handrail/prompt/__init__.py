@@ -2,11 +2,16 @@
 
 A prompt is a tree of sections; sections have the tools that their text describes, the policies that judge the calls,
 and the resources that the handlers need. `handrail.runtime` runs the handlers.
+
+The policies and feedback providers that are ready to use are loaded when they are first asked for.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
+from handrail.lazy_exports import lazy_exports
 from handrail.prompt.completion import (
     AllOf,
     AnyOf,
@@ -19,7 +24,6 @@ from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import Effect, External
 from handrail.prompt.feedback.provider import Feedback, FeedbackContext, FeedbackProvider
-from handrail.prompt.feedback.ready import BudgetFeedback, DeadlineFeedback, StaticFeedback
 from handrail.prompt.feedback.trigger import FeedbackTrigger
 from handrail.prompt.function_tools import FunctionTool, tool
 from handrail.prompt.idempotency import IdempotencyConfig
@@ -33,13 +37,16 @@ from handrail.prompt.policies.policy import (
     PolicyQuestion,
     ToolPolicy,
 )
-from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
-from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
 from handrail.prompt.prompt import Prompt, RenderedPrompt
 from handrail.prompt.section import MarkdownSection, Section, ToolsSection
 from handrail.prompt.template import PromptTemplate
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
 from handrail.prompt.tool_result import ToolResult
+
+if TYPE_CHECKING:
+    from handrail.prompt.feedback.ready import BudgetFeedback, DeadlineFeedback, StaticFeedback
+    from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
+    from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
 
 __all__ = [
     "AllOf",
@@ -88,3 +95,16 @@ __all__ = [
     "VisibilityExpansionRequired",
     "tool",
 ]
+
+# Type checkers see the imports above: with this they would take any name for one of the package.
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "BudgetFeedback": "handrail.prompt.feedback.ready",
+            "DeadlineFeedback": "handrail.prompt.feedback.ready",
+            "ReadBeforeWritePolicy": "handrail.prompt.policies.read_before_write",
+            "SequentialDependencyPolicy": "handrail.prompt.policies.sequential_dependency",
+            "StaticFeedback": "handrail.prompt.feedback.ready",
+        },
+    )

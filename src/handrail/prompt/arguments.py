@@ -88,9 +88,10 @@ def arguments_class(function: AnyCallable, given: Sequence[ArgumentField], descr
     """
     declared: dict[str, Any] = {}
     for each in given:
-        text = described.parameters.get(each.name)
         # What is annotated counts: it is nearer to the parameter than the docstring.
-        own = any(getattr(option, "description", None) for option in options_around(each.kind)[0])
+        options = options_around(each.kind)[0]
+        text = _text_among(options) or described.parameters.get(each.name)
+        own = any(getattr(option, "description", None) for option in options)
         metadata = {"description": text} if text and not own else {}
         declared[each.name] = _field(each.default, metadata)
     name: str = getattr(function, "__name__", "function")
@@ -99,6 +100,12 @@ def arguments_class(function: AnyCallable, given: Sequence[ArgumentField], descr
     made.__module__ = getattr(function, "__module__", __name__)
     made.__qualname__ = f"{getattr(function, '__qualname__', name)}.params_type"
     return made
+
+
+def _text_among(options: Sequence[object]) -> str:
+    """The text beside a type in `Annotated`, plain or in a `Doc`; empty if there is none."""
+    texts = (option if isinstance(option, str) else getattr(option, "documentation", None) for option in options)
+    return next((text.strip() for text in texts if isinstance(text, str)), "")
 
 
 def is_copied(default: object) -> bool:

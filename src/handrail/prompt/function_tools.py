@@ -276,7 +276,7 @@ def _made(function: AnyCallable, signature: FunctionSignature, options: Function
     description = given.pop("description", signature.description.text or str(name).replace("_", " "))
     if "examples" in given:
         given["examples"] = _examples(given["examples"], name, signature)
-    cls = cast("Callable[..., FunctionTool[..., Any, Any]]", FunctionTool)  # checkers do not see `given_types`
+    cls = cast("Callable[..., FunctionTool[..., Any, Any]]", FunctionTool)  # checkers do not see the last fields
     return cls(
         name=name,
         description=description,
@@ -284,6 +284,7 @@ def _made(function: AnyCallable, signature: FunctionSignature, options: Function
         function=function,
         signature=signature,
         given_types=(signature.params_type, signature.result_type),
+        given_injected=signature.injected,
         **given,
     )
 

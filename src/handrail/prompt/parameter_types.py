@@ -80,10 +80,9 @@ def unbound_parameters(
 ) -> Iterator[tuple[str, InjectedParameter]]:
     """The parameters that must have a resource where nothing is bound, each with the name of its tool."""
     for tool in tools:
-        if isinstance(tool, FunctionTool):
-            for parameter in tool.signature.injected:
-                if parameter.must_be_bound and parameter.kind not in bound:
-                    yield tool.name, parameter
+        for parameter in tool.injected:
+            if parameter.must_be_bound and parameter.kind not in bound:
+                yield tool.name, parameter
 
 
 def _parameters_of(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:

@@ -1,6 +1,6 @@
 """The definition of a tool: a name, two types, a handler, and what the runtime needs to run its calls.
 
-The checks of a declaration are pure; each raises `PromptValidationError` or does nothing.
+`tool_declaration` has the checks of the declaration.
 """
 
 from __future__ import annotations
@@ -15,37 +15,29 @@ from typing import (
     Any,
     ClassVar,
     Generic,
-    NoReturn,
     Protocol,
     TypedDict,
     TypeVar,
     Unpack,
     cast,
-    get_origin,
 )
 
-from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
+from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import ApplyEffect, DeclaredEffect, Effect, External, GivenEffect, Reconcile
+from handrail.prompt.effect import ApplyEffect, Effect, External, GivenEffect, Reconcile
 from handrail.prompt.function_handler import handler_of
-from handrail.prompt.function_signature import DecoratedFunction, read_signature
+from handrail.prompt.function_signature import DecoratedFunction, InjectedParameter, read_signature
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.prompt.signature import (
-    HandlerContract,
-    apply_fault,
-    handler_fault,
     handler_types,
     is_async,
-    reconcile_fault,
 )
+from handrail.prompt.tool_declaration import Declaration, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
-from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
 from handrail.redaction import redacted_logger
-from handrail.serde import Codec, Masking, codec, masking_of, result_codec, result_masking, schema_masking, stored_codec
+from handrail.serde import Codec, Masking, codec, masking_of, result_codec, result_masking, schema_masking
 from handrail.serde.formatting import shorten
-from handrail.serde.record_types import is_record
-from handrail.serde.schema_codec import schema_codec
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -68,9 +60,6 @@ _log = redacted_logger("handrail.prompt")
 MAX_RESULT_CHARS = 30_000
 """The default limit on the characters of a message: about 8,000 tokens, so that a conversation has room for many. It is
 above what the file tools and the shell show at once."""
-
-MIN_RESULT_CHARS = 1_000
-"""The least that `max_result_chars` may be: what is said about a cut takes up to 800 characters."""
 
 
 class ToolHandler(Protocol[P_contra, R_co]):
@@ -219,6 +208,7 @@ class Tool(Generic[P, R]):
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
         given_effect: GivenEffect | None = field(default=None, repr=False)
         given_schema: Mapping[str, Any] | None = field(default=None, repr=False)
+        given_injected: tuple[InjectedParameter, ...] = field(default=(), repr=False)
 
         def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
             return typed_alias(cls, types, wanted="Params, Result")
@@ -285,7 +275,7 @@ class Tool(Generic[P, R]):
             PromptValidationError: the declaration is invalid, or the schema has a keyword that is not checked.
         """
         signature = read_signature(DecoratedFunction(handler, takes_data=True))
-        made = cast("Callable[..., Tool[dict[str, Any], Any]]", Tool)  # checkers do not see the last two fields
+        made = cast("Callable[..., Tool[dict[str, Any], Any]]", Tool)  # checkers do not see the last fields
         return made(
             name=name,
             description=description,
@@ -293,6 +283,7 @@ class Tool(Generic[P, R]):
             **options,
             given_types=(dict, signature.result_type),
             given_schema=schema,
+            given_injected=signature.injected,
         )
 
     def settle_effect(self, declaration: Declaration) -> None:
@@ -313,6 +304,12 @@ class Tool(Generic[P, R]):
         for name, value in settled._asdict().items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "given_effect", GivenEffect(effect, reconcile, settled))
+
+    @property
+    def injected(self) -> tuple[InjectedParameter, ...]:
+        """The parameters of its function that are injected; none for a tool whose handler is written by hand."""
+        found: tuple[InjectedParameter, ...] = getattr(self, "given_injected")  # noqa: B009 - as in `__post_init__`
+        return found
 
     @property
     def parameters_schema(self) -> dict[str, Any]:
@@ -405,194 +402,3 @@ class Tool(Generic[P, R]):
         if self.value_codec is None:
             raise ParseError(f"{self.name} declares no value, but one was stored")
         return self.value_codec.parse_json(data)
-
-
-@dataclass(frozen=True, slots=True)
-class NoParams:
-    """Takes no arguments."""
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """The name and types of a tool, for the checks of its declaration.
-
-    Attributes:
-        name: the tool's name.
-        params_type: the first type in the brackets.
-        result_type: the second type in the brackets.
-        schema: the JSON Schema of the arguments, of a tool whose schema is data.
-    """
-
-    name: str
-    params_type: Any
-    result_type: Any
-    schema: Mapping[str, Any] | None = None
-
-    def refuse(self, fault: str, *, result: bool = False, cause: Exception | None = None) -> NoReturn:
-        """Raise the error for a fault; `result` is true if the fault is in the result type."""
-        raise PromptValidationError(
-            fault, tool=self.name, dataclass=self.result_type if result else self.params_type
-        ) from cause
-
-    def check_texts(self, description: object) -> None:
-        """Check name and description."""
-        name = cast("object", self.name)  # it may be anything
-        if fault := name_fault(name):
-            # A spelling that would be accepted, so that the message can be copied.
-            near = near_name(name)
-            self.refuse(f"the name {name!r} {fault}{f'; write {near!r}' if near else ''}.")
-        _check_description(self, "description", description)
-
-    def params_codec(self) -> Codec[Any]:
-        """The codec of the parameters."""
-        kind = self.params_type
-        if kind is None:
-            return codec(NoParams)
-        if self.schema is None and not is_record(get_origin(kind) or kind):
-            self.refuse(
-                f"the parameters are {annotation_name(kind)}; they must be a dataclass, a pydantic model or a "
-                "TypedDict, or None for a tool without."
-            )
-        try:
-            return codec(kind) if self.schema is None else schema_codec(self.schema)
-        except SchemaError as error:
-            self.refuse(f"the parameters {annotation_name(kind)} have no schema: {error}", cause=error)
-
-    def value_codec(self) -> Codec[Any] | None:
-        """The codec of the stored value of a result; `None` for a tool without a value."""
-        if self.result_type is None:
-            return None
-        try:
-            return stored_codec(self.result_type)
-        except SchemaError as error:
-            self.refuse(
-                f"{annotation_name(self.result_type)} cannot be the result; declare a type that JSON can say, such as "
-                f"a dataclass, or None: {error}",
-                result=True,
-                cause=error,
-            )
-
-    def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
-        """Check handler, reconcile and apply against the types."""
-        contract = HandlerContract(self.params_type, self.result_type)
-        for what, function, fault_of in (
-            ("handler", handler, handler_fault),
-            ("reconcile", reconcile, reconcile_fault),
-            ("apply", apply, apply_fault),
-        ):
-            if function is None:
-                continue
-            if not callable(function):
-                self.refuse(f"{what} is {function!r}, which cannot be called.")
-            fault = fault_of(function, contract)
-            if fault is not None:
-                self.refuse(fault)
-
-    def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:
-        """Refuse `apply` where no row of the ledger says whether it has run, or where the call may not write."""
-        if apply is not None and not claims:
-            self.refuse(
-                "apply runs once for each effect in the ledger, and this tool has none there; leave out "
-                "idempotency=IdempotencyConfig(strategy='none')."
-            )
-        if apply is not None and concurrent:
-            self.refuse("apply writes in the turn of its call, which a concurrent tool shares; leave concurrent out.")
-
-    def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-        """Combine the fields of `Tool` that declare the effect."""
-        try:
-            # Its errors, and those of `External`, do not know the tool; `refuse` adds it.
-            return DeclaredEffect.of(self.name, effect, idempotency, reconcile)
-        except PromptValidationError as error:
-            self.refuse(str(error), cause=error)
-
-    def check_effect(
-        self,
-        effect: Effect,
-        idempotency: IdempotencyConfig | None,
-        reconcile: Reconcile[Any, Any] | None,
-        external: External | None,
-    ) -> None:
-        """Refuse contradictory declarations of the effect."""
-        if external is not None and external.on_orphan == "reconcile" and reconcile is None:
-            self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
-        if idempotency is not None:
-            if effect == "read":
-                self.refuse(
-                    "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
-                )
-            # The fields of a generic dataclass are those of its class, not of the alias.
-            fields = None if self.schema is None else tuple(self.schema.get("properties", ()))
-            kind = get_origin(self.params_type) or self.params_type
-            idempotency.check_params_type(kind, tool=self.name, fields=fields)
-            if idempotency.on_orphan == "reconcile" and reconcile is None:
-                self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
-        if reconcile is not None and effect != "external" and idempotency is None:
-            self.refuse(
-                "reconcile resolves an effect in the ledger, and this tool has none there; declare "
-                "effect='external' or idempotency=IdempotencyConfig(...)."
-            )
-
-    def check_limits(self, timeout: object, max_result_chars: object) -> None:
-        """Check that the timeout is a positive span of time, and that messages have room for what a cut says."""
-        if type(max_result_chars) is not int or max_result_chars < MIN_RESULT_CHARS:
-            self.refuse(
-                f"max_result_chars is {max_result_chars!r}; write a number of characters, {MIN_RESULT_CHARS} or more."
-            )
-        if timeout is None:
-            return
-        if not isinstance(timeout, timedelta):
-            self.refuse(f"timeout is {timeout!r}; write a span with its unit: timeout=timedelta(seconds=30).")
-        if timeout <= timedelta(0):
-            self.refuse(f"timeout is {timeout}, which leaves no time; write more than zero, or None for no limit.")
-
-    def check_flags(self, **flags: object) -> None:
-        """Check that flags are booleans: `"no"` would count as true."""
-        for name, value in flags.items():
-            if not isinstance(value, bool):
-                self.refuse(f"{name} is {value!r}; write {name}=True or {name}=False.")
-
-    def check_examples(self, examples: object, example_type: type[Any]) -> None:
-        """Check every example against the types, and against the schema that the model sees."""
-        if not isinstance(examples, Sequence) or isinstance(examples, str):
-            self.refuse(f"examples is a {type(examples).__name__}; write examples=(ToolExample(...),).")
-        for number, example in enumerate(cast("Sequence[object]", examples), start=1):
-            if not isinstance(example, example_type):
-                self.refuse(
-                    f"example {number} is {example!r}; write ToolExample(description=..., input=..., output=...)."
-                )
-            self._check_example(number, example)
-
-    def _check_example(self, number: int, example: Any) -> None:  # noqa: ANN401 - a ToolExample of the types just checked
-        _check_description(self, f"the description of example {number}", example.description)
-        for what, kind, value, its_codec in (
-            ("input", self.params_type, example.input, self.params_codec()),
-            ("output", self.result_type, example.output, self.value_codec()),
-        ):
-            result = what == "output"
-            if check_value(kind, value) is not None:
-                self.refuse(
-                    f"the {what} of example {number} is {value!r}; it must be {_instance_of(kind)}.", result=result
-                )
-            if value is None or its_codec is None:
-                continue
-            try:
-                # Through JSON and back: the serializer accepts values that the schema of the type does not permit.
-                its_codec.parse_json(its_codec.dump_json(value))
-            except (DumpError, ParseError) as error:
-                self.refuse(
-                    f"the {what} of example {number} does not fit {annotation_name(kind)}: {error}",
-                    result=result,
-                    cause=error,
-                )
-
-
-def _check_description(declaration: Declaration, what: str, text: object) -> None:
-    if not isinstance(text, str):
-        declaration.refuse(f"{what} is {text!r}; it must be a string.")
-    if fault := description_fault(text):
-        declaration.refuse(f"{what} {fault}.")
-
-
-def _instance_of(kind: object) -> str:
-    return "None" if kind is None else f"an instance of {annotation_name(kind)}"

@@ -23,7 +23,7 @@ from pydantic_core import to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
-from handrail.serde.annotations import is_union, strip_annotated
+from handrail.serde.annotations import is_union, quoted_alias, strip_annotated
 from handrail.serde.applicable import CONSTRAINING, check_applicable
 from handrail.serde.constraints import ConstraintFault, joint_fault, option_fault
 from handrail.serde.core_schemas import Core, choices_of, core_definitions, places_of
@@ -39,7 +39,7 @@ from handrail.serde.location import MEMBERS
 from handrail.serde.marked_places import masking_adapter
 from handrail.serde.member_names import is_labelled, label_of
 from handrail.serde.record_types import is_record
-from handrail.serde.schema_facts import SchemaFacts, facts_of, simple_facts
+from handrail.serde.schema_facts import SchemaFacts, facts_of, is_surely_simple, simple_facts
 from handrail.serde.stored_values import stored_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
 from handrail.serde.unions import SameShape, same_name, same_shape, whole
@@ -97,6 +97,18 @@ class Built:
     stored: bool = False
 
 
+def can_be_deferred(kind: object) -> bool:
+    """Whether a type of parameters is known to have no fault, so that `build` may be called when it is first read.
+
+    Raises:
+        SchemaError: as `build`.
+    """
+    _check_root(kind, "validation")
+    found = accept_type(kind)
+    is_class = isinstance(kind, type) and get_origin(kind) is None
+    return is_class and len(found) == 1 and is_surely_simple(found[0].cls, found[0].hints)
+
+
 def build(kind: object, *, mode: SchemaMode) -> Built:
     """Builds what `kind` needs; `"validation"` for parameters, `"serialization"` for results.
 
@@ -144,16 +156,15 @@ def build_stored(shown: Built) -> Built:
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:
-    kinds = (
-        [strip_annotated(option) for option in get_args(strip_annotated(kind))]
-        if is_union(strip_annotated(kind))
-        else [strip_annotated(kind)]
-    )
+    inner = strip_annotated(kind)
+    members: Sequence[object] = get_args(inner) if is_union(inner) else [kind]
+    kinds = [strip_annotated(member) for member in members]
     if mode == "validation" and (len(kinds) > 1 or not is_record(_class_of(kinds[0]))):
         cure = "declare @dataclass(frozen=True, slots=True) and name its fields"
         _refuse_root(kind, "a dataclass, a pydantic model or a TypedDict", cure)
-    # pydantic takes a variable for any type, and cannot resolve a name here.
-    if any(isinstance(option, str | TypeVar) for option in kinds):
+    # pydantic takes a variable for any type, and cannot resolve a name here. The text of an alias it does resolve.
+    unnamed = [option for member, option in zip(members, kinds, strict=True) if quoted_alias(member) is None]
+    if any(isinstance(option, str | TypeVar) for option in unnamed):
         _refuse_root(kind, "a type", "write the type itself")
 
 

@@ -135,7 +135,12 @@ def _masking(kind: object, *, of_results: bool = False) -> Masking:
     # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
     # written by a type that it does not have.
     changes_itself = any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in found)
-    to_json = parsing.dump_json if changes_itself else parsing.parsed_json
+    if changes_itself:
+        return Masking(kind, TypePlaces(), parsing.dump_json, plain=plain)
+
+    def to_json(parsed: Any) -> bytes:  # noqa: ANN401 - a value of the type
+        return parsing.parsed_json(parsed)  # asked for here, because asking for it builds the codec
+
     return Masking(kind, TypePlaces(), to_json, plain=plain)
 
 

@@ -27,7 +27,7 @@ from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.attempts import bounded
 from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.build import Built, Schemas, build, build_stored
+from handrail.serde.build import Built, Schemas, build, build_stored, can_be_deferred
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
 from handrail.serde.faults import MOST_FAULTS, Fault, fault_message, faults_of, foreign_fault, kinds_asked, reason_of
 from handrail.serde.fitting import MOST_DIGITS
@@ -339,6 +339,28 @@ class Codec(Generic[T]):
         return format_path(path), f"{reason_of(line)}, got {type(line['input']).__name__}"
 
 
+class _DeferredCodec(Codec[T]):
+    """The codec of parameters whose annotations show that it can be built: it is built when it is first used.
+
+    From then on it is a `Codec`, so that a call costs what it costs with any other.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, kind: type[T]) -> None:
+        self.kind = kind
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - one of the attributes of a codec, which are not set yet
+        if name not in Codec.__slots__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        kind = self.kind
+        built = _built.get(("validation", kind), lambda: build(kind, mode="validation"))
+        # Two threads may do so at once: both set the same.
+        super().__init__(built, extra="forbid", max_bytes=None, once=True)
+        object.__setattr__(self, "__class__", Codec)
+        return getattr(self, name)
+
+
 def codec(cls: type[T], *, extra: Extra = "forbid", max_bytes: int | None = None) -> Codec[T]:
     """The codec of a parameter type: a plain dataclass, a pydantic model or a TypedDict; also a generic one.
 
@@ -477,6 +499,8 @@ def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) 
             raise ValueError(f"extra is {extra!r}, but unknown fields are either a fault (forbid) or ignored (ignore)")
         if max_bytes is not None and max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; give a positive number of bytes, or None for no limit")
+        if (mode, extra, max_bytes) == ("validation", "forbid", None) and can_be_deferred(kind):
+            return _DeferredCodec(cast("type[Any]", kind))
         built = _built.get((mode, kind), lambda: build(kind, mode=mode))
         return Codec(built, extra=extra, max_bytes=max_bytes, once=mode == "validation")
 

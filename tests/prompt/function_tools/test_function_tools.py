@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Annotated, Any, Generic, Literal, Never, NoReturn, TypeVar, cast
 
 import pytest
+from typing_extensions import TypeAliasType
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError, UnboundResourceError
@@ -118,6 +119,20 @@ def test_a_function_without_a_docstring_is_described_by_its_name() -> None:
     assert find_order.description == "find order"
 
 
+Tree = TypeAliasType("Tree", "dict[str, Tree] | list[Tree] | str | None")
+
+
+def test_an_alias_that_refers_to_itself_is_a_parameter_and_a_result() -> None:
+    """Its text is evaluated in its module."""
+
+    @tool
+    def prune(tree: Tree, none: Tree | None = None) -> Tree:
+        return tree
+
+    assert value_of(prune, '{"tree": {"a": ["b", null]}}') == {"a": ["b", None]}
+    assert not call(prune, '{"tree": {"a": [1]}}').success
+
+
 def test_context_and_resources_are_injected_wherever_they_stand() -> None:
     """By type or by mark; what is not bound and may be missing is its default."""
     assert list(functions.injected.parameters_schema["properties"]) == ["word"]
@@ -175,16 +190,34 @@ def test_resources_that_nothing_binds_are_reported_before_the_first_call() -> No
     ]
 
 
-def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_by_its_call() -> None:
-    """With the same reason."""
+def test_resources_of_closed_sections_are_reported_before_the_first_call_too() -> None:
+    """The model may open such a section at any time; one that is disabled needs nothing."""
+
+    def made(**options: Any) -> ToolExecutor:
+        section = ToolsSection(title="Tools", tools=[functions.injected], summary="More.", **options)
+        return ToolExecutor(
+            prompt=Prompt(PromptTemplate(ns="tests", key="tools", sections=[section])), session=Session()
+        )
+
+    with pytest.raises(UnboundResourceError) as caught:
+        made()
+    assert caught.value.protocol is Client
+    assert made(enabled=False).tools == ()
+
+
+def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_before_the_first_call() -> None:
+    """With the same reason; a copy of the tool has the same parameters."""
 
     def look(arguments: dict[str, Any], client: Client) -> str:
         raise NotImplementedError
 
     look_up = Tool.from_json_schema(name="look", description="Look.", schema={"type": "object"}, handler=look)
+    section = ToolsSection(title="Tools", tools=[replace(look_up, effect="read")])
+    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
     with pytest.raises(UnboundResourceError) as caught:
-        call(look_up, resources={})
-    assert caught.value.__notes__[0].startswith("Here the parameter client is a resource because Client cannot be")
+        ToolExecutor(prompt=prompt, session=Session())
+    (note,) = caught.value.__notes__
+    assert note.startswith("Tool look: the parameter client is a resource because Client cannot be")
 
 
 PICTURE = BinaryPart(b"picture", "image/png")

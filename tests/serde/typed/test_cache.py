@@ -1,10 +1,17 @@
-"""What is made once for a key."""
+"""What is made once for a key, and when a codec is built."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import make_dataclass
+from datetime import date
+from typing import Any
 
+import pytest
+
+from handrail.errors import SchemaError
+from handrail.serde import Codec, codec
 from handrail.serde.bounded_cache import MAX_CACHED, BoundedCache
 
 
@@ -70,3 +77,33 @@ def test_two_caches_may_ask_each_other() -> None:
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(ask, one, other, "a"), pool.submit(ask, other, one, "b")]
         assert [each.result() for each in asked] == ["made", "made"]
+
+
+def test_a_simple_type_is_built_when_it_is_first_used() -> None:
+    """Many functions are made tools, and few are called; the threads that use one first agree."""
+    kind: type[Any] = make_dataclass("Order", [("number", str), ("cents", int)])
+    made: Codec[Any] = codec(kind)
+    assert type(made) is not Codec
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        getattr(made, "other")  # noqa: B009 - checkers know that there is none
+    assert type(made) is not Codec
+    ready = threading.Barrier(4)
+
+    def parsed(cents: int) -> object:
+        ready.wait(timeout=30)
+        return made.parse({"number": "a", "cents": cents})
+
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(parsed, range(4))] == [kind("a", cents) for cents in range(4)]
+    assert type(made) is Codec
+    assert codec(kind) is made
+
+
+def test_a_type_that_may_be_at_fault_is_built_at_once() -> None:
+    """So that its fault is reported where it is declared."""
+    kind: type[Any] = make_dataclass("Order", [("day", date)])
+    made: Codec[Any] = codec(kind)
+    assert type(made) is Codec
+    wrong: type[Any] = make_dataclass("Order", [("number", complex)])
+    with pytest.raises(SchemaError):
+        codec(wrong)

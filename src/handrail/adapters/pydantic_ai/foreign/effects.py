@@ -44,7 +44,8 @@ from pydantic_ai.tools import ToolDefinition
 from handrail.errors import PromptValidationError
 from handrail.prompt import External, IdempotencyConfig
 from handrail.prompt.effect import Effect
-from handrail.prompt.tool_definition import MAX_RESULT_CHARS, MIN_RESULT_CHARS
+from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 
 ApprovalDefault = Literal["allow", "ask", "deny"]
 """The approval that a tool declares for calls without a matching rule."""

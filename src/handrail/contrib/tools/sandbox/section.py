@@ -20,7 +20,7 @@ from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
-from handrail.prompt.tool_definition import MIN_RESULT_CHARS
+from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.resources import Binding
 
 _TEXT = """\

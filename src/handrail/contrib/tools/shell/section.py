@@ -21,7 +21,7 @@ from handrail.contrib.tools.shell.rules import ShellRule, describe_rules, rules_
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, Section, Tool, ToolExample
-from handrail.prompt.tool_definition import MIN_RESULT_CHARS
+from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 
 # Not the `PATH` of this process: it may have relative folders, or ones that the user of the process can write to.
 PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
