@@ -17,6 +17,7 @@ from typing import get_args
 from benchmarks import (
     agents,
     calls,
+    commands,
     compare,
     concurrency,
     connections,
@@ -90,8 +91,12 @@ GROUPS = {
     "programs": Group(programs.BARE, programs.BOUNDS, programs.cases, 25, 1),
     "sandbox": Group(sandboxes.BWRAP, sandboxes.BOUNDS, sandboxes.cases, 15, 1),
     "python": Group(python_calls.BARE, (), python_calls.cases, 25, 10, python_calls.LIMITS),
+    "commands": Group(commands.BARE, (), lambda: nullcontext(commands.cases()), 5, 1, commands.LIMITS),
 }
-"""What is measured in this process, by the names that `--only` takes."""
+"""What is measured, by the names that `--only` takes."""
+
+WHEN_NAMED = frozenset({"commands"})
+"""The groups that are measured only if `--only` names them: they run the whole suite, which takes many minutes."""
 
 IDENTITY = "identity"
 """The group that compares this checkout with the commit `benchmarks.compare.REFERENCE`."""
@@ -110,7 +115,7 @@ def main() -> int:
     options = parser.parse_args()
     report: dict[str, object] = {}
     met = True
-    for name in options.only or (*GROUPS, IDENTITY):
+    for name in options.only or (*(name for name in GROUPS if name not in WHEN_NAMED), IDENTITY):
         print(f"measuring {name}", file=sys.stderr, flush=True)
         if name == IDENTITY:
             compared = _compared(options.rounds or 25, show=options.format == "table")

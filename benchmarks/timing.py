@@ -19,13 +19,14 @@ Unit: TypeAlias = Literal[
     "ms over twice a bare interpreter",
     "kB",
     "MB",
+    "s",
     "calls/s",
     "round trips",
     "times its bytes",
 ]
 """What a limit is measured in."""
 
-_PLACES: Mapping[str, int] = {"calls/s": 0, "round trips": 1}
+_PLACES: Mapping[str, int] = {"s": 0, "calls/s": 0, "round trips": 1}
 
 
 @dataclass(frozen=True, slots=True)

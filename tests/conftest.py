@@ -11,14 +11,14 @@ import shutil
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.extent import FULL, SHORT
 
-pytest_plugins = ["tests.cases", "tests.forked_coverage", "tests.tracing", "tests.wording"]
+pytest_plugins = ["tests.cases", "tests.collection", "tests.forked_coverage", "tests.tracing", "tests.wording"]
 
 # Neither profile measures time: a slow machine must not fail a test. In CI the examples are the same at every run.
 _UNTIMED = settings(
@@ -48,16 +48,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove it, when the workers have ended."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ.pop(_RUN), ignore_errors=True)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect no garbage while tests are collected: what they are made of is kept."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import own_paths
-from benchmarks.__main__ import GROUPS
+from benchmarks.__main__ import GROUPS, WHEN_NAMED
 from benchmarks.calls import cases
 from benchmarks.compare import CASES
 from handrail.runtime import Step
@@ -121,6 +121,12 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
         for limit in group.limits:
             assert rows.count(limit.label) == 1
     assert {*CASES} <= {*rows}
+
+
+def test_what_takes_minutes_is_measured_when_it_is_named() -> None:
+    """`make bench` without `--only` runs no command of the repository, and so no tests."""
+    assert GROUPS.keys() >= WHEN_NAMED
+    assert {name for name, group in GROUPS.items() if any(limit.unit == "s" for limit in group.limits)} == WHEN_NAMED
 
 
 def test_the_costs_of_the_readme_are_those_of_the_benchmark() -> None:

@@ -7,7 +7,7 @@ import io
 import re
 import tokenize
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,9 +82,14 @@ def all_text() -> tuple[Line, ...]:
 
 
 @cache
-def all_names() -> tuple[Line, ...]:
-    """The names of all modules, read once for all words."""
-    return tuple(name for source in SOURCES for name in names_in(source))
+def all_names() -> Mapping[str, Sequence[Line]]:
+    """The names of all modules by each word in them, read once for all words."""
+    names: dict[str, list[Line]] = {}
+    for source in SOURCES:
+        for name in names_in(source):
+            for word in {word.lower() for word in _WORDS.findall(name.text)}:
+                names.setdefault(word, []).append(name)
+    return names
 
 
 def test_what_stands_below_a_block_of_output_is_read() -> None:
@@ -112,5 +117,5 @@ def _is_used(pattern: re.Pattern[str], allowed: list[re.Pattern[str]], text: str
 @pytest.mark.short(2)
 def test_a_word_that_is_in_no_name(rule: dict[str, Any]) -> None:
     """Names are compared word by word: `is_told` has the word `told`."""
-    found = [name for name in all_names() if rule["word"] in [word.lower() for word in _WORDS.findall(name.text)]]
+    found = all_names().get(rule["word"], ())
     assert not found, f"say {rule['say']}:\n" + listed([f"{name.where}: {name.text}" for name in found])

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.extent import FULL, some
+from tests.extent import FULL, SHORT, some
 from tests.providers import wire
 from tests.providers.chat import Chat
 from tests.providers.forge import Forge, Kill, Run
@@ -35,6 +35,7 @@ def test_a_program_that_has_ended_is_not_begun_again(
 
 @pytest.mark.timeout(300)  # of the full form
 @pytest.mark.parametrize("name, line", some(LINES, 5))
+@pytest.mark.short(3)
 def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
     """At each time that it is reached; run again to its end, the program has the conversation of an undisturbed run."""
     for nth in times_of(bench.whole[name].lines.get(str(line), 0)):
@@ -49,7 +50,7 @@ def test_a_kill_before_a_line_of_the_adapter(name: str, bench: Bench) -> None:
     reached = bench.whole[name].library
     places = sorted((place, nth) for place, times in reached.items() for nth in times_of(times))
     assert len({place.partition(":")[0] for place, _ in places}) >= 2
-    for place, nth in places if FULL else Random(name).sample(places, 6):  # noqa: S311 - no secret
+    for place, nth in places if FULL else Random(name).sample(places, 3 if SHORT else 6):  # noqa: S311 - no secret
         bench.survives(name, Kill(place, nth), may_doubt=True)
 
 

@@ -20,7 +20,7 @@ from tests.contrib.suites import SuiteRun
 from tests.extent import FULL
 
 MEGABYTE = 1_000_000
-LENGTH = 100_000 if FULL else 20_000
+LENGTH = 100_000 if FULL else 8_000
 """How long the other texts are: most tools look further into what is not quite so long."""
 
 MOST = 4_000

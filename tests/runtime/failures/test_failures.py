@@ -19,6 +19,7 @@ from handrail.errors import (
     VisibilityExpansionRequired,
 )
 from handrail.prompt import ToolContext, ToolResult
+from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, scribble, soon, tool
 from tests.wording import Wording
 
@@ -195,7 +196,7 @@ def test_a_timeout_undoes_the_call_and_tells_the_model(way: Run, wording: Wordin
 def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run, wording: Wording) -> None:
     """Nobody knows whether it took effect; the next call is told so instead of repeating it."""
     starts: list[str] = []
-    release = threading.Event()
+    release, threads = threading.Event(), HandlerThreads()
 
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         starts.append(params.text)
@@ -205,6 +206,7 @@ def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run, word
     door = executor(tool("charge", handler, effect="external", timeout=timedelta(milliseconds=20)))
     first, again = way(door, call("charge")), way(door, call("charge"))
     release.set()
+    threads.join()  # one that begins late has been started all the same
     assert first.content == wording
     assert again.content == wording
     assert not again.success
