@@ -12,6 +12,8 @@ WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 CODE := $(wildcard src tests examples benchmarks chaos)
+DEMO_coding := examples/coding_agent/demo.py
+DEMO_mail := examples/mail_assistant/mail_demo.py
 STATIC := check-format lint pyright mypy types imports
 FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources tests/session/slices \
 	tests/session/session tests/serde/typed tests/serde/faults tests/serde/json_values tests/store/sqlite
@@ -23,13 +25,13 @@ help: ## Say what can be made (this text)
 
 setup: $(READY) ## Prepare .venv; done again when the pins or pyproject.toml change
 
-$(READY): pyproject.toml requirements/dev.txt scripts/setup.sh
+$(READY): pyproject.toml requirements/dev.txt requirements/agentdojo.txt scripts/setup.sh
 	@sh scripts/setup.sh "$(PYTHON)"
 	@touch $@
 
-demo: setup ## Run the refund desk, or the coding agent: ARGS=coding; ARGS="--model openai:..." takes a real model
-	@$(BIN)/python $(if $(filter coding,$(firstword $(ARGS))),\
-		examples/coding_agent/demo.py $(wordlist 2,$(words $(ARGS)),$(ARGS)),examples/refund_desk/main.py $(ARGS))
+demo: setup ## Run the refund desk, ARGS=coding, or ARGS=mail; ARGS="--model openai:..." takes a real model
+	@$(BIN)/python $(if $(DEMO_$(firstword $(ARGS))),\
+		$(DEMO_$(firstword $(ARGS))) $(wordlist 2,$(words $(ARGS)),$(ARGS)),examples/refund_desk/main.py $(ARGS))
 
 test: setup ## Run every check below, all of them even if one fails; fail if any did
 	@sh scripts/test.sh
@@ -121,6 +123,8 @@ lock: setup ## Pin the newest versions that pyproject.toml admits
 		--generate-hashes --no-emit-index-url --no-header --output-file requirements/dev.txt
 	@for group in docs mutate; do $(BIN)/uv pip compile --group $$group --upgrade --quiet --universal \
 		--generate-hashes --no-emit-index-url --no-header --output-file requirements/$$group.txt || exit; done
+	@$(BIN)/uv pip compile --group agentdojo --no-deps --constraints requirements/dev.txt --upgrade --quiet --universal \
+		--generate-hashes --no-emit-index-url --no-header --output-file requirements/agentdojo.txt
 
 clean: ## Remove .venv and every cache
 	rm -rf .venv build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -7,7 +7,7 @@ summarized is not found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import is_array, is_object
@@ -34,18 +34,18 @@ def leaves(arguments: object, path: tuple[str | int, ...] = ()) -> Iterator[tupl
         yield format_path(path), str(arguments)
 
 
-def arguments_from(arguments: object, texts: Sequence[str]) -> tuple[str, ...]:
-    """The paths of the arguments that contain text of one of the texts, in their order.
+def arguments_from(arguments: object, text: str) -> tuple[str, ...]:
+    """The paths of the arguments that contain text of a text that was read, in their order.
 
     An argument of 4 characters or more is found where it occurs as a whole, and a longer one where 24 characters from
     the beginning of one of its words do. Case and the kind of white space make no difference.
 
     Args:
         arguments: the arguments, as decoded JSON.
-        texts: what was read.
+        text: what was read.
     """
-    read = [_folded(text) for text in texts]
-    return tuple(path for path, value in leaves(arguments) if any(_occurs(_folded(value), text) for text in read))
+    read = _folded(text)
+    return tuple(path for path, value in leaves(arguments) if _occurs(_folded(value), read))
 
 
 def _folded(text: str) -> str:

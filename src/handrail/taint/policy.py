@@ -23,8 +23,8 @@ from handrail.taint.state import placed_taints
 OnTainted = Literal["ask", "deny"]
 """What is done with a call that acts in a tainted session."""
 
-_MOST_SOURCES = 5
-"""Sources that a question names."""
+_MOST_LISTED = 5
+"""Sources that a question names, and arguments."""
 
 
 @runtime_checkable
@@ -42,8 +42,8 @@ class TaintPolicy:
     """In a tainted session, a call with an external effect is asked about, or denied.
 
     A session is tainted once it, or a session that it works for, has read the result of a tool that is marked
-    `untrusted`; see `handrail.taint.state`. The question names the sources, and the arguments that contain text from
-    there. A call all of whose arguments are values of a sanitizer is allowed.
+    `untrusted`; see `handrail.taint.state`. The question names the sources, and the arguments that contain text of
+    one of them. A call all of whose arguments are values of a sanitizer is allowed.
 
     Attributes:
         on_tainted: `"ask"`, or `"deny"`.
@@ -95,13 +95,15 @@ class TaintPolicy:
         given = arguments()
         if are_sanitized(session, given):
             return PolicyDecision.allow()
-        sources = list(dict.fromkeys(str(item.provenance) for _, item in taints))
-        read = f"the session has read untrusted content, from {_listed(sources)}"
+        read = f"the session has read untrusted content, from {_listed([item.provenance.origin for _, item in taints])}"
         if self.on_tainted == "deny":
             return PolicyDecision.deny(f"{read}; {tool} does not run after that. Answer without it.")
-        found = arguments_from(given, [_text_of(reader, item.provenance.ref) for reader, item in taints])
-        where = ", ".join(found) or "No argument"
-        return PolicyDecision.ask(f"{read}. {where} {'contain' if len(found) > 1 else 'contains'} text from there.")
+        found = [
+            f"{path} contains text of {item.provenance.source}"
+            for reader, item in taints
+            for path in arguments_from(given, _text_of(reader, item.provenance.ref))
+        ]
+        return PolicyDecision.ask(f"{read}. {_listed(found) or 'No argument contains text from there'}.")
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
         """Take no note: the pipeline records what a session has read."""
@@ -126,7 +128,8 @@ def _text_of(session: Session, ref: CallRef) -> str:
     return ""
 
 
-def _listed(sources: list[str]) -> str:
-    more = len(sources) - _MOST_SOURCES
-    shown = "; ".join(sources[:_MOST_SOURCES])
+def _listed(parts: list[str]) -> str:
+    parts = list(dict.fromkeys(parts))
+    more = len(parts) - _MOST_LISTED
+    shown = "; ".join(parts[:_MOST_LISTED])
     return f"{shown}; and {more} more" if more > 0 else shown

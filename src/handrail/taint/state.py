@@ -56,11 +56,24 @@ class Provenance:
         """The identity of the call within its session, as a store names it."""
         return CallRef(self.reply, self.call_id)
 
-    def __str__(self) -> str:
-        """The source in words: `read_mail {"id":3} (call reply-1/call-1)`."""
-        through = f", which has read {'; '.join(self.through)}" if self.through else ""
+    @property
+    def source(self) -> str:
+        """The tool and its arguments: `read_mail {"id":3}`."""
         # Printable in one line: the name may be that of a server, and JSON need not escape all line breaks.
-        return f"{_in_line(self.tool)} {_in_line(self.arguments)} (call {self.ref}){through}"
+        return f"{_in_line(self.tool)} {_in_line(self.arguments)}"
+
+    @property
+    def origin(self) -> str:
+        """The source, and what an agent has read: `ask {}, which has read read_mail {"id":3} (call ...)`."""
+        return f"{self.source}{self._through}"
+
+    def __str__(self) -> str:
+        """The source with its call: `read_mail {"id":3} (call reply-1/call-1)`."""
+        return f"{self.source} (call {self.ref}){self._through}"
+
+    @property
+    def _through(self) -> str:
+        return f", which has read {'; '.join(self.through)}" if self.through else ""
 
 
 @stored_as("handrail.tainted")
