@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from handrail.threads import THREADS
+
 SECONDS_BETWEEN = 0.25
 """How long to wait between two measurings."""
 
@@ -131,11 +133,10 @@ class WorkspaceWatch:
         self._since = now
         self._device = root.stat().st_dev
         self._least_free = min(LEAST_FREE_BYTES, _free(root) // 2)
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="handrail-workspace", daemon=True)
+        self._is_over, self._has_ended = threading.Event(), threading.Event()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        THREADS.run(self._watch)
         return self
 
     def __exit__(
@@ -143,7 +144,7 @@ class WorkspaceWatch:
     ) -> None:
         """Measure for the last time; the command has ended."""
         self._is_over.set()
-        self._thread.join()
+        self._has_ended.wait()
         if self.fault is None and error is None:
             used = measure(self._root, self._most, self._since)
             self.fault = self._fault(used)
@@ -153,7 +154,14 @@ class WorkspaceWatch:
                 self.fault = f"{used.unreadable} cannot be read any more; its owner must be able to read it"
 
     def _watch(self) -> None:
-        while not self._is_over.wait(SECONDS_BETWEEN):
+        try:
+            self._measure_often()
+        finally:
+            self._has_ended.set()
+
+    def _measure_often(self) -> None:
+        # When the interpreter ends, this may run in the thread of the command itself, and must not wait for its end.
+        while threading.main_thread().is_alive() and not self._is_over.wait(SECONDS_BETWEEN):
             removed = removed_size(self._processes(), self._device)
             self.fault = self._fault(measure(self._root, self._most), removed)
             if self.fault is not None:
