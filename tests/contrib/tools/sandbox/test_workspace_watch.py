@@ -93,7 +93,7 @@ def test_workspace_that_no_command_can_enter_fails_the_call(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name, depth", [("a" * 200, 30), ("a", MAX_TREE_DEPTH + 1)])
 def test_folders_that_are_too_deep_stop_the_command(name: str, depth: int, tmp_path: Path) -> None:
-    """What is below a path longer than the system takes is not seen; of a deeper tree no later call saves a snapshot."""
+    """What is below a path longer than the system takes is not seen; a deeper tree cannot be saved."""
     at = os.open(tmp_path, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir(name, dir_fd=at)

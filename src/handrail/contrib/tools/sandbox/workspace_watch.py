@@ -6,8 +6,8 @@ that have it open or mapped. What is not found either way is bounded by the free
 
 A command may also make a file with set-user-ID, which would run as the agent's user outside; and what the agent cannot
 read, so that no later command could be started, because the tree cannot be saved; or a workspace that no command can
-enter. The last measuring finds these, and the call fails. Folders that are nested deeper than a tree can be saved, or whose path is longer than the system takes, would
-hide files: the command is stopped.
+enter. The last measuring finds these, and the call fails. Folders that are nested deeper than a tree can be saved, or
+whose path is longer than the system takes, would hide files: the command is stopped.
 """
 
 from __future__ import annotations
