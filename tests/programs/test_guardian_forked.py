@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 import signal
 import socket
 from collections.abc import Generator
@@ -15,8 +16,9 @@ import pytest
 
 from chaos.programs import Fifo
 from handrail.clock import SYSTEM_CLOCK
-from handrail.programs.guardian_messages import KILL, LENGTH, REQUEST_FILES
+from handrail.programs.guardian_messages import KILL, LENGTH, REPORT, REQUEST_FILES
 from handrail.programs.launch import Launch, ProgramEnd, ProgramLimits
+from handrail.programs.process_tree import running as processes
 from handrail.programs.supervised import SupervisedProgram
 from tests.programs.starts import LEAVES_EVERYTHING, ForkedGuardian, ended, launch, output_of, supervised, wait_for_end
 
@@ -95,6 +97,29 @@ def test_program_that_cannot_join_a_group_does_not_run(tmp_path: Path, forked: F
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("generation", [1, 2])
+@pytest.mark.short(2)
+def test_what_waits_for_the_next_program_may_be_killed(tmp_path: Path, forked: ForkedGuardian, generation: int) -> None:
+    """The supervisor, or the process that becomes the program: another one is forked."""
+    assert ended(supervised("", tmp_path, forked)).code == -signal.SIGKILL
+    waiting = [forked.process]
+    for _ in range(generation):
+        while len(children := _children_of(waiting[-1])) != 1:  # the supervisor of the first program is ending
+            select.select([], [], [], 0.01)
+        waiting += children
+    os.kill(waiting[-1], signal.SIGKILL)
+    while _children_of(forked.process) == waiting[1:2]:  # until its supervisor has ended, too
+        select.select([], [], [], 0.01)
+    running = supervised("print('on')", tmp_path, forked)
+    running.release()
+    assert output_of(running) == b"on\n"
+    assert ended(running) == ProgramEnd(0)
+
+
+def _children_of(pid: int) -> list[int]:
+    return [process.pid for process, parent in processes().items() if parent == pid]
+
+
 @pytest.mark.parametrize("line, folder, reason", [("/nowhere/x", ".", errno.ENOENT), ("/", ".", errno.EACCES)])
 @pytest.mark.short(1)
 def test_program_that_cannot_be_executed(
@@ -129,7 +154,7 @@ def test_supervisor_ends_its_program_when_the_agent_closes_its_socket(
             theirs.close()
             ours.sendall(request)
             ours.shutdown(socket.SHUT_WR)
-            assert len(ours.recv(100)) in {0, 17}
+            assert len(ours.recv(100)) in {0, REPORT.size, 2 * REPORT.size}
 
 
 def test_request_without_its_files_is_left(tmp_path: Path, forked: ForkedGuardian) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from handrail.process_identity import process_name
 from handrail.programs.launch import ProgramIdentity, processes_of
-from handrail.programs.process_tree import Process, inside, look
+from handrail.programs.process_tree import Process, inside, look, ticks_now
 
 _SPACE = (
     "bwrap",
@@ -58,9 +58,9 @@ def space() -> Generator[Space]:
             outer.kill()
 
 
-def identity(first: Process, since: int) -> ProgramIdentity:
-    """A program that has entered the namespace of a process, and was started at a time."""
-    program = process_name(os.getpid())._replace(started=str(since))
+def identity(first: Process) -> ProgramIdentity:
+    """A program that has entered the namespace of a process, and that is older than this one."""
+    program = process_name(os.getpid())._replace(started="1")
     return ProgramIdentity("no-such-call", program, None, process_name(first.pid))
 
 
@@ -78,16 +78,17 @@ def test_only_what_is_not_older_than_the_program_is_killed_at_its_end(space: Spa
     """What was there before belongs to the container."""
     found = inside(space.first)
     newest = max(process.started for process in found)
-    assert identity(space.first, newest + 1).kill_inside() == set()
+    assert newest <= ticks_now()
+    assert identity(space.first).kill_inside(newest + 1) == set()
     assert inside(space.first) == found
-    assert identity(space.first, min(process.started for process in found)).kill_inside() == set()
+    assert identity(space.first).kill_inside(min(process.started for process in found)) == set()
     assert inside(space.first) == set()
     assert look(space.first.pid) == space.first
 
 
 def test_recovery_ends_the_whole_namespace(space: Space) -> None:
     """Its first process, and so all others; the record is read back."""
-    whole = identity(space.first, space.first.started)
+    whole = identity(space.first)
     assert ProgramIdentity.from_json(whole.to_json()) == whole
     found = inside(space.first)
     assert whole.kill() == set()

@@ -9,6 +9,9 @@ a supervisor          starts one program, reports its end, then kills all that d
 the program           waits to be released, because it must be recorded before it runs; then it is executed
 ====================  =================================================================================================
 
+Two forks take longer than many programs. So the supervisor of the next call is forked in advance, and it has forked the
+process that becomes the program: both wait, and a call gives them its descriptors and its request.
+
 Supervisors and guardian are child subreapers: a process whose parent ends becomes a child of its supervisor, whatever
 sessions it has made, and of the guardian if the supervisor has been killed. So each of them finds what it has to end by
 parents alone, and has ended it when it has no children.
@@ -50,13 +53,16 @@ from handrail.programs.guardian_messages import (
     REPORT,
     REQUEST_FILES,
 )
-from handrail.programs.process_tree import Process, children, descendants, kill_all, running
+from handrail.programs.process_tree import Process, children, descendants, kill_all, running, send
 
 _SYSTEM = CDLL(None)  # opened once, because each supervisor would open it anew
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _NOT_STARTED = 127
 _MOST_LOOKS = 200
+_ATTEMPTS = 2
+_QUICK_KILLS, _SECONDS_TO_END = 2, 0.005
+"""How often children are killed without a search for their own, and how long to wait each time for the end of one."""
 
 
 class _Children:
@@ -92,6 +98,13 @@ class _Children:
 
     def kill(self) -> int:
         """Kill all descendants; returns how many are left."""
+        # Mostly nothing is left, or the first process of a namespace, with which the kernel ends the rest of it.
+        for _ in range(_QUICK_KILLS):
+            if not self.reap():
+                return 0
+            for child in children():
+                send(child, signal.SIGKILL)
+            select.select([self.woken], [], [], _SECONDS_TO_END)
         return max(len(kill_all(self._descendants, first=self._children, then=self.reap)), int(self.reap()))
 
     def _children(self) -> set[Process]:
@@ -110,9 +123,8 @@ class _Children:
 class _Supervisor:
     """What a supervisor is about: one call, until nothing of it is left."""
 
-    def __init__(self, files: Sequence[int], agent: int | None) -> None:
-        self._control = socket.socket(fileno=files[0])
-        self._files = files[1:]
+    def __init__(self, calls: socket.socket, agent: int | None) -> None:
+        self._calls = calls
         self._agent = agent
         self._children = _Children(self._has_ended)
         self._program = 0
@@ -120,20 +132,46 @@ class _Supervisor:
         self._unsent = b""
 
     def run(self) -> None:
-        """Start the program, wait until it has ended or is to end, and kill what is left."""
+        """Prepare a program, wait for its call, and kill what is left of it at its end."""
         _adopt()  # a fork does not inherit it
+        gate, inner_gate = socket.socketpair()
+        self._program = os.fork()
+        if not self._program:  # pragma: no cover - a frame that a fork has inherited is not traced
+            gate.close()
+            self._calls.close()
+            _become(inner_gate)
+        inner_gate.close()
+        files = self._files_of_call()
+        if len(files) == REQUEST_FILES:
+            self._serve(files, gate)
+        else:
+            gate.close()
+            self._children.kill()
+
+    def _files_of_call(self) -> list[int]:
+        """Wait for a call; returns its descriptors, and none if it is not to come."""
+        poll = self._poll(self._calls)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._agent in ready or not self._children.reap():
+                return []
+            if self._calls.fileno() in ready:
+                _, files, _, _ = socket.recv_fds(self._calls, 1, REQUEST_FILES)
+                self._calls.close()
+                return files
+
+    def _serve(self, files: Sequence[int], gate: socket.socket) -> None:
+        """Start the program, wait until it has ended or is to end, and kill what is left."""
+        self._control = socket.socket(fileno=files[0])
         # The agent may have ended, and then no process reads the reports.
         with suppress(OSError):
             request = _request(self._control)
-            gate, release = os.pipe()
-            self._program = os.fork()
-            if not self._program:  # pragma: no cover - a frame that a fork has inherited is not traced
-                os.close(release)
-                _become(request, self._files, gate, self._control)
-            for descriptor in (*self._files, gate):
+            socket.send_fds(gate, [b"\0"], files)
+            gate.sendall(request)
+            for descriptor in files[1:]:
                 os.close(descriptor)
             self._report(PLACED, self._program, os.getpid())
-            self._wait(release)
+            self._wait(gate)
         self._kill_group()
         # Mostly nothing is left: then the end is sent with the last report, which wakes the agent once.
         with suppress(OSError):
@@ -143,11 +181,8 @@ class _Supervisor:
         with suppress(OSError):
             self._report(GONE, left)
 
-    def _wait(self, release: int) -> None:
-        poll = select.poll()
-        for descriptor in (self._control.fileno(), self._children.woken, self._agent):
-            if descriptor is not None:
-                poll.register(descriptor, select.POLLIN)
+    def _wait(self, gate: socket.socket) -> None:
+        poll = self._poll(self._control)
         while not self._is_over:
             ready = {descriptor for descriptor, _ in poll.poll()}
             self._children.reap()
@@ -157,7 +192,14 @@ class _Supervisor:
                 if self._control.recv(1) != RELEASE:
                     return
                 with suppress(BrokenPipeError):  # it has been killed before
-                    os.write(release, RELEASE)
+                    gate.sendall(RELEASE)
+
+    def _poll(self, channel: socket.socket) -> select.poll:
+        poll = select.poll()
+        for descriptor in (channel.fileno(), self._children.woken, self._agent):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
+        return poll
 
     def _has_ended(self, pid: int, code: int) -> None:
         if pid != self._program or self._is_over:
@@ -189,6 +231,7 @@ class _Guardian:
         self._agent = agent
         self._children = _Children(self._has_ended)
         self._supervisors = set[int]()
+        self._next: socket.socket | None = None
         self._has_strays = False
 
     def run(self) -> None:
@@ -213,21 +256,45 @@ class _Guardian:
                     poll.unregister(self._requests.fileno())
 
     def _serve(self) -> bool:
-        """Fork a supervisor for a request; false if there will be no more."""
+        """Give a request to a supervisor; false if there will be no more."""
         asked, files, _, _ = socket.recv_fds(self._requests, 1, REQUEST_FILES)
-        for descriptor in files:
-            os.set_inheritable(descriptor, False)  # noqa: FBT003 - else the program would get them, too
         # With fewer, this process has too many files open; the agent sees the end of the socket of its call.
         if len(files) == REQUEST_FILES:
-            with suppress(BlockingIOError):  # too many processes; the same
-                pid = os.fork()
-                if not pid:  # pragma: no cover - as above
-                    self._requests.close()
-                    _run_to_end(lambda: _Supervisor(files, self._agent).run())
-                self._supervisors.add(pid)
+            self._hand_over(files)
+        # Before the next fork, which would hold them open.
         for descriptor in files:
             os.close(descriptor)
+        if asked:
+            self._prepare()
+        elif self._next is not None:
+            self._next.close()
         return bool(asked)
+
+    def _hand_over(self, files: Sequence[int]) -> None:
+        for _ in range(_ATTEMPTS):  # the one that waits may have been killed
+            self._prepare()
+            if self._next is None:
+                return
+            with self._next as supervisor, suppress(BrokenPipeError):
+                self._next = None
+                socket.send_fds(supervisor, [b"\0"], files)
+                return
+
+    def _prepare(self) -> None:
+        """Have a supervisor wait for the next call; none if there are too many processes."""
+        if self._next is not None:
+            return
+        ours, theirs = socket.socketpair()
+        with theirs, suppress(BlockingIOError):
+            pid = os.fork()
+            if not pid:  # pragma: no cover - as above
+                ours.close()
+                self._requests.close()
+                _run_to_end(lambda: _Supervisor(theirs, self._agent).run())
+            self._supervisors.add(pid)
+            self._next = ours
+            return
+        ours.close()
 
     def _has_ended(self, pid: int, code: int) -> None:
         if pid in self._supervisors:
@@ -284,14 +351,18 @@ class _Request(NamedTuple):
     environment: list[bytes]
 
 
-def _request(control: socket.socket) -> _Request:
-    """What the agent asks for.
+def _request(control: socket.socket) -> bytes:
+    """What the agent asks for, with its length.
 
     Raises:
-        OSError: the agent has closed the socket.
+        OSError: the other end is closed.
     """
-    (length,) = LENGTH.unpack(_exactly(control, LENGTH.size))
-    folder, *rest = _exactly(control, length).split(b"\0")
+    head = _exactly(control, LENGTH.size)
+    return head + _exactly(control, *LENGTH.unpack(head))
+
+
+def _parsed(request: bytes) -> _Request:
+    folder, *rest = request[LENGTH.size :].split(b"\0")
     groups, rest = _counted(rest)
     most, rest = _counted(rest)
     line, environment = _counted(rest)
@@ -314,23 +385,31 @@ def _exactly(control: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _become(request: _Request, files: Sequence[int], gate: int, control: socket.socket) -> NoReturn:
-    """Become the program, once it is released."""
+def _become(gate: socket.socket) -> NoReturn:
+    """Wait for a call, and become its program once it is released."""
+    control: socket.socket | None = None
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()
         for number in (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
             signal.signal(number, signal.SIG_DFL)
-        for target, source in enumerate(files):
-            os.dup2(source, target)
-        if os.read(gate, 1) == RELEASE:
-            _limit(request)
-            os.chdir(request.folder)
-            environment = dict(pair.split(b"=", 1) for pair in request.environment)
-            os.execve(request.line[0], request.line, environment)  # noqa: S606 - rules decide
+        _, files, _, _ = socket.recv_fds(gate, 1, REQUEST_FILES)
+        for descriptor in files:
+            os.set_inheritable(descriptor, False)  # noqa: FBT003 - else the program would get them, too
+        if len(files) == REQUEST_FILES:
+            control = socket.socket(fileno=files[0])
+            request = _parsed(_request(gate))
+            for target, source in enumerate(files[1:]):
+                os.dup2(source, target)
+            if gate.recv(1) == RELEASE:
+                _limit(request)
+                os.chdir(request.folder)
+                environment = dict(pair.split(b"=", 1) for pair in request.environment)
+                os.execve(request.line[0], request.line, environment)  # noqa: S606 - rules decide
     except OSError as error:
-        with suppress(OSError):
-            control.sendall(REPORT.pack(FAILED, error.errno or errno.EINVAL, 0))
+        if control is not None:
+            with suppress(OSError):
+                control.sendall(REPORT.pack(FAILED, error.errno or errno.EINVAL, 0))
     finally:
         os._exit(_NOT_STARTED)
 

@@ -107,16 +107,18 @@ class ProgramIdentity:
         since = int(self.program.started)
         return kill_all(lambda: of_call(self.call, since) | self._whole_namespace())
 
-    def kill_inside(self) -> set[Process]:
+    def kill_inside(self, since: int) -> set[Process]:
         """Kill what the program has left in the namespace that it has entered, and nothing that was there before.
 
         If a process cannot be killed, the first one is, and the kernel ends the rest.
+
+        Args:
+            since: when the program could begin, in ticks since the boot. Its process may be older.
 
         Returns:
             Those that cannot be killed.
         """
         first = _process(self.namespace) if self.is_of_this_boot() else None
-        since = int(self.program.started) if first else 0
         if first is None or not (left := kill_all(lambda: inside(first, since))):
             return set()
         return kill_all(lambda: {first, *left} & running().keys())

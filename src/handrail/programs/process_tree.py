@@ -37,6 +37,11 @@ class Process(NamedTuple):
     started: int
 
 
+def ticks_now() -> int:
+    """The time, as the start of processes is given: in ticks since the boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
 def running() -> dict[Process, int]:
     """All processes that run, each with the pid of its parent; zombies are not among them."""
     names = os.listdir("/proc")  # noqa: PTH208 - half the time of making a path of each

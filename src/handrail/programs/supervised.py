@@ -23,7 +23,7 @@ from handrail.process_identity import process_name
 from handrail.programs.guardian_client import GUARDIANS, Guardians
 from handrail.programs.guardian_messages import ENDED, FAILED, GONE, KILL, LENGTH, PLACED, RELEASE, REPORT
 from handrail.programs.launch import Launch, ProgramEnd, ProgramIdentity
-from handrail.programs.process_tree import CALL_VARIABLE, Process, send
+from handrail.programs.process_tree import CALL_VARIABLE, Process, send, ticks_now
 
 _ATTEMPTS = 2
 _SECONDS_TO_START = 10.0
@@ -60,6 +60,7 @@ class SupervisedProgram:
         self._clock = clock
         self._guardians = guardians
         self._lock = threading.Lock()  # for `kill`, beside what happens before the supervisor has answered
+        self._since = 0
         self._is_killed = False
         self._is_placed = False
         self._socket: socket.socket | None = None
@@ -80,6 +81,8 @@ class SupervisedProgram:
         Raises:
             OSError: no process can be started.
         """
+        # The process that becomes the program may be older than the namespace that it enters.
+        self._since = ticks_now()
         # A guardian that has ended or does not answer is replaced: nothing has run yet.
         for _ in range(_ATTEMPTS):
             asked = self._asked()
@@ -136,7 +139,7 @@ class SupervisedProgram:
             # The supervisor was killed, or stopped. What it has left has been adopted by the guardian, if that lives.
             self._left = len(self.identity.kill())
         # After the program: what it starts in the namespace has ended, or is there.
-        self._left += len(self.identity.kill_inside())
+        self._left += len(self.identity.kill_inside(self._since))
         if self._errno:
             raise OSError(self._errno, os.strerror(self._errno))
         return ProgramEnd(self._code, self._left)
@@ -161,13 +164,13 @@ class SupervisedProgram:
             if self.has_ended():
                 break
             # Each time, because it may just be starting something there.
-            self.identity.kill_inside()
+            self.identity.kill_inside(self._since)
             select.select([self.woken], [], [], _SECONDS_TO_LEAVE)
         self._has_left.set()
 
     def _kill_inside_first(self) -> None:
         for _ in range(_TIMES_TO_LEAVE):
-            self.identity.kill_inside()
+            self.identity.kill_inside(self._since)
             if self._has_left.wait(_SECONDS_TO_LEAVE):
                 return
         with self._lock:

@@ -147,6 +147,16 @@ def test_what_is_excluded_does_not_exist_for_code() -> None:
     assert run.refused("evaluate_python", code="read_text('notes/b.md')").startswith("FileNotFoundError")
 
 
+@pytest.mark.parametrize("path", [".git/config", ".git/hooks/pre-commit", "notes/.git"])
+def test_git_does_not_exist_for_code(path: str) -> None:
+    """Also where the section has its own filesystem: it can name programs, which git outside would run."""
+    filesystem = InMemoryFilesystem({".git/config": "[core]\n"})
+    run = over(filesystem, read_first=False)
+    assert run.refused("evaluate_python", code=f"write_text('{path}', 'x')").startswith("OSError in line 1")
+    assert run.told("evaluate_python", code="[exists('.git/config'), list_files()]") == "Value: [false, []]"
+    assert filesystem.read_text(".git/config") == "[core]\n"
+
+
 def test_what_a_person_would_be_asked_about_is_refused() -> None:
     """Of the sets of a filter, those that ask deny here."""
     (notes,) = excluding(("notes",), show_git=True).reading

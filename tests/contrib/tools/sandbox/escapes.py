@@ -107,6 +107,7 @@ BOMBS: Mapping[str, str] = {
     "stopped supervisor": "kill -STOP -1; sleep 600",
     "deep folders": "n=$(head -c 200 /dev/zero | tr '\\0' a); i=0; "
     "while [ $i -lt 30 ]; do i=$((i+1)); mkdir $n; cd $n; done; sleep 600",
+    "workspace without rights": "chmod 000 /workspace",
     "file with set-user-ID": "cp $(which busybox) /workspace/s; chmod 4755 /workspace/s",
 }
 """The attempts that use up what there is, or do not end. Each call fails or takes nothing, and the next one works."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from handrail.contrib.tools.sandbox.workspace_watch import WorkspaceUse, WorkspaceWatch, measure, removed_size
+from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH
 
 
 def test_every_entry_counts_and_the_walk_ends_at_the_limit(tmp_path: Path) -> None:
@@ -81,10 +82,20 @@ def test_what_cannot_be_read_fails_the_call(tmp_path: Path, monkeypatch: pytest.
     assert "cannot be read any more" in watch.fault
 
 
-def test_path_that_is_longer_than_the_system_takes_stops_the_command(tmp_path: Path) -> None:
-    """What is below it is not seen."""
-    name, at = "a" * 200, os.open(tmp_path, os.O_RDONLY)
-    for _ in range(30):
+def test_workspace_that_no_command_can_enter_fails_the_call(tmp_path: Path) -> None:
+    """Also where this process is the superuser's, which enters it; else each later command would fail."""
+    (tmp_path / "file").touch()
+    with WorkspaceWatch(tmp_path, 1 << 30, bool, list[int], now=0) as watch:
+        tmp_path.chmod(0o200)
+    tmp_path.chmod(0o700)
+    assert watch.fault == "the workspace cannot be read any more; its owner must be able to read it"
+
+
+@pytest.mark.parametrize("name, depth", [("a" * 200, 30), ("a", MAX_TREE_DEPTH + 1)])
+def test_folders_that_are_too_deep_stop_the_command(name: str, depth: int, tmp_path: Path) -> None:
+    """What is below a path longer than the system takes is not seen; a deeper tree cannot be saved."""
+    at = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(depth):
         os.mkdir(name, dir_fd=at)
         below = os.open(name, os.O_RDONLY, dir_fd=at)
         os.close(at)
@@ -93,7 +104,7 @@ def test_path_that_is_longer_than_the_system_takes_stops_the_command(tmp_path: P
     stopped = threading.Event()
     with WorkspaceWatch(tmp_path, 1 << 30, stopped.set, list[int], now=0) as watch:
         assert stopped.wait(30)
-    assert watch.fault == f"the folder {'a' * 40}... is too deep"
+    assert watch.fault == f"the folder {'/'.join([name] * depth)[:40]}... is too deep"
 
 
 def test_removed_file_that_is_open_counts_once(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import cast
 from handrail.contrib.tools.shell.path_guard import ProgramPaths
 from handrail.errors import FilesystemError, PathEscapeError, PathNotFoundError
 from handrail.filesystem import FileStat, Filesystem, PathFilter
-from handrail.filesystem.path_filters import NOTHING_FILTERED
+from handrail.filesystem.path_filters import NOTHING_FILTERED, excluding
 from handrail.filesystem.paths import normalise
 from handrail.filesystem.protocol import digest_of
 from handrail.prompt import ToolContext
@@ -141,12 +141,14 @@ class LentFiles:
 
 
 def files_of(context: ToolContext) -> Filesystem | None:
-    """The filesystem of a call, without what a person would be asked about; `None` if there is none."""
+    """The filesystem of a call, without `.git`, and what a person would be asked about; `None` if there is none."""
     filesystem = context.filesystem
     if filesystem is None:
         return None
     paths = context.resources.get(ProgramPaths, None)
-    return filesystem.filtered(NOTHING_FILTERED if paths is None else unasked(paths.path_filter))
+    unseen = NOTHING_FILTERED if paths is None else unasked(paths.path_filter)
+    # As for the file tools: what is in a `.git` can name programs, which git outside would run.
+    return filesystem.filtered(unseen.plus(excluding(())))
 
 
 def unasked(path_filter: PathFilter) -> PathFilter:

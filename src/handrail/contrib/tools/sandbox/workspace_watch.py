@@ -5,8 +5,9 @@ more when the command has ended. A file that was removed and is still open has n
 that have it open or mapped. What is not found either way is bounded by the free space of the disk.
 
 A command may also make a file with set-user-ID, which would run as the agent's user outside; and what the agent cannot
-read, so that no later command could be started, because the tree cannot be saved. The last measuring finds both, and
-the call fails. Folders whose path is longer than the system takes would hide files: the command is stopped.
+read, so that no later command could be started, because the tree cannot be saved; or a workspace that no command can
+enter. The last measuring finds these, and the call fails. Folders that are nested deeper than a tree can be saved, or
+whose path is longer than the system takes, would hide files: the command is stopped.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from handrail.filesystem.paths import ROOT
+from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH
+from handrail.threads import THREADS
+
 SECONDS_BETWEEN = 0.25
 """How long to wait between two measurings."""
 
@@ -33,6 +38,7 @@ LEAST_FREE_BYTES = 256 * 1024 * 1024
 
 _BLOCK = 512  # of `st_blocks`, by POSIX
 _SHOWN = 40
+_ENTERED = stat.S_IRUSR | stat.S_IXUSR
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,10 @@ class WorkspaceUse:
     Attributes:
         size: how many bytes of the disk it takes, as far as it was measured.
         set_id: the path of a file with set-user-ID or set-group-ID that has been changed since; `None` without any.
-        unreadable: the path of a file or folder that this process cannot read; `None` without any.
-        too_deep: the path of a folder that is longer than the system takes; `None` without any.
+        unreadable: the path of a file or folder that this process cannot read, or that of the workspace if a command
+            with its owner's rights cannot; `None` without any.
+        too_deep: the path of a folder that is longer than the system takes, or that is nested deeper than a tree can
+            be saved; `None` without any.
     """
 
     size: int
@@ -61,6 +69,9 @@ def measure(root: Path, most_bytes: int, since: int = 0) -> WorkspaceUse:
         since: nanoseconds since 1970: a file with set-user-ID that has not been changed since does not count.
     """
     size, set_id, unreadable, too_deep, user = 0, None, None, None, os.geteuid()
+    # A superuser reads it all the same, and a command inside does not.
+    if root.exists() and root.stat().st_mode & _ENTERED != _ENTERED:
+        return WorkspaceUse(size, unreadable=ROOT)
     for path, status in _entries(root):
         if not isinstance(status, os.stat_result):
             too_deep = path if status == errno.ENAMETOOLONG else too_deep
@@ -131,11 +142,10 @@ class WorkspaceWatch:
         self._since = now
         self._device = root.stat().st_dev
         self._least_free = min(LEAST_FREE_BYTES, _free(root) // 2)
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="handrail-workspace", daemon=True)
+        self._is_over, self._has_ended = threading.Event(), threading.Event()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        THREADS.run(self._watch)
         return self
 
     def __exit__(
@@ -143,17 +153,24 @@ class WorkspaceWatch:
     ) -> None:
         """Measure for the last time; the command has ended."""
         self._is_over.set()
-        self._thread.join()
+        self._has_ended.wait()
         if self.fault is None and error is None:
             used = measure(self._root, self._most, self._since)
             self.fault = self._fault(used)
             if self.fault is None and used.set_id is not None:
                 self.fault = f"{used.set_id} has been given set-user-ID or set-group-ID, which is not allowed"
             elif self.fault is None and used.unreadable is not None:
-                self.fault = f"{used.unreadable} cannot be read any more; its owner must be able to read it"
+                self.fault = f"{_named(used.unreadable)} cannot be read any more; its owner must be able to read it"
 
     def _watch(self) -> None:
-        while not self._is_over.wait(SECONDS_BETWEEN):
+        try:
+            self._measure_often()
+        finally:
+            self._has_ended.set()
+
+    def _measure_often(self) -> None:
+        # When the interpreter ends, this may run in the thread of the command itself, and must not wait for its end.
+        while threading.main_thread().is_alive() and not self._is_over.wait(SECONDS_BETWEEN):
             removed = removed_size(self._processes(), self._device)
             self.fault = self._fault(measure(self._root, self._most), removed)
             if self.fault is not None:
@@ -187,6 +204,9 @@ def _entries(root: Path) -> Iterator[tuple[str, os.stat_result | int]]:
                         yield path, error.errno or errno.EIO
                         continue
                     if stat.S_ISDIR(status.st_mode):
+                        if path.count("/") >= MAX_TREE_DEPTH:
+                            yield path, errno.ENAMETOOLONG
+                            continue
                         ahead.append(path)
                     yield path, status
         except (FileNotFoundError, NotADirectoryError):
@@ -202,3 +222,7 @@ def _is_set_id(mode: int) -> bool:
 def _free(root: Path) -> int:
     system = os.statvfs(root)
     return system.f_bfree * system.f_frsize
+
+
+def _named(path: str) -> str:
+    return "the workspace" if path == ROOT else path
