@@ -20,6 +20,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+from handrail.loop_guard import asynchronous_entry, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolResult
 from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
@@ -209,6 +210,7 @@ class ToolExecutor:
         """
         self.environment.resources.__exit__(kind, error, traceback)
 
+    @synchronous_entry
     def execute(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Run a call on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
 
@@ -249,6 +251,7 @@ class ToolExecutor:
             _check_call("ToolExecutor.execute", call)
             raise
 
+    @asynchronous_entry
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Run a call without blocking the event loop; `def` handlers run on their own threads.
 
@@ -278,6 +281,7 @@ class ToolExecutor:
             _check_call("ToolExecutor.execute_async", call)
             raise
 
+    @synchronous_entry
     def answer(self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None) -> Answered | Waiting:
         """Answer the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
 
@@ -299,6 +303,7 @@ class ToolExecutor:
         outcomes = self._run_each(asked, reply)
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
+    @asynchronous_entry
     async def answer_async(
         self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
     ) -> Answered | Waiting:
@@ -313,6 +318,7 @@ class ToolExecutor:
         outcomes = await self._run_together(asked, reply)
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
+    @synchronous_entry
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
         """Run the calls of one reply sequentially; a message for each, in the order asked.
 
@@ -332,6 +338,7 @@ class ToolExecutor:
         asked = tuple(calls)
         return tuple(map(_message, asked, self._run_each(asked, reply)))
 
+    @asynchronous_entry
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
     ) -> tuple[ToolMessage, ...]:
@@ -348,6 +355,7 @@ class ToolExecutor:
         asked = tuple(calls)
         return tuple(map(_message, asked, await self._run_together(asked, reply)))
 
+    @synchronous_entry
     def settle_open(self) -> tuple[SettledCall, ...]:
         """Apply the results of open calls whose effects have happened; call it when a session is resumed.
 
@@ -367,6 +375,7 @@ class ToolExecutor:
         """
         return run_to_completion(settle_open(self.environment, BLOCKING))
 
+    @asynchronous_entry
     async def settle_open_async(self) -> tuple[SettledCall, ...]:
         """As `settle_open`, without blocking the event loop.
 
@@ -377,6 +386,7 @@ class ToolExecutor:
         """
         return await settle_open(self.environment, ASYNC)
 
+    @asynchronous_entry
     async def settle_before_run_async(self) -> None:
         """Apply what waits for the tools with `External.apply`, and log what still waits; the adapters call it.
 
@@ -387,6 +397,7 @@ class ToolExecutor:
         """
         await settle_before_run(self.environment, ASYNC)
 
+    @synchronous_entry
     def completion(self, answer: object, *, reply: str | None = None) -> str | None:
         """Check the model's answer, which ends a loop; a prompt without `completion` accepts every answer.
 
@@ -408,6 +419,7 @@ class ToolExecutor:
         named = None if reply is None else _checked(reply)
         return run_to_completion(check_completion(self.environment, answer, BLOCKING, named))
 
+    @asynchronous_entry
     async def completion_async(self, answer: object, *, reply: str | None = None) -> str | None:
         """As `completion`; the checker runs on a thread of its own.
 

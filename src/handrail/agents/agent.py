@@ -24,6 +24,7 @@ from handrail.agents.run.run_group import RunGroup
 from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
+from handrail.loop_guard import asynchronous_entry
 from handrail.runtime.execution import loop_is_running
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
@@ -73,6 +74,7 @@ class LoadedAgent:
             )
         return asyncio.run(self.run_async(input, options))
 
+    @asynchronous_entry
     async def run_async(self, input: str | None = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
         """Run the agent to its answer.
 
@@ -111,6 +113,7 @@ class LoadedAgent:
         finally:
             await tree.close()
 
+    @asynchronous_entry
     async def inspect(self, options: RunOptions = DEFAULT_OPTIONS) -> tuple[ToolReport, ...]:
         """The tools that the agent would be offered, in their order; no model is asked, and nothing is called.
 
@@ -121,6 +124,7 @@ class LoadedAgent:
         """
         return (await self.inspection(options)).tools
 
+    @asynchronous_entry
     async def inspection(self, options: RunOptions = DEFAULT_OPTIONS) -> Inspection:
         """The same with what is known of all its toolsets, as the check of approval rules needs it.
 

@@ -40,6 +40,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
+from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
@@ -127,6 +128,7 @@ class PydanticAIAdapter:
             )
         )
 
+    @asynchronous_entry
     async def evaluate_async(  # noqa: PLR0913 - the options of one evaluation
         self,
         prompt: Prompt[Out],
@@ -209,6 +211,7 @@ class PydanticAIAdapter:
             )
         )
 
+    @asynchronous_entry
     async def run_async(
         self,
         executor: ToolExecutor,

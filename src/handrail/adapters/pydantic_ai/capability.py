@@ -77,6 +77,7 @@ from handrail.errors import (
 )
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
+from handrail.loop_guard import asynchronous_entry
 from handrail.runtime.steps import not_run
 from handrail.serde import Masking, schema_masking
 from handrail.serde.faults import fault_message
@@ -132,6 +133,7 @@ class HandrailCapability(AbstractCapability[Any]):
             raise InvalidArgumentError(function=what, argument="on_ask", given="defer", expected=expected)
 
     @override
+    @asynchronous_entry
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
         """A separate capability for each run, because it counts tokens and has a queue of calls."""
         # `replace` copies the fields of `__init__` only; queue, mistakes and counts start anew.
@@ -154,6 +156,7 @@ class HandrailCapability(AbstractCapability[Any]):
         return CapabilityOrdering(position="outermost")
 
     @override
+    @asynchronous_entry
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Apply what waits for the tools, and store what was said, however the run ends.
 
@@ -175,6 +178,7 @@ class HandrailCapability(AbstractCapability[Any]):
             self.conversation.save(result.all_messages(), ended=not waits)
             return result
 
+    @asynchronous_entry
     async def settle(self) -> None:
         """Apply the results that wait for the tools of the run, before the model is asked.
 
@@ -184,6 +188,7 @@ class HandrailCapability(AbstractCapability[Any]):
         await self.executor.settle_before_run_async()
 
     @override
+    @asynchronous_entry
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
         """Say how an unfinished run is resumed, if PydanticAI refuses a new prompt because of its calls.
 
@@ -197,6 +202,7 @@ class HandrailCapability(AbstractCapability[Any]):
         raise error
 
     @override
+    @asynchronous_entry
     async def wrap_node_run(
         self, ctx: RunContext[Any], *, node: AgentNode[Any], handler: WrapNodeRunHandler[Any]
     ) -> NodeResult[Any]:
@@ -235,6 +241,7 @@ class HandrailCapability(AbstractCapability[Any]):
         return result
 
     @override
+    @asynchronous_entry
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Raise the mistakes of calls that end after the answer, as in a streamed run.
 
@@ -268,6 +275,7 @@ class HandrailCapability(AbstractCapability[Any]):
             raise first_mistake(mistakes)
 
     @override
+    @asynchronous_entry
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
@@ -298,6 +306,7 @@ class HandrailCapability(AbstractCapability[Any]):
         return response
 
     @override
+    @asynchronous_entry
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
@@ -348,6 +357,7 @@ class HandrailCapability(AbstractCapability[Any]):
                 tools[call.tool_name] = self.toolset.tool(definition)
 
     @override
+    @asynchronous_entry
     async def wrap_tool_validate(
         self,
         ctx: RunContext[Any],
@@ -372,6 +382,7 @@ class HandrailCapability(AbstractCapability[Any]):
             await self.refuse_misfit(ctx, call=call, tool_def=tool_def, args=args, error=error)
         return await handler(args)
 
+    @asynchronous_entry
     async def refuse_misfit(
         self,
         ctx: RunContext[Any],
@@ -397,6 +408,7 @@ class HandrailCapability(AbstractCapability[Any]):
         raise ToolFailed(not_run(call.tool_name, error))
 
     @override
+    @asynchronous_entry
     async def wrap_tool_execute(
         self,
         ctx: RunContext[Any],
@@ -421,6 +433,7 @@ class HandrailCapability(AbstractCapability[Any]):
                 return await self.refuse_unknown(call, args, ctx)
             return await handler(args)
 
+    @asynchronous_entry
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:  # noqa: ANN401 - PydanticAI's
         """Let the pipeline answer a call of an unknown tool.
 

@@ -44,6 +44,7 @@ from handrail.adapters.pydantic_ai.questions import asked_by
 from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError, VisibilityExpansionRequired
+from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolInvoked, ToolMessage
@@ -77,6 +78,7 @@ class PipelineCapability(HandrailCapability):
         return ThroughPipeline(super().get_wrapper_toolset(toolset), self)
 
     @override
+    @asynchronous_entry
     async def wrap_tool_execute(
         self,
         ctx: RunContext[Any],
@@ -97,6 +99,7 @@ class PipelineCapability(HandrailCapability):
             return await handler(args)
 
     @override
+    @asynchronous_entry
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:
         """Answer a call of an unknown name with the names of all tools of the agent, or from the record.
 
@@ -122,6 +125,7 @@ class PipelineCapability(HandrailCapability):
         raise ToolFailed(message.content)
 
     @override
+    @asynchronous_entry
     async def on_tool_validate_error(
         self,
         ctx: RunContext[Any],
@@ -152,6 +156,7 @@ class PipelineCapability(HandrailCapability):
         raise ToolFailed(text)
 
     @override
+    @asynchronous_entry
     async def refuse_misfit(
         self,
         ctx: RunContext[Any],
@@ -288,6 +293,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             return None
 
     @override
+    @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools, after their declared effects have been read.
 
@@ -311,6 +317,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         return read_by_signature(tools, self.wrapped)
 
     @override
+    @asynchronous_entry
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:

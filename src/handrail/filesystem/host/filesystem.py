@@ -39,6 +39,7 @@ from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
+from handrail.loop_guard import check_blocking
 from handrail.posix import require_posix
 from handrail.programs.launch import ProgramRecords
 from handrail.transaction import InCall, Transaction, check_write, current, is_rolling_back
@@ -143,6 +144,7 @@ class HostFilesystem:
             InvalidArgumentError: an argument has a wrong type.
         """
         require_posix("HostFilesystem")
+        check_blocking("opening the folder", root)
         _check_arguments(root, journal, store, wait)
         limits = SnapshotLimits(
             snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes
@@ -411,6 +413,7 @@ class HostFilesystem:
 
     @contextmanager
     def _looking(self, path: str) -> Generator[None]:
+        check_blocking("looking at", path)
         with self._changes.lock, translate_os_errors(f"look at {path}", path):
             self._usable()
             yield
@@ -419,6 +422,7 @@ class HostFilesystem:
     def _reading(self, path: str) -> Generator[int]:
         """A descriptor to read a file with; only finding it is done under the lock."""
         path = normalise_on_disk(path)
+        check_blocking("reading", path)
         with translate_os_errors(f"read {path}", path):
             with self._changes.lock:
                 self._usable()
@@ -430,6 +434,7 @@ class HostFilesystem:
 
     @contextmanager
     def _changing(self, what: str, path: str) -> Generator[None]:
+        check_blocking("a change of files:", what)
         with self._changes.lock, self._in_call():
             # Under the lock, which a rollback takes too: a late write comes before the rollback and is undone, or is
             # refused.

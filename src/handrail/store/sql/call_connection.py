@@ -46,6 +46,7 @@ from handrail.errors import (
     StoreUnavailableError,
     TransactionClosedError,
 )
+from handrail.loop_guard import check_blocking
 from handrail.store.sql.call_place import CallPlace
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
 from handrail.store.sql.driver_proxy import DriverProxy
@@ -137,6 +138,7 @@ class CallConnection:
             Exception: what the database says, as its driver raises it.
         """
         check_statement(sql)
+        check_blocking("a statement of", self._driver.url)
         if self._needs_place:
             self._take_place()
         try:
