@@ -226,6 +226,10 @@ class Session:
             record = self._records.find(ref.stored)
         return None if record is None or (own and record.session_id != self.session_id) else record
 
+    def has_record_at_hand(self, ref: CallRef) -> bool:
+        """Whether `recorded_call` reads nothing from the store."""
+        return self._records.is_at_hand(ref.stored)
+
     def adopt_record(self, ref: CallRef, record: CallRecord) -> None:
         """Have `recorded_call` find a record under an identity that it does not state itself, as long as this is open.
 

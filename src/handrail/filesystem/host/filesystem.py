@@ -178,6 +178,9 @@ class HostFilesystem:
         self._changes = HostChanges(tree, HostSettings(store=store, synced=durability == "full", new_id=_new_id))
         self._view = TreeReader(self._root, self._disk, path_filter)
 
+    restore_waits = True
+    """Restoring a snapshot writes to the disk."""
+
     def __enter__(self) -> Self:
         return self
 

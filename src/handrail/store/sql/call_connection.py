@@ -171,6 +171,7 @@ class CallConnection:
             ReadOnlyViolation: the call may only read, and is made inside one that writes: the connection is that one's.
             Exception: as of `execute`.
         """
+        check_blocking("connecting to", self._driver.url)
         if not (self.reads and self._driver.one_writer):
             self._take_place()
         return self._exposed()
@@ -318,6 +319,9 @@ class CallConnection:
             link.execute(f"SAVEPOINT handrail_call_{number}")
 
     # ------------------------------------------------------------------------------------------------- a participant
+
+    restore_waits = True
+    """Restoring a snapshot is a statement."""
 
     def snapshot(self) -> str:
         """Set a savepoint, in a transaction that is begun now if there is none, and return its name."""
