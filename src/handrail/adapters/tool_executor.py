@@ -210,7 +210,6 @@ class ToolExecutor:
         """
         self.environment.resources.__exit__(kind, error, traceback)
 
-    @synchronous_entry
     def execute(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Run a call on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
 
@@ -236,6 +235,7 @@ class ToolExecutor:
         """
         return self._execute(call, reply, self.environment)
 
+    @synchronous_entry
     def _execute(self, call: ToolCall, reply: str | None, environment: Environment) -> ToolMessage:
         try:
             if type(call.id) is not str:
@@ -251,13 +251,8 @@ class ToolExecutor:
             _check_call("ToolExecutor.execute", call)
             raise
 
-    @asynchronous_entry
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
-        """Run a call without blocking the event loop; `def` handlers run on their own threads.
-
-        Args:
-            call: what the model asked for.
-            reply: identifies the reply, as for `execute`.
+        """Run a call as `execute` does, without blocking the event loop; `def` handlers run on their own threads.
 
         Raises:
             DeveloperMistake: as for `execute`.
@@ -268,6 +263,7 @@ class ToolExecutor:
         """
         return await self._execute_async(call, reply, self.environment)
 
+    @asynchronous_entry
     async def _execute_async(self, call: ToolCall, reply: str | None, environment: Environment) -> ToolMessage:
         try:
             if type(call.id) is not str:
@@ -281,7 +277,6 @@ class ToolExecutor:
             _check_call("ToolExecutor.execute_async", call)
             raise
 
-    @synchronous_entry
     def answer(self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None) -> Answered | Waiting:
         """Answer the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
 
@@ -318,7 +313,6 @@ class ToolExecutor:
         outcomes = await self._run_together(asked, reply)
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
-    @synchronous_entry
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
         """Run the calls of one reply sequentially; a message for each, in the order asked.
 
@@ -338,7 +332,6 @@ class ToolExecutor:
         asked = tuple(calls)
         return tuple(map(_message, asked, self._run_each(asked, reply)))
 
-    @asynchronous_entry
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
     ) -> tuple[ToolMessage, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic_ai import RunUsage, UsageLimits
@@ -25,7 +26,7 @@ from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry
-from handrail.runtime.execution import loop_is_running
+from handrail.runtime.execution import ASYNC, loop_is_running
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
 """The environment variable that names a model where nothing else does."""
@@ -93,7 +94,7 @@ class LoadedAgent:
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
         check_argument("Agent.run", "options", options, RunOptions, "RunOptions: RunOptions(model=..., session=...)")
-        tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
+        tree = await self._group(options)
         try:
             # Before anything runs: a deny rule with a misspelt name would protect nothing, and the run would not show
             # it.
@@ -133,7 +134,7 @@ class LoadedAgent:
             OverridesError: as for `inspect`.
             BaseException: as for `inspect`.
         """
-        tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
+        tree = await self._group(options)
         try:
             # No model is asked during an inspection, so none has to be configured.
             run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
@@ -141,9 +142,15 @@ class LoadedAgent:
         finally:
             await tree.close()
 
+    async def _group(self, options: RunOptions) -> RunGroup:
+        """What the runs share, with what earlier ones have decided, which is read from the store of the session."""
+        rules = self.rules() if options.rules is None else options.rules
+        store = None if options.session is None else options.session.store
+        return await ASYNC.write_to(store, partial(RunGroup, self.project, options, rules))
+
     async def _settle_open_questions(self, tree: RunGroup) -> RunResult | None:
         """Ask again what earlier runs have left open; a result if some of it stays open."""
-        for call in open_questions(tree.session):
+        for call in await ASYNC.write_to(tree.session.store, partial(open_questions, tree.session)):
             await tree.gate.decide(call)
         # `decide` has put every question that was left open again into the gate.
         if not tree.gate.open:

@@ -241,7 +241,7 @@ class PydanticAIAdapter:
             # The caller has supplied the conversation to continue, so the stored one would be a second, competing
             # history.
             earlier = EarlierEvaluation("discard" if user_prompt is None else unfinished)
-        with stored_conversation(session, name, user_prompt, earlier) as conversation:
+        async with stored_conversation(session, name, user_prompt, earlier) as conversation:
             if conversation is not None and conversation.ended:
                 return _stored_response(conversation, executor)
             if conversation is not None and conversation.history:

@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, get_args
 
 from pydantic_ai import (
@@ -78,6 +79,7 @@ from handrail.errors import (
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry
+from handrail.runtime.execution import ASYNC
 from handrail.runtime.steps import not_run
 from handrail.serde import Masking, schema_masking
 from handrail.serde.faults import fault_message
@@ -171,11 +173,11 @@ class HandrailCapability(AbstractCapability[Any]):
         await self.settle()
         if self.conversation is None:
             return await handler()
-        with self.conversation.run(ctx.messages):
+        async with self.conversation.run(ctx.messages):
             result = await handler()
             # A run that waits for approvals has not ended; the answers of its other calls are stored all the same.
             waits = isinstance(result.output, DeferredToolRequests)
-            self.conversation.save(result.all_messages(), ended=not waits)
+            await self.conversation.save_async(result.all_messages(), ended=not waits)
             return result
 
     @asynchronous_entry
@@ -321,14 +323,15 @@ class HandrailCapability(AbstractCapability[Any]):
         self._count(ctx, response, sum(1 for call in response.tool_calls if not _is_answer(tools, call.tool_name)))
         # Some providers refuse a conversation in which an id stands twice.
         taken = set[str]() if self.conversation is None else self.conversation.call_ids
-        response = stamped(ctx, self.executor.environment.session, response, taken)
+        session = self.executor.environment.session
+        response = await ASYNC.write_to(session.store, partial(stamped, ctx, session, response, taken))
         self.take_unknown(response.tool_calls, tools)
         if self.conversation is not None:
             self._note_secrets(tools)
             # Stored before this method returns, and so before any call of the reply starts. A copy of the list, because
             # PydanticAI continues to append to its own; it does not have the response yet.
             is_checked = self.executor.environment.prompt.template.accepts is not None
-            self.conversation.note([*ctx.messages, response], unchecked=is_checked and not response.tool_calls)
+            await self.conversation.note([*ctx.messages, response], unchecked=is_checked and not response.tool_calls)
         return response
 
     def _note_secrets(self, tools: Mapping[str, ToolsetTool[Any]]) -> None:

@@ -40,7 +40,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.questions import asked_by
-from handrail.adapters.pydantic_ai.replies import asked
+from handrail.adapters.pydantic_ai.replies import asked, learn_replies
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.loop_guard import asynchronous_entry
@@ -165,6 +165,7 @@ class HandrailToolset(AbstractToolset[Any]):
     @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
+        await learn_replies(self.executor.environment.session)
         rendered = self.executor.environment.rendered_prompt
         if self._offered[0] is not rendered:
             self._offered = self._offers(rendered)

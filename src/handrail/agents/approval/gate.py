@@ -21,7 +21,7 @@ by now, does not slip through.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -389,12 +389,18 @@ class GatePolicy:
     Attributes:
         gate: the gate of the run.
         describe: how a call looks to the gate.
+        file_tools: the tools whose arguments are paths.
         name: names the policy.
     """
 
     gate: ApprovalGate
     describe: DescribeCall
+    file_tools: Container[str] = ()
     name: str = GATE_POLICY_NAME
+
+    def may_block(self, tool: Tool[Any, Any]) -> bool:
+        """Whether links in the arguments of a tool are followed on a disk."""
+        return tool.name in self.file_tools
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Look at what is known of the call; no person is asked here."""
