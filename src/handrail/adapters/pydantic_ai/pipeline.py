@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from traceback import walk_tb
 from typing import Any, Never
 
@@ -112,7 +113,7 @@ class PipelineCapability(HandrailCapability):
         # Both are read before the call is queued: nothing may be awaited or take long between `leave_queue` and
         # `invoke`.
         asked_for = self.asked(ctx, call)
-        record = self.final_record(asked_for.ref)
+        record = await self.final_record(asked_for.ref)
         # What another call of the reply has opened is not there yet for this one.
         own = self.executor.environment.rendering.seen_by(asked_for.ref.reply).tools
         tools = (*own, *(ForeignTool(name=name, description="") for name in names))
@@ -143,7 +144,7 @@ class PipelineCapability(HandrailCapability):
             ToolFailed: the arguments do not fit the tool's schema. It spends none of PydanticAI's retries.
             ModelRetry: raised by the tool's own validator.
         """
-        record = self.final_record(self.asked(ctx, call).ref)
+        record = await self.final_record(self.asked(ctx, call).ref)
         # The handler of the call is not run, so the record's failure has to be raised in the form that the tool had
         # chosen.
         if record is not None:
@@ -171,7 +172,7 @@ class PipelineCapability(HandrailCapability):
         Raises:
             ToolFailed: the call has no final record.
         """
-        if self.final_record(self.asked(ctx, call).ref) is None:
+        if await self.final_record(self.asked(ctx, call).ref) is None:
             raise ToolFailed(await self._record_misfit(ctx, call, tool_def, args, error))
 
     async def carry_out(self, call: ForeignCall, said: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
@@ -195,7 +196,7 @@ class PipelineCapability(HandrailCapability):
         """The call as the model asked for it, with its identity."""
         return asked(ctx, self.executor.environment.session, call.tool_call_id)
 
-    def final_record(self, ref: CallRef) -> ToolInvoked | None:
+    async def final_record(self, ref: CallRef) -> ToolInvoked | None:
         """The record from which the pipeline will answer a call; `None` if it will run the call.
 
         A call with a record needs no approval, and is not refused if its tool is gone or has changed its parameters.
@@ -203,7 +204,9 @@ class PipelineCapability(HandrailCapability):
         if ref.reply is None or not ref.call_id:
             return None
         try:
-            record = self.executor.environment.session.recorded_call(ref)
+            session = self.executor.environment.session
+            at_hand = session.store is None or session.has_record_at_hand(ref)
+            record = await ASYNC.write_to(None if at_hand else session.store, partial(session.recorded_call, ref))
         except StoreError:  # the pipeline refuses the call for it
             return None
         return record if isinstance(record, ToolInvoked) and record.final else None

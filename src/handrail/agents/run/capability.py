@@ -112,7 +112,7 @@ class AgentCapability(PipelineCapability):
         """
         ref = self.asked(ctx, call).ref
         # A call with a final record is answered from it, so the person is not asked again.
-        gated = None if self.final_record(ref) is not None else await self.describe(ref, call, tool_def, args)
+        gated = None if await self.final_record(ref) is not None else await self.describe(ref, call, tool_def, args)
         if gated is None:
             return args
         if ref not in self._asked:  # a call that was held back comes by again
@@ -145,7 +145,7 @@ class AgentCapability(PipelineCapability):
         for call in requests.approvals:
             ref = self.asked(ctx, call).ref
             gated = self._asked.get(ref)
-            if self.final_record(ref) is not None:
+            if await self.final_record(ref) is not None:
                 settled[call.tool_call_id] = ToolApproved()
             # A call without a description is refused by the pipeline, and one that was put off waits for the calls
             # within it.
