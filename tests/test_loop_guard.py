@@ -59,18 +59,16 @@ print(asynchronous_entry(in_task) is in_task)
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    "value, expected",
     [
         ("1", ["ran", "reading notes.md", "ran", "ran", "reading notes.md", "ran", "False"]),
         ("0", ["ran", "ran", "ran", "ran", "ran", "ran", "True"]),
     ],
 )
 def test_only_the_loop_of_an_asynchronous_entry_is_guarded(value: str, expected: list[str]) -> None:
-    """Outside of it, behind the synchronous entry, and on another thread, an operation may block; off, an entry is bare."""
+    """Outside of it, behind the synchronous entry and on another thread an operation may block; off, an entry is bare."""
     environment = {**os.environ, "HANDRAIL_LOOP_GUARD": value}
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:-1] == expected
 
 
