@@ -66,7 +66,7 @@ print(asynchronous_entry(in_task) is in_task)
     ],
 )
 def test_only_the_loop_of_an_asynchronous_entry_is_guarded(value: str, expected: list[str]) -> None:
-    """Outside of it, behind the synchronous entry and on another thread an operation may block; off, an entry is bare."""
+    """Outside of it, behind the synchronous entry and on other threads an operation may block; off, all may."""
     environment = {**os.environ, "HANDRAIL_LOOP_GUARD": value}
     done = subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:-1] == expected
