@@ -144,7 +144,6 @@ class HostFilesystem:
             InvalidArgumentError: an argument has a wrong type.
         """
         require_posix("HostFilesystem")
-        check_blocking("opening the folder", root)
         _check_arguments(root, journal, store, wait)
         limits = SnapshotLimits(
             snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes
@@ -459,6 +458,7 @@ def _check_arguments(root: object, journal: object, store: object, wait: object)
         expected = "a store: handrail.store.open('sqlite:///desk.db')"
         raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
     check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
+    check_blocking("opening the folder", root)
 
 
 def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:
