@@ -16,7 +16,7 @@ from handrail.transaction.commit import (
     commit_participants,
     notify_participants,
     restore_participants,
-    store_of,
+    restoring_waits,
 )
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import UnitStore
@@ -359,8 +359,7 @@ class Transaction:
     @property
     def waits(self) -> bool:
         """Whether `commit` waits for a disk or a server, so that it would hold the event loop of its thread."""
-        store = None if self.parent is not None else store_of(self._enlisted)
-        return store is not None and store.waits
+        return self.parent is None and any(map(_waits, self._enlisted))
 
     @property
     def may_be_detached(self) -> bool:
@@ -428,7 +427,9 @@ class Transaction:
 
         What nested calls have begun is undone one at a time, under a lock of threads; so it is undone in this one.
         """
-        return self.must_roll_back and self._undo_lock is None and any(map(_waits, self._enlisted))
+        if not self.must_roll_back or self._undo_lock is not None:
+            return False
+        return any(map(_waits, self._enlisted)) or any(restoring_waits(each) for each, _ in self._saved.values())
 
     async def rollback_in(self, in_thread: InThread | None) -> None:
         """As `rollback`, with what is enlisted settled in another thread; `None` for in this one.

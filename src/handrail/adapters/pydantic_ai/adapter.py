@@ -40,6 +40,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
+from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
@@ -127,6 +128,7 @@ class PydanticAIAdapter:
             )
         )
 
+    @asynchronous_entry
     async def evaluate_async(  # noqa: PLR0913 - the options of one evaluation
         self,
         prompt: Prompt[Out],
@@ -209,6 +211,7 @@ class PydanticAIAdapter:
             )
         )
 
+    @asynchronous_entry
     async def run_async(
         self,
         executor: ToolExecutor,
@@ -238,7 +241,7 @@ class PydanticAIAdapter:
             # The caller has supplied the conversation to continue, so the stored one would be a second, competing
             # history.
             earlier = EarlierEvaluation("discard" if user_prompt is None else unfinished)
-        with stored_conversation(session, name, user_prompt, earlier) as conversation:
+        async with stored_conversation(session, name, user_prompt, earlier) as conversation:
             if conversation is not None and conversation.ended:
                 return _stored_response(conversation, executor)
             if conversation is not None and conversation.history:

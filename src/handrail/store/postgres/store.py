@@ -25,6 +25,7 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
+from handrail.loop_guard import check_blocking
 from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.one_statement import one_statement, writes_shared_key
@@ -195,6 +196,7 @@ class PostgresDriver:
             seconds: how long to wait for one; `None` for as long as the pool does.
         """
         self._server.refuse_forked(self._process)
+        check_blocking("a statement of", self.url)
         try:
             # The pool can check them itself, but waits after each one that is closed, and a restart closes them all.
             for _ in range(self._server.connections):

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SessionError, StoreError
+from handrail.loop_guard import check_blocking
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
@@ -371,6 +372,7 @@ class SqlStore:
             SessionNotFoundError: the session does not exist.
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
+        check_blocking("opening a session of", self.url)
         self._held.acquire(session_id, wait=wait)
         try:
             tokens = (self._new_token(), self._new_token())
