@@ -27,7 +27,11 @@ from handrail.errors import ToolValidationError
 from handrail.prompt import Approval, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.redaction import NAMES_VARIABLE, Redaction, use_redaction
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.session.call_ref import CallRef
 from handrail.store import Store
+from handrail.taint import Tainted
+from handrail.taint.delimiter import delimiter_of
+from handrail.taint.state import DelimiterSecret
 from handrail.testing import ScriptedModel
 from handrail.testing.script import Call, Reply, Script
 from tests.cli.agent_folders import call, script, write
@@ -296,6 +300,28 @@ def test_own_loop(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> 
     assert scene.canaries.found_in(scene.surfaces) == []
     assert scene.surfaces.without(PLAIN) == set()
     assert len(scene.canaries.planted) >= 38
+
+
+def test_the_secret_of_a_session(scene: Scene, url: str, handrail: Command) -> None:
+    """A tainted session has a secret, which delimiters are made from: it is in its store, and nowhere else."""
+    read = Tool[Fails, str](
+        name="read", description="Reads.", handler=lambda params, context: ToolResult.ok(PLAIN), untrusted=True
+    )
+    with stores.open(url) as store, Session.open(store, "tainted") as session:
+        session.dispatcher.subscribe(ToolInvoked, lambda event: scene.surfaces.add("event", repr(event)))
+        executor = ToolExecutor(prompt=prompt(read), session=session)
+        call = ToolCall("1", "read", json.dumps({"how": PLAIN}))
+        session.conversation.append(message_of([call], PLAIN), calls=[call], reply="r1")
+        answered = executor.answer()
+        assert not isinstance(answered, Waiting)
+        scene.deliver(answered)
+        (secret,) = session[DelimiterSecret]
+        scene.canaries.planted["the secret of a session"] = secret.secret
+        scene.surfaces.add("repr", f"{PLAIN} {secret!r} {session[Tainted].all()!r}")
+        assert f"untrusted {delimiter_of(session, CallRef('r1', '1'))}" in answered[0].content
+    print_all(scene, handrail, "tainted")
+    assert scene.canaries.found_in(scene.surfaces) == []
+    assert scene.surfaces.without(PLAIN) <= {"log"}
 
 
 async def in_agent(scene: Scene, store: Store) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from handrail.serde.formatting import shorten
@@ -91,7 +91,11 @@ class Tainted:
     provenance: Provenance
 
 
-@stored_as("handrail.delimiter_secret")
+DELIMITER_SECRET = "handrail.delimiter_secret"  # noqa: S105 - the name of a type
+"""The name by which the secret of a session is stored; commands show the mask in its place."""
+
+
+@stored_as(DELIMITER_SECRET)
 @dataclass(frozen=True, slots=True)
 class DelimiterSecret:
     """The secret of a session, from which its delimiters are made. The first one of the slice is used.
@@ -103,7 +107,7 @@ class DelimiterSecret:
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
     survives_reset: ClassVar[bool] = True
 
-    secret: str
+    secret: str = field(repr=False)
 
 
 def _in_line(text: str) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 from handrail.cli.ledger.show import call_of
 from handrail.cli.screen import NO_VALUE_CELL, format_time
 from handrail.errors import StoreCorruptError
+from handrail.redaction import MASK
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.taint.state import DELIMITER_SECRET
 
 
 def tags_of(row: SessionRow) -> str:
@@ -61,8 +63,13 @@ def entry_cells(entry: SessionEntry) -> tuple[str, ...]:
         entry.role,
         type_of(entry),
         change(entry),
-        entry.items.decode(errors="replace"),
+        _items(entry).decode(errors="replace"),
     )
+
+
+def _items(entry: SessionEntry) -> bytes:
+    """The items of an entry as JSON; of the secret that delimiters are made from, the mask."""
+    return b'[{"secret":"%s"}]' % MASK.encode() if entry.type_name == DELIMITER_SECRET else entry.items
 
 
 def type_of(entry: SessionEntry) -> str:
@@ -77,7 +84,7 @@ def entry_json(entry: SessionEntry, *, session_id: str, store: str) -> dict[str,
         StoreCorruptError: its items are not JSON.
     """
     try:
-        items = json.loads(entry.items)
+        items = json.loads(_items(entry))
     except ValueError as error:
         raise StoreCorruptError(
             f"the items of entry {entry.number} of session {session_id} are not JSON ({error}); look at them with "
