@@ -355,8 +355,8 @@ class _DeferredCodec(Codec[T]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         kind = self.kind
         built = _built.get(("validation", kind), lambda: build(kind, mode="validation"))
-        # Two threads may do so at once: both set the same.
-        super().__init__(built, extra="forbid", max_bytes=None, once=True)
+        # Two threads may do so at once, and set the same. `super()` fails in one when the other has set the class.
+        Codec.__init__(self, built, extra="forbid", max_bytes=None, once=True)
         object.__setattr__(self, "__class__", Codec)
         return getattr(self, name)
 
