@@ -95,7 +95,7 @@ DELIMITER_SECRET = "handrail.delimiter_secret"  # noqa: S105 - the name of a typ
 """The name by which the secret of a session is stored; commands show the mask in its place."""
 
 
-@stored_as(DELIMITER_SECRET)
+@stored_as("handrail.delimiter_secret")
 @dataclass(frozen=True, slots=True)
 class DelimiterSecret:
     """The secret of a session, from which its delimiters are made. The first one of the slice is used.
