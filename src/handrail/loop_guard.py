@@ -19,6 +19,7 @@ import asyncio
 import functools
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
@@ -61,7 +62,9 @@ def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
         try:
             return await entry(*args, **kwargs)
         finally:
-            _ENTERED_ASYNC.reset(token)
+            # A coroutine that is collected is closed in the context of whoever collects it, which has no such token.
+            with suppress(ValueError):
+                _ENTERED_ASYNC.reset(token)
 
     return cast("AsyncEntry", entered)  # it has the signature of what it wraps
 
