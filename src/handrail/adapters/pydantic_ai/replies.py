@@ -44,7 +44,7 @@ from pydantic_ai import ModelMessage, ModelResponse, RunContext, ToolCallPart
 from pydantic_ai.messages import ModelResponsePart
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from handrail.errors import StoreError
+from handrail.errors import SessionError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escape_surrogates
@@ -116,11 +116,12 @@ def asked(ctx: RunContext[Any], session: Session, call_id: str | None = None) ->
 async def learn_replies(session: Session) -> None:
     """Read which replies of a session have open calls, without holding the event loop; once for each session.
 
-    A reply is named by them. A store that fails is asked again when it is named.
+    A reply is named by them, if it has calls and an id of its provider. What cannot be read is read again then, and is
+    reported if it is needed.
     """
     if session.store is None or session in _NAMES:
         return
-    with suppress(StoreError):
+    with suppress(StoreError, SessionError):
         await ASYNC.write_to(session.store, partial(_names_of, session))
 
 
