@@ -22,11 +22,13 @@ from handrail.agents.run.inspection import Inspection, inspect_run
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
 from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
 from handrail.agents.run.run_group import RunGroup
+from handrail.agents.toolsets.builtin import DynamicAgent
 from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry
 from handrail.runtime.execution import ASYNC, loop_is_running
+from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.secrets import holds_mask
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
@@ -109,6 +111,7 @@ class LoadedAgent:
                 waiting = await self._settle_open_questions(tree) if input is None else None
                 if waiting is not None:
                     return waiting
+                await read_ahead(tree.session, DynamicAgent)
                 run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model=model)
                 spent = SharedUsage(RunUsage(), UsageLimits(request_limit=options.request_limit))
                 return await run.go(input, spent, output_type=options.output_type)
@@ -138,6 +141,7 @@ class LoadedAgent:
         tree = await self._group(options)
         try:
             # No model is asked during an inspection, so none has to be configured.
+            await read_ahead(tree.session, DynamicAgent)
             run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
             return await inspect_run(run)
         finally:

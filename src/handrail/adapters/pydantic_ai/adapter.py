@@ -45,6 +45,7 @@ from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import loop_is_running
+from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 
@@ -172,6 +173,7 @@ class PydanticAIAdapter:
         expected = "a Budget: Budget(max_total_tokens=10_000), or None"
         check_argument("PydanticAIAdapter.evaluate", "budget", budget, (Budget, NoneType), expected)
         check_argument("PydanticAIAdapter.evaluate", "deadline", deadline, (Deadline, NoneType), "a Deadline, or None")
+        await read_ahead(session)
         executor = ToolExecutor(
             prompt=prompt,
             session=session,

@@ -49,6 +49,7 @@ from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
 from handrail.runtime import ToolMessage
 from handrail.runtime.disclosure import expansion_message
+from handrail.runtime.read_ahead import read_ahead
 from handrail.serde import canonical_json
 
 PIPELINE_METADATA_KEY = "handrail"
@@ -154,6 +155,7 @@ class HandrailToolset(AbstractToolset[Any]):
     @asynchronous_entry
     async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
         """The same toolset. Of several bare ones with closed sections, the first opens those of all."""
+        await read_ahead(self.executor.environment.session)
         rendering = self.executor.environment.rendering
         if self._is_bare and rendering.may_change:
             first = ADDING_TOOLSETS.first(ctx.run_id, self)

@@ -52,7 +52,7 @@ from handrail.agents.run.executors import RunExecutors, ToolReport
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.shell_config import ShellConfig
 from handrail.agents.toolsets.build import build_toolsets
-from handrail.agents.toolsets.builtin import session_agents
+from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.agents.toolsets.labelled_toolset import (
     LabelledSource,
     LabelledToolset,
@@ -72,6 +72,7 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.long_results import READER, cut_text
+from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -342,6 +343,7 @@ class AgentRun:
                 return found.answer
             made = name not in self.tree.project.agents  # by this run, whose model it uses
             model = self.model if made else self.tree.model_for(agent.file, self.model)
+            await read_ahead(session, DynamicAgent)
             run = AgentRun(self.tree, agent, session=session, path=(*self.path, name), model=model)
             try:
                 result = await run.go(None if found.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits))
