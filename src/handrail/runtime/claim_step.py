@@ -96,8 +96,8 @@ async def _ask(
     try:
         apply = await _apply_of(run, ledger)
         if unknown is None:
-            return await ledger.claim_in(apply, request)
-        return await ledger.reclaim_in(apply, unknown, request)
+            return await ledger.claim_in(apply, request, run.mode.in_thread)
+        return await ledger.reclaim_in(apply, unknown, request, run.mode.in_thread)
     except (SessionError, StoreError) as error:
         raise run.unrecordable(error) from error
 

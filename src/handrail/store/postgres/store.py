@@ -118,7 +118,9 @@ class PostgresDriver:
         self._process = os.getpid()
         self.locks: AdvisoryLocks = AdvisoryLocks(server, server.connect())
         self.processes: KernelProcesses = KernelProcesses()
-        self.now: Callable[[], datetime] = ServerClock(self._server_time).now if clock is None else clock.now
+        self._server_clock = ServerClock(self._server_time)
+        self.now: Callable[[], datetime] = self._server_clock.now if clock is None else clock.now
+        self._asks_time = clock is None
         self.call_places: FairSemaphore = FairSemaphore(places_of_calls(server.connections))
         self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
             server.conninfo,
@@ -134,6 +136,11 @@ class PostgresDriver:
             name=f"handrail-{os.getpid()}",
             num_workers=1,
         )
+
+    @property
+    def now_waits(self) -> bool:
+        """Whether `now` asks the server at this moment, or in the next one."""
+        return self._asks_time and self._server_clock.is_due
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; asked once more if its connection is lost."""

@@ -138,6 +138,11 @@ class SqlStore:
             self._hash_key = read_hash_key(self._database)
         return self._hash_key
 
+    @property
+    def claim_waits(self) -> bool:
+        """Whether `now` asks the server, or `process` takes the lock of this process."""
+        return self._driver.now_waits or self._processes.own_waits
+
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
         return self._driver.now()

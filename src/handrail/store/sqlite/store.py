@@ -122,6 +122,7 @@ class SqliteDriver:
             ProcessLocks(folder, store=file.url, read_only=file.read_only) if HAS_FILE_LOCKS else KernelProcesses()
         )
         self.now: Callable[[], datetime] = clock.now
+        self.now_waits: bool = False
         self._file = file
         self.busy: timedelta = file.busy
         self._busy = file.busy.total_seconds()
