@@ -30,22 +30,8 @@ UNGUARDED = (
     "contrib",
     "crash",
     "docs",
-    "documents",
     "examples",
     "filesystem",
-    "programs",
-    "prompt",
-    "providers",
-    "python_worker",
-    "resources",
-    "scenarios",
-    "serde",
-    "session",
-    "store",
-    "taint",
-    "testing",
-    "transcript",
-    "turns",
 )
 """The suites that do not run with the loop guard yet."""
 
