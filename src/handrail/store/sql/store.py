@@ -96,6 +96,8 @@ class SqlStore:
         self._claimed: set[tuple[str, str]] = set()  # the keys that it has written as running last
         self._has_old_slots = has_old_slots(self._database)
         self._hash_key: bytes | None = None
+        with suppress(StoreError):  # a key that is missing is missed only by who needs it
+            self._hash_key = read_hash_key(self._database)
 
     waits = True
     """Writing waits for the disk or the server."""
@@ -129,7 +131,7 @@ class SqlStore:
         return self._has_old_slots
 
     def hash_key(self) -> bytes:
-        """The random key of this store, for hashes of secrets; read when it is first asked for.
+        """The random key of this store, for hashes of secrets; read when the store is opened.
 
         Raises:
             StoreError: it cannot be read.
