@@ -210,7 +210,8 @@ class EffectClaim(Claim):
     @property
     def waits(self) -> bool:
         """Whether the result is written to another store than that of the session, a row is read, or the time asked."""
-        return self.store is None or self._nested or self._ledger.store.claim_waits
+        store = self._ledger.store
+        return store.claim_waits or (store.waits and (self.store is None or self._nested))
 
     @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:
