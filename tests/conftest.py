@@ -32,7 +32,6 @@ UNGUARDED = (
     "docs",
     "examples",
     "filesystem",
-    "scenarios/test_hostile_interrupts.py",
     "scenarios/test_late_writers.py",  # its tasks write files, as no program should
     "store",
 )
