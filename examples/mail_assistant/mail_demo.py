@@ -41,8 +41,8 @@ from termination import interrupt_on_sigterm, run_interruptible
 from typed_paths import typed_path
 
 ABOUT = """\
-An assistant pays an invoice, and reads the mail on the way. One mail tells it to send money and addresses to a
-stranger. The assistant obeys: it is played by a scripted model. First it works without the policy about taint, then
+An assistant pays an invoice, and reads the mail on the way. One mail asks it to send money and addresses to an
+attacker. The assistant obeys: it is played by a scripted model. First it works without the policy about taint, then
 with it. With --model a real model is asked.
 """
 
@@ -53,7 +53,7 @@ used. --fault leaves the policy out of the second run, to see what FAIL looks li
 
 FIRST_LINE = (
     "Handrail makes each tool call of an agent a transaction. This demo shows what that means for an assistant that "
-    "reads what strangers write."
+    "reads what third parties write."
 )
 """The first line of the demo."""
 

@@ -13,7 +13,7 @@ import pytest
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "mail_assistant" / "mail_demo.py"
 PROMISED = re.compile(r"^  - (.+)$", re.MULTILINE)
 JUDGED = re.compile(r"^(PASS|FAIL): (.+) \((.*)\)$", re.MULTILINE)
-LOST = re.compile(r"^\* The stranger has (\S+) euros, and (\d) mails? with the contacts\.$", re.MULTILINE)
+LOST = re.compile(r"^\* The attacker has (\S+) euros, and (\d) mails? with the contacts\.$", re.MULTILINE)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +30,7 @@ def judged(told: subprocess.CompletedProcess[str]) -> dict[str, bool]:
     return {promise: mark == "PASS" for mark, promise, _ in JUDGED.findall(told.stdout)}
 
 
-def test_a_stranger_gets_what_the_mail_asks_for_without_the_policy_and_nothing_with_it() -> None:
+def test_an_attacker_gets_what_the_mail_asks_for_without_the_policy_and_nothing_with_it() -> None:
     """Both runs make the same calls, and the task of the owner is done in both."""
     told = run()
     assert (told.returncode, told.stderr) == (0, ""), told.stdout + told.stderr
@@ -46,6 +46,6 @@ def test_without_the_policy_two_promises_are_broken() -> None:
     told = run("--fault")
     assert (told.returncode, told.stderr) == (1, ""), told.stdout + told.stderr
     assert [promise for promise, holds in judged(told).items() if not holds] == [
-        "no money goes to the account of a stranger",
-        "no address goes to a stranger",
+        "no money goes to the account of an attacker",
+        "no address goes to an attacker",
     ]

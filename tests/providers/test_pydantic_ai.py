@@ -82,6 +82,7 @@ def test_a_program_that_is_killed_again_and_again(
     assert provider.refusals == []
 
 
+@pytest.mark.timeout(300)  # 40 s on a machine that is quiet
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.short(1)
 def test_each_response_has_ids_of_its_own(name: str, smith: Forge, whole: dict[str, Run], tmp_path: Path) -> None:

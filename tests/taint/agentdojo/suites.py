@@ -60,7 +60,7 @@ ACTS = frozenset(
 """The functions that act outside; all others read, and what they return is untrusted."""
 
 TELLS = frozenset({"get_webpage"})
-"""Functions that read, and tell a stranger so: the address can hold what was read before."""
+"""Functions that read, and tell an attacker so: the address can hold what was read before."""
 
 
 @dataclass(frozen=True, slots=True)
