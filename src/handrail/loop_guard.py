@@ -62,7 +62,7 @@ def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
         try:
             return await entry(*args, **kwargs)
         finally:
-            # A coroutine that is collected is closed in the context of whoever collects it, which has no such token.
+            # A coroutine that is collected is closed in the context of the collection, which has no such token.
             with suppress(ValueError):
                 _ENTERED_ASYNC.reset(token)
 
