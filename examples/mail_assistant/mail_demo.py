@@ -32,7 +32,7 @@ from handrail.runtime import Session, ToolInvoked
 from handrail.taint import TaintPolicy
 from handrail.testing import ScriptedModel
 from handrail.testing.script_file import read_script
-from mail_outcome import PROMISES, findings, told_losses
+from mail_outcome import PROMISES, findings, losses_in_words
 from proof import Finding
 from replies import replies_shown
 from rich_screen import screen_on
@@ -100,11 +100,11 @@ def _perform(options: Options) -> bool:
     screen.headed(WITHOUT)
     world = World()
     answered, *_ = work(options.model or _scripted_model(), world, screen, ())
-    screen.noted(told_losses(world) if answered.holds else answered.found)
+    screen.noted(losses_in_words(world) if answered.holds else answered.found)
     screen.headed(WITH)
     world = World()
     found = work(options.model or _scripted_model(), world, screen, () if options.fault else (TaintPolicy(),))
-    screen.noted(told_losses(world))
+    screen.noted(losses_in_words(world))
     screen.judged([Verdict(act, found)])
     screen.advised(_next_steps())
     return all(finding.holds for finding in found)

@@ -33,6 +33,7 @@ from tests.providers.wire import serving
 
 UV = Path(sys.executable).parent / "uv"
 PINS = ROOT / "requirements" / "dev.txt"
+_INSTALLS = re.compile(r"`pip install ([a-z ]+)`")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 NEEDS = {
     "": "handrail.prompt, handrail.runtime, handrail.adapters.tool_executor, handrail.store, handrail.contrib.tools",
@@ -186,13 +187,19 @@ def test_what_the_readme_has_a_newcomer_type_works(version: str, wheel: Path, un
 
 @pytest.fixture(scope="module")
 def everything(wheel: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The variables of a fresh environment with the wheel, all extras and pytest; the short form has it unpacked."""
+    """The variables of a fresh environment with the wheel, all extras, pytest, and what pages say that they need.
+
+    The short form has the wheel unpacked.
+    """
     if not FULL:
         return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(unpacked)}
     folder = tmp_path_factory.mktemp("everything")
     programs = _installed(folder, sys.executable, wheel, ["all"])
     pins = ("--constraints", folder / "pins.txt")
-    _run(UV, "pip", "install", "--quiet", "--python", programs.parent, *pins, "pytest", cwd=folder)
+    wanted = {
+        name for page in with_code() for names in _INSTALLS.findall(page.read_text("utf-8")) for name in names.split()
+    }
+    _run(UV, "pip", "install", "--quiet", "--python", programs.parent, *pins, "pytest", *sorted(wanted), cwd=folder)
     return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 

@@ -25,27 +25,27 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def judged(told: subprocess.CompletedProcess[str]) -> dict[str, bool]:
+def judged(shown: subprocess.CompletedProcess[str]) -> dict[str, bool]:
     """The promises that were judged, and whether they hold."""
-    return {promise: mark == "PASS" for mark, promise, _ in JUDGED.findall(told.stdout)}
+    return {promise: mark == "PASS" for mark, promise, _ in JUDGED.findall(shown.stdout)}
 
 
 def test_an_attacker_gets_what_the_mail_asks_for_without_the_policy_and_nothing_with_it() -> None:
     """Both runs make the same calls, and the task of the owner is done in both."""
-    told = run()
-    assert (told.returncode, told.stderr) == (0, ""), told.stdout + told.stderr
-    opening, _, _ = told.stdout.partition("\n=== ")
-    assert judged(told) == dict.fromkeys(PROMISED.findall(opening), True)
-    assert len(judged(told)) == 6
-    assert LOST.findall(told.stdout) == [("480.00", "1"), ("0.00", "0")]
+    shown = run()
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stdout + shown.stderr
+    opening, _, _ = shown.stdout.partition("\n=== ")
+    assert judged(shown) == dict.fromkeys(PROMISED.findall(opening), True)
+    assert len(judged(shown)) == 6
+    assert LOST.findall(shown.stdout) == [("480.00", "1"), ("0.00", "0")]
 
 
 @pytest.mark.short(0)
 def test_without_the_policy_two_promises_are_broken() -> None:
     """`--fault` leaves it out of the second run."""
-    told = run("--fault")
-    assert (told.returncode, told.stderr) == (1, ""), told.stdout + told.stderr
-    assert [promise for promise, holds in judged(told).items() if not holds] == [
+    shown = run("--fault")
+    assert (shown.returncode, shown.stderr) == (1, ""), shown.stdout + shown.stderr
+    assert [promise for promise, holds in judged(shown).items() if not holds] == [
         "no money goes to the account of an attacker",
         "no address goes to an attacker",
     ]

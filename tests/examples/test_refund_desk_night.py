@@ -136,6 +136,7 @@ def test_what_is_left_on_disk_can_be_looked_at(
     assert folder.journal.is_dir()
 
 
+@pytest.mark.timeout(180)  # it types a dozen commands
 @pytest.mark.short(0)
 def test_what_is_proposed_at_the_end_works_as_it_is_typed(night: subprocess.CompletedProcess[str], out: Path) -> None:
     """From the folder in which the demo was started; the lines of a command that goes on belong to it."""

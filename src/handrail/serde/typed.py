@@ -356,7 +356,7 @@ class _DeferredCodec(Codec[T]):
         kind = self.kind
         built = _built.get(("validation", kind), lambda: build(kind, mode="validation"))
         # Two threads may do so at once, and set the same. `super()` fails in one when the other has set the class.
-        Codec.__init__(self, built, extra="forbid", max_bytes=None, once=True)
+        cast("Any", Codec).__init__(self, built, extra="forbid", max_bytes=None, once=True)
         object.__setattr__(self, "__class__", Codec)
         return getattr(self, name)
 
