@@ -249,7 +249,7 @@ def is_rolling_back() -> bool:
 
 async def restore_participants(
     tool: str,
-    saved: Iterable[tuple[Snapshotable[Any], Any]],
+    restores: Iterable[tuple[Snapshotable[Any], Callable[[], object]]],
     enlisted: Iterable[CommitParticipant],
     in_thread: InThread | None = None,
 ) -> None:
@@ -257,7 +257,7 @@ async def restore_participants(
 
     Args:
         tool: name of the tool whose call is undone, for messages.
-        saved: the participants with their snapshots, in the order of restoring.
+        restores: the participants in the order of restoring, each with what restores it.
         enlisted: what to settle after that.
         in_thread: how to settle, and to restore what waits for a disk or a server, without holding the event loop;
             `None` for in this thread. All else is restored in this thread, because resources may belong to it.
@@ -284,9 +284,8 @@ async def restore_participants(
 
     token = _UNDOING.set(True)
     try:
-        for participant, snapshot in saved:
-            restore = partial(_try, failures, participant, partial(participant.restore, snapshot))
-            await carry_out(restore, waits=restoring_waits(participant))
+        for participant, restore in restores:
+            await carry_out(partial(_try, failures, participant, restore), waits=restoring_waits(participant))
         settle = partial(_settle, failures, tuple(enlisted))
         await carry_out(settle, waits=True)
     finally:
