@@ -22,9 +22,9 @@ from benchmarks.stored_agents import StoredAgent, call_together, open_agents
 from benchmarks.timing import Limit
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.contrib.tools import ShellRule, ShellToolsSection, VfsToolsSection
-from handrail.filesystem import HostFilesystem
-from handrail.prompt import Prompt, PromptTemplate, Section
+from handrail.contrib.tools import ShellRule, ShellToolsSection
+from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext, ToolsSection, tool
 from handrail.runtime import Session, ToolCall
 from tests.store.postgres_server import server_of_its_own
 
@@ -33,7 +33,7 @@ AGENTS, FILES, THINKING_AGENTS = 200, 50_000, 300
 IDLE = "a loop without agents stands still"
 ON_SQLITE = f"{AGENTS} agents, SQLite (full): the loop stands still"
 FAR = f"{AGENTS} agents, PostgreSQL 5 ms away: the loop stands still"
-LARGE_FILE = "a file of 1 GB is read: the loop stands still"
+LARGE_FILE = "a tool reads and hashes 1 GB: the loop stands still"
 TREE = f"a command runs in a tree of {FILES:,} files: the loop stands still"
 SHARE = f"{THINKING_AGENTS} agents whose model takes 0.5 to 1.5 s, SQLite (full)"
 LIMITS = (
@@ -89,7 +89,13 @@ def _reading(root: Path, opened: ExitStack) -> Callable[[], Awaitable[object]]:
     with (root / "large.txt").open("wb") as file:
         file.write(b"A line of text.\n" * (_GIGABYTE // 16))
     files = opened.enter_context(HostFilesystem(root, journal=root.with_name("large-journal")))
-    return _calling(VfsToolsSection(files), "read_file", {"path": "large.txt"})
+    section = ToolsSection(title="Files", tools=[_hash], resources={Filesystem: files})
+    return _calling(section, "hash_file", {"path": "large.txt"})
+
+
+@tool(name="hash_file", description="Hashes a file.", effect="read")
+def _hash(path: str, *, context: ToolContext) -> str:
+    return context.resources.get(Filesystem).digest(path)
 
 
 def _command(folder: Path, opened: ExitStack) -> Callable[[], Awaitable[object]]:
