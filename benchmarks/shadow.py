@@ -48,13 +48,13 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
     """What is measured, by name; the trees are there while the block runs. Each call takes tens of milliseconds."""
     with TemporaryDirectory() as folder, ExitStack() as opened:
         scratch = Path(folder)
-        many = _tree(scratch / "many", MANY)
+        many = tree(scratch / "many", MANY)
         files = opened.enter_context(HostFilesystem(many, journal=scratch / "journal", durability="normal"))
         yield {
-            "bare git add and write-tree": _floor(_tree(scratch / "floor"), scratch / "floor.git"),
-            "shadow snapshot, one file changed": _snapshot(_tree(scratch / "tree"), scratch / "tree.git"),
-            "shadow snapshot and restore, one file changed": _cycle(_tree(scratch / "undone"), scratch / "undone.git"),
-            "first snapshot of a process": _first(_tree(scratch / "first"), scratch / "first.git"),
+            "bare git add and write-tree": _floor(tree(scratch / "floor"), scratch / "floor.git"),
+            "shadow snapshot, one file changed": _snapshot(tree(scratch / "tree"), scratch / "tree.git"),
+            "shadow snapshot and restore, one file changed": _cycle(tree(scratch / "undone"), scratch / "undone.git"),
+            "first snapshot of a process": _first(tree(scratch / "first"), scratch / "first.git"),
             f"shadow snapshot, {MANY:,} files": _snapshot(many, scratch / "many.git"),
             f"shell call, {MANY:,} files": _shell(files),
         }
@@ -66,7 +66,8 @@ def shadow(*, rounds: int = ROUNDS) -> dict[str, float]:
         return measure(measured, rounds=rounds, calls=1)
 
 
-def _tree(root: Path, files: int = FILES) -> Path:
+def tree(root: Path, files: int = FILES) -> Path:
+    """A folder with so many small files in a hundred folders; returns it."""
     for number in range(files):
         path = root / f"area{number % 10}" / f"part{number % 100}" / f"file{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -80,6 +81,17 @@ class StoredAgent:
 def open_agents(kept: Store, names: Iterable[str], opened: ExitStack) -> list[StoredAgent]:
     """Agents in a store, whose sessions are named so and closed with the stack."""
     return [StoredAgent(opened.enter_context(Session.open(kept, name))) for name in names]
+
+
+async def call_together(agents: Sequence[StoredAgent], each: int) -> None:
+    """Have each agent make so many calls on this loop; between two calls it lets the others run."""
+    await asyncio.gather(*(_call_often(agent, each) for agent in agents))
+
+
+async def _call_often(agent: StoredAgent, times: int) -> None:
+    for _ in range(times):
+        await agent.call_async()
+        await asyncio.sleep(0)
 
 
 def _check(message: ToolMessage) -> None:

@@ -24,7 +24,7 @@ from threading import Barrier
 
 from benchmarks import round_trips
 from benchmarks.proxy import Proxy, proxied
-from benchmarks.stored_agents import StoredAgent, open_agents
+from benchmarks.stored_agents import StoredAgent, call_together, open_agents
 from benchmarks.timing import Block, Bound, Limit
 from handrail import store
 from handrail.runtime import Session
@@ -47,19 +47,13 @@ BOUNDS = (
 )
 
 FAR = f"{AGENTS} agents on one loop, PostgreSQL 5 ms away"
-PAUSE = f"{ON_LOOP}, the loop stands still"
-LIMITS = (
-    Limit(FAR, 2_000.0, "calls/s", "at least"),
-    *round_trips.LIMITS,
-    Limit(PAUSE, None, "ms at the longest"),
-)
+LIMITS = (Limit(FAR, 2_000.0, "calls/s", "at least"), *round_trips.LIMITS)
 
 _OF_ONE, _ON_LOOP, _ON_THREADS, _IN_PROCESSES = 50, 1, 10, 25
 """How many calls an agent makes in a block."""
 
 _DELAY = 0.005  # seconds in each direction
-_WAKES_EVERY = 0.005
-_ROUNDS, _PAUSES = 5, 3
+_ROUNDS = 5
 _LONGEST = 10.0  # seconds; after so many no further round begins
 
 
@@ -95,17 +89,14 @@ def _one_agent(folder: Path, opened: ExitStack) -> dict[str, Callable[[], object
     return {
         ONE: Block(_OF_ONE, lambda: _call_often(blocking, _OF_ONE)),
         ONE_INLINE: Block(_OF_ONE, lambda: _call_often(inline, _OF_ONE)),
-        ONE_ASYNC: Block(_OF_ONE, lambda: runner.run(_call_together(suspending, _OF_ONE))),
+        ONE_ASYNC: Block(_OF_ONE, lambda: runner.run(call_together(suspending, _OF_ONE))),
     }
 
 
 def _on_loop(folder: Path, opened: ExitStack) -> dict[str, Callable[[], object]]:
     agents = _agents(f"sqlite:///{folder}/loop.db", AGENTS, opened)
     runner = opened.enter_context(asyncio.Runner())
-    return {
-        ON_LOOP: Block(AGENTS * _ON_LOOP, lambda: runner.run(_call_together(agents, _ON_LOOP))),
-        PAUSE: lambda: statistics.median(runner.run(_longest_pause(agents)) for _ in range(_PAUSES)),
-    }
+    return {ON_LOOP: Block(AGENTS * _ON_LOOP, lambda: runner.run(call_together(agents, _ON_LOOP)))}
 
 
 def _on_threads(folder: Path, opened: ExitStack) -> Callable[[], object]:
@@ -167,10 +158,10 @@ def _far(proxy: Proxy, opened: ExitStack) -> Callable[[], float]:
     runner = opened.enter_context(asyncio.Runner())
 
     def calls_per_second() -> float:
-        runner.run(_call_together(agents, 2))
+        runner.run(call_together(agents, 2))
         proxy.delay(_DELAY)
         try:
-            return _median_rate(lambda each: runner.run(_call_together(agents, each)))
+            return _median_rate(lambda each: runner.run(call_together(agents, each)))
         finally:
             proxy.delay(0)
 
@@ -192,28 +183,6 @@ def _median_rate(run: Callable[[int], object]) -> float:
         rates.append(AGENTS * each / taken)
         each = max(1, round(each / taken))
     return statistics.median(rates)
-
-
-async def _longest_pause(agents: Sequence[StoredAgent]) -> float:
-    """The longest time in milliseconds for which a task that wakes again and again had to wait for its turn."""
-    calls = asyncio.ensure_future(_call_together(agents, _ON_LOOP))
-    longest = 0.0
-    while not calls.done():
-        due = time.perf_counter() + _WAKES_EVERY
-        await asyncio.sleep(_WAKES_EVERY)
-        longest = max(longest, time.perf_counter() - due)
-    await calls
-    return longest * 1000
-
-
-async def _call_together(agents: Sequence[StoredAgent], each: int) -> None:
-    await asyncio.gather(*(_call_often_async(agent, each) for agent in agents))
-
-
-async def _call_often_async(agent: StoredAgent, times: int) -> None:
-    for _ in range(times):
-        await agent.call_async()
-        await asyncio.sleep(0)
 
 
 def _call_often(agent: StoredAgent, times: int) -> None:

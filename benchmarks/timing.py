@@ -21,12 +21,13 @@ Unit: TypeAlias = Literal[
     "MB",
     "s",
     "calls/s",
+    "% of a core",
     "round trips",
     "times its bytes",
 ]
 """What a limit is measured in."""
 
-_PLACES: Mapping[str, int] = {"s": 0, "calls/s": 0, "round trips": 1}
+_PLACES: Mapping[str, int] = {"s": 0, "calls/s": 0, "% of a core": 0, "round trips": 1}
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import ref
 
+from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger
 from handrail.threads import THREADS
 
@@ -125,6 +126,7 @@ def _both(first: Callable[[Any], object], second: Callable[[Any], object]) -> Ca
 
 def _block(completable: Completable[Any]) -> None:
     """Block this thread until something is completed."""
+    check_blocking("waiting for another thread")
     completed = threading.Event()
     completable.add_done_callback(lambda _: completed.set())
     completed.wait()

@@ -27,6 +27,7 @@ SHORT_MODULES = {
     "cli/overrides/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",
     "programs/guardian_messages.py": "what the guardian and its callers share, below both",
+    "runtime/read_ahead.py": "what adapters and agents read before a run, above the slices and the modes",
     "store/sql/version.py": "one condition, below the statements that have it",
     "prompt/run_view.py": "what feedback and completion see of a run, below both",
     "clock.py": "one protocol, below everything",

@@ -61,7 +61,7 @@ class Payments:
 
     async def pay(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
         """Note how many replies are stored."""
-        self.found.append(replies(self._store))
+        self.found.append(await asyncio.to_thread(replies, self._store))
         return ToolResult.ok(params)
 
     def executor(self, session: Session, **options: Any) -> ToolExecutor:

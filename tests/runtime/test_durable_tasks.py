@@ -7,10 +7,12 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from typing_extensions import override
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
@@ -20,6 +22,7 @@ from handrail.prompt.effect import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session import SlicePolicy, stored_as
 from handrail.store import Store
+from handrail.store.memory import MemoryStore
 from handrail.store.sql.committer import PendingUnit, UnitAnswer
 from tests.store.postgres_server import fresh_url
 from tests.store.units import at_point, committer_of
@@ -189,6 +192,37 @@ async def test_loop_runs_while_a_claim_or_a_commit_is_written(desk: Desk) -> Non
             gate.opened.set()
             assert not await calling
         assert desk.recorded(name) == [True]
+
+
+class DistantClock(MemoryStore):
+    """A store whose time is that of a server, which has to be asked each time.
+
+    Attributes:
+        asked_in: the threads that have asked.
+    """
+
+    claim_waits = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_in: list[threading.Thread] = []
+
+    @override
+    def now(self) -> datetime:
+        self.asked_in.append(threading.current_thread())
+        return super().now()
+
+
+async def test_a_server_is_asked_for_the_time_on_a_thread() -> None:
+    """For the claim, and for the commit that records the result."""
+    with ExitStack() as opened:
+        kept = DistantClock()
+        desk = Desk(kept, opened)
+        desk.session("s")
+        kept.asked_in.clear()
+        assert not await desk.call("s")
+        assert (len(kept.asked_in), desk.status("s")) == (2, ["done"])
+        assert threading.current_thread() not in kept.asked_in
 
 
 @pytest.mark.parametrize("times", [1, 3])

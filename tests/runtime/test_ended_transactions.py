@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +88,9 @@ async def test_a_call_of_an_event_loop_is_no_exception(orders: Store) -> None:
 
     async def handler(params: Order, *, context: ToolContext) -> ToolResult[Sale]:
         enlist(Shop(orders))
-        return sell(params, context=context) if params.item == "tea" else ToolResult.ok(Sale(params.item))
+        if params.item == "tea":
+            return await asyncio.to_thread(sell, params, context=context)
+        return ToolResult.ok(Sale(params.item))
 
     tool = Tool[Order, Sale](name="sell", description="Sells.", handler=handler)
     prompt = Prompt(PromptTemplate(ns="tests", key="ended", sections=[Section(title="Desk", tools=[tool])]))

@@ -120,6 +120,10 @@ class FaultyStore(Store):
     def is_dead(self, process: str) -> bool:
         return self._store.is_dead(process)
 
+    @property
+    def claim_waits(self) -> bool:
+        return self._store.claim_waits
+
     def now(self) -> datetime:
         return self._store.now()
 

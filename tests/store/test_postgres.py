@@ -75,8 +75,13 @@ def test_server_is_asked_the_time_once_a_second() -> None:
         return asked[-1]
 
     time = ServerClock(ask, clock=clock)
+    due = [time.is_due]
     assert time.now() == start + timedelta(milliseconds=10)
-    clock.advance(timedelta(milliseconds=990))
+    clock.advance(timedelta(milliseconds=900))
+    due.append(time.is_due)
+    clock.advance(timedelta(milliseconds=90))
+    due.append(time.is_due)  # a little early, so that who finds that it is not due has the time to ask
+    assert due == [True, False, True]
     assert time.now() == start + timedelta(milliseconds=1000)
     assert len(asked) == 1
     clock.advance(timedelta(milliseconds=20))

@@ -20,6 +20,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+from handrail.loop_guard import asynchronous_entry, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolResult
 from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
@@ -227,8 +228,7 @@ class ToolExecutor:
                 has been rolled back and recorded as failed.
             CallPostponed: the question about the call was left open. It is not recorded; make it again.
             InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
-            CallIdReusedError: reply and id belong to another call, or an id without a reply is used again. Nothing was
-                run or recorded.
+            CallIdReusedError: reply and id belong to another call, or an id without a reply is used again; nothing ran.
             ValueError: `reply` is not text, or is empty, or begins with `@`.
             RunAbortedError: the run is over. The call has been rolled back and recorded.
             VisibilityExpansionRequired: a `RunAbortedError`: the call has opened sections, named by its `opened`, and
@@ -237,6 +237,7 @@ class ToolExecutor:
         """
         return self._execute(call, reply, self.environment)
 
+    @synchronous_entry
     def _execute(self, call: ToolCall, reply: str | None, environment: Environment) -> ToolMessage:
         try:
             if type(call.id) is not str:
@@ -253,11 +254,7 @@ class ToolExecutor:
             raise
 
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
-        """Run a call without blocking the event loop; `def` handlers run on their own threads.
-
-        Args:
-            call: what the model asked for.
-            reply: identifies the reply, as for `execute`.
+        """Run a call as `execute` does, without blocking the event loop; `def` handlers run on their own threads.
 
         Raises:
             DeveloperMistake: as for `execute`.
@@ -268,6 +265,7 @@ class ToolExecutor:
         """
         return await self._execute_async(call, reply, self.environment)
 
+    @asynchronous_entry
     async def _execute_async(self, call: ToolCall, reply: str | None, environment: Environment) -> ToolMessage:
         try:
             if type(call.id) is not str:
@@ -302,6 +300,7 @@ class ToolExecutor:
         outcomes = self._run_each(asked, reply)
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
+    @asynchronous_entry
     async def answer_async(
         self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
     ) -> Answered | Waiting:
@@ -351,6 +350,7 @@ class ToolExecutor:
         asked = tuple(calls)
         return tuple(map(_message, asked, await self._run_together(asked, reply)))
 
+    @synchronous_entry
     def settle_open(self) -> tuple[SettledCall, ...]:
         """Apply the results of open calls whose effects have happened; call it when a session is resumed.
 
@@ -370,6 +370,7 @@ class ToolExecutor:
         """
         return run_to_completion(settle_open(self.environment, BLOCKING))
 
+    @asynchronous_entry
     async def settle_open_async(self) -> tuple[SettledCall, ...]:
         """As `settle_open`, without blocking the event loop.
 
@@ -380,6 +381,7 @@ class ToolExecutor:
         """
         return await settle_open(self.environment, ASYNC)
 
+    @asynchronous_entry
     async def settle_before_run_async(self) -> None:
         """Apply what waits for the tools with `External.apply`, and log what still waits; the adapters call it.
 
@@ -390,6 +392,7 @@ class ToolExecutor:
         """
         await settle_before_run(self.environment, ASYNC)
 
+    @synchronous_entry
     def completion(self, answer: object, *, reply: str | None = None) -> str | None:
         """Check the model's answer, which ends a loop; a prompt without `completion` accepts every answer.
 
@@ -411,6 +414,7 @@ class ToolExecutor:
         named = None if reply is None else _checked(reply)
         return run_to_completion(check_completion(self.environment, answer, BLOCKING, named))
 
+    @asynchronous_entry
     async def completion_async(self, answer: object, *, reply: str | None = None) -> str | None:
         """As `completion`; the checker runs on a thread of its own.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic_ai import RunUsage, UsageLimits
@@ -21,10 +22,13 @@ from handrail.agents.run.inspection import Inspection, inspect_run
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
 from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
 from handrail.agents.run.run_group import RunGroup
+from handrail.agents.toolsets.builtin import DynamicAgent
 from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
-from handrail.runtime.execution import loop_is_running
+from handrail.loop_guard import asynchronous_entry
+from handrail.runtime.execution import ASYNC, loop_is_running
+from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.secrets import holds_mask
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
@@ -74,6 +78,7 @@ class LoadedAgent:
             )
         return asyncio.run(self.run_async(input, options))
 
+    @asynchronous_entry
     async def run_async(self, input: str | None = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
         """Run the agent to its answer.
 
@@ -92,7 +97,7 @@ class LoadedAgent:
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
         check_argument("Agent.run", "options", options, RunOptions, "RunOptions: RunOptions(model=..., session=...)")
-        tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
+        tree = await self._group(options)
         try:
             # Before anything runs: a deny rule with a misspelt name would protect nothing, and the run would not show
             # it.
@@ -106,12 +111,14 @@ class LoadedAgent:
                 waiting = await self._settle_open_questions(tree) if input is None else None
                 if waiting is not None:
                     return waiting
+                await read_ahead(tree.session, DynamicAgent)
                 run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model=model)
                 spent = SharedUsage(RunUsage(), UsageLimits(request_limit=options.request_limit))
                 return await run.go(input, spent, output_type=options.output_type)
         finally:
             await tree.close()
 
+    @asynchronous_entry
     async def inspect(self, options: RunOptions = DEFAULT_OPTIONS) -> tuple[ToolReport, ...]:
         """The tools that the agent would be offered, in their order; no model is asked, and nothing is called.
 
@@ -122,6 +129,7 @@ class LoadedAgent:
         """
         return (await self.inspection(options)).tools
 
+    @asynchronous_entry
     async def inspection(self, options: RunOptions = DEFAULT_OPTIONS) -> Inspection:
         """The same with what is known of all its toolsets, as the check of approval rules needs it.
 
@@ -130,20 +138,27 @@ class LoadedAgent:
             OverridesError: as for `inspect`.
             BaseException: as for `inspect`.
         """
-        tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
+        tree = await self._group(options)
         try:
             # No model is asked during an inspection, so none has to be configured.
+            await read_ahead(tree.session, DynamicAgent)
             run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
             return await inspect_run(run)
         finally:
             await tree.close()
+
+    async def _group(self, options: RunOptions) -> RunGroup:
+        """What the runs share, with what earlier ones have decided, which is read from the store of the session."""
+        rules = self.rules() if options.rules is None else options.rules
+        store = None if options.session is None else options.session.store
+        return await ASYNC.write_to(store, partial(RunGroup, self.project, options, rules))
 
     async def _settle_open_questions(self, tree: RunGroup) -> RunResult | None:
         """Ask again what earlier runs have left open; a result if some of it stays open.
 
         A call whose secrets are not stored is not asked about: it will be refused, and the model asks for it again.
         """
-        for call in open_questions(tree.session):
+        for call in await ASYNC.write_to(tree.session.store, partial(open_questions, tree.session)):
             if not holds_mask(call.arguments):
                 await tree.gate.decide(call)
         # `decide` has put every question that was left open again into the gate.

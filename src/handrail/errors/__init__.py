@@ -62,6 +62,7 @@
     │   ├── CompletionCheckError     the completion checker of a prompt failed
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
     │   ├── InvalidReturnError       a policy, an approver or a key_fn returned another type
+    │   ├── LoopBlockedError         an operation would have blocked an event loop: the loop guard is on
     │   └── SecondStoreError         a call writes to two stores
     ├── CallPostponed                adapters: a call that waits for an approval; undone, not recorded, made again later
     ├── ModelVisibleError            becomes a failed result: the model reads the message and may try again
@@ -119,6 +120,7 @@ from handrail.errors.developer import (
     InvalidArgumentError,
     InvalidReturnError,
     LedgerError,
+    LoopBlockedError,
     ParseError,
     PathConflictError,
     PathEscapeError,
@@ -212,6 +214,7 @@ __all__ = [
     "JournalError",
     "LeaseLostError",
     "LedgerError",
+    "LoopBlockedError",
     "ModelUnreachableError",
     "ModelVisibleError",
     "OverridesError",

@@ -191,6 +191,21 @@ class CallTransactionEndedError(DeveloperMistake):
         self.store = store
 
 
+class LoopBlockedError(DeveloperMistake):
+    """An operation would have blocked an event loop: the loop guard is on (`handrail.loop_guard`). Nothing was done.
+
+    Attributes:
+        operation: what would have blocked it.
+    """
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(
+            f"{operation} would block the event loop of this thread, which HANDRAIL_LOOP_GUARD=1 forbids. In your "
+            "code, await the asynchronous form, or use asyncio.to_thread; anywhere else it is a fault of Handrail."
+        )
+        self.operation = operation
+
+
 def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
     """The first of one or more mistakes, with the others as notes on it."""
     # Not an ExceptionGroup, which `except` with the type of the mistake would not catch.

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from handrail.errors import FilesystemError, PathConflictError
+from handrail.loop_guard import check_blocking
 from handrail.posix import fcntl
 
 _GENERATION = struct.Struct("l")
@@ -148,6 +149,7 @@ class Disk:
 
     def chunks(self, descriptor: int) -> Iterator[bytes]:
         """The rest of a file, piece by piece."""
+        check_blocking("reading a file")
         while chunk := os.read(descriptor, CHUNK_BYTES):
             yield chunk
 
@@ -173,10 +175,12 @@ class Disk:
 
     def sync(self, descriptor: int) -> None:
         """Fsync a file or folder."""
+        check_blocking("fsync")
         os.fsync(descriptor)
 
     def sync_all(self) -> None:
         """Sync everything that any process has written; not every system waits until that is done."""
+        check_blocking("sync")
         os.sync()
 
     def dress(self, descriptor: int, *, owner: tuple[int, int], mode: int) -> None:

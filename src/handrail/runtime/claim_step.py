@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from handrail.crash_points import reached
@@ -53,8 +54,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     reached("before-claim")
     ledger = run.environment.effect_ledger
     if run.environment.settles is not None:
-        return _settled(run, tool, run.environment.settles)
-    key = _key_of(run, tool)
+        return await run.mode.write_to(ledger.units, partial(_settled, run, tool, run.environment.settles))
+    key = await _key(run, tool)
     run.effect_key = key.key
     request = _request_of(run, tool, key)
     if tool.idempotency is None:
@@ -95,8 +96,8 @@ async def _ask(
     try:
         apply = await _apply_of(run, ledger)
         if unknown is None:
-            return await ledger.claim_in(apply, request)
-        return await ledger.reclaim_in(apply, unknown, request)
+            return await ledger.claim_in(apply, request, run.mode.in_thread)
+        return await ledger.reclaim_in(apply, unknown, request, run.mode.in_thread)
     except (SessionError, StoreError) as error:
         raise run.unrecordable(error) from error
 
@@ -111,6 +112,13 @@ async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:
         await run.store_deferred()
         return mode.apply_to(ledger.store)
     return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
+
+
+async def _key(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
+    """As `_key_of`, without holding an event loop while the store is read; mostly it is not."""
+    ledger = run.environment.effect_ledger
+    reads = tool.masking.hides or ledger.has_old_slots or has_ambiguous_unions(tool.params_type)
+    return await run.mode.write_to(ledger.units if reads else None, partial(_key_of, run, tool))
 
 
 def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:

@@ -82,10 +82,10 @@ async def check_completion(
     if completion is None or _is_over(environment):
         return None
     session, name = environment.session, environment.prompt.name
-    if reply is not None and _was_accepted(session, name, reply):
+    if reply is not None and await mode.write_to(session.store, partial(_was_accepted, session, name, reply)):
         return None
     missing = await mode.in_thread(partial(_missing, completion, environment, answer))
-    sent_back = _sent_back(session, name)
+    sent_back = await mode.write_to(session.store, partial(_sent_back, session, name))
     is_noted = reply is not None and any(each.reply == reply for each in sent_back)
     others = len(sent_back) - is_noted
     if missing and others < completion.most_sent_back and not _is_over(environment):

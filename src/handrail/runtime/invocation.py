@@ -186,6 +186,18 @@ class Invocation:
             self._secrets_before = use_call_secrets(self.secrets)
         self.secrets.add(partial(secrets_in, value, masking))
 
+    async def answer_from_record(self) -> ToolMessage | None:
+        """As `recorded`, without holding an event loop while the store is read.
+
+        Raises:
+            CallIdReusedError: as of `recorded`.
+            CallRefusedError: as of `recorded`.
+        """
+        session = self.environment.session
+        if self.mode.inline or session.store is None or session.has_record_at_hand(self.ref):
+            return self.recorded()
+        return await self.mode.write_to(session.store, self.recorded)
+
     def recorded(self) -> ToolMessage | None:
         """The message of a call that has a final record; `None` for one that goes through the pipeline.
 
@@ -220,12 +232,12 @@ class Invocation:
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
         if self.environment.questions.ends != self.ends:
             raise CancelledError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
-        return self.recorded() if self.has_identity else None
+        return await self.answer_from_record() if self.has_identity else None
 
     async def take_first_turn(self) -> ToolMessage | None:
         """Wait until the calls that arrived before have ended. Then returns `recorded()`."""
         await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
-        return self.recorded() if self.has_identity else None
+        return await self.answer_from_record() if self.has_identity else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy; off the event loop if that may block it."""
@@ -234,7 +246,7 @@ class Invocation:
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
 
-    def check_ready(self, tool: Tool[Any, Any]) -> None:
+    async def check_ready(self, tool: Tool[Any, Any]) -> None:
         """Step 6: check the deadline, past which no handler starts, and that a stored session is open.
 
         The claim, or else the commit, compares whether the session is still held. A claim in another store than that of
@@ -253,7 +265,9 @@ class Invocation:
             return
         try:
             store: object = self.environment.effect_ledger.units if tool.claims else recorder.store
-            self.claim_conditions = recorder.claim_conditions(store)
+            conditions = partial(recorder.claim_conditions, store)
+            asked = None if store is recorder.store else recorder.store
+            self.claim_conditions = await self.mode.write_to(asked, conditions)
         except DeveloperMistake:
             raise
         except (SessionError, StoreError) as error:

@@ -80,11 +80,11 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     run = Invocation(call, reply, environment, mode)  # draws the ticket of step 3
     try:
         try:
-            if run.has_identity and (answer := run.recorded()) is not None:
+            if run.has_identity and (answer := await run.answer_from_record()) is not None:
                 return answer  # the call has a final record
-            tool = run.tool or unknown_tool(run)
+            tool = run.tool or await unknown_tool(run)
             run.step = PARSE
-            parse_arguments(run, tool)
+            await parse_arguments(run, tool)
             if run.turn.waits:
                 run.step = TURN
                 if (answer := await run.take_turn()) is not None:
@@ -96,7 +96,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                 await request_approval(run, tool, questions)
 
             run.step = DEADLINE
-            run.check_ready(tool)
+            await run.check_ready(tool)
             run.step = CLAIM
             claim = await claim_effect(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
             run.step = BEGIN
@@ -147,7 +147,7 @@ async def _answer_anew(run: Invocation, error: AppliedMeanwhileError) -> ToolRes
         AppliedMeanwhileError: the effect has been claimed or removed meanwhile.
         BaseException: as in these steps.
     """
-    tool = run.tool or unknown_tool(run)
+    tool = run.tool or await unknown_tool(run)
     run.reopen()
     run.step = CLAIM
     claim = await claim_effect(run, tool)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from handrail.errors import ParseError, RunAbortedError
-from handrail.prompt import Tool, ToolContext, ToolPolicy
+from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy
 from handrail.redaction import current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.resources import CallScope
 from handrail.runtime.environment import Environment
@@ -68,6 +68,14 @@ def preview_call(
         _close(resources, tool.name)
         use_call_secrets(before)
     return CallPreview(tool, params, tuple(asked), link_targets)
+
+
+def may_block(name: str, environment: Environment) -> bool:
+    """Whether `preview_call` may wait for a disk, because a policy of the tool may (`MayBlock`)."""
+    tool = environment.tool(name)
+    return tool is not None and any(
+        isinstance(policy, MayBlock) and policy.may_block(tool) for policy in environment.policies_for(name)
+    )
 
 
 def _asked_by(

@@ -85,7 +85,7 @@ _RESULT: type[object] = ToolResult
 # --------------------------------------------------------------------------- steps 1 and 2: the tool and its parameters
 
 
-def unknown_tool(run: Invocation) -> Never:
+async def unknown_tool(run: Invocation) -> Never:
     """Refuse a call of an unknown tool.
 
     Raises:
@@ -95,7 +95,7 @@ def unknown_tool(run: Invocation) -> Never:
     """
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
-    if _started(run) is not None:
+    if await _started(run) is not None:
         raise CallRefusedError(
             f"this call was started before, and it is not known whether it took effect; there is no tool {asked} now. "
             "It was not run again. Do not ask for it again; a person has to find out what happened."
@@ -118,19 +118,20 @@ def unknown_tool(run: Invocation) -> Never:
     raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
 
 
-def _started(run: Invocation) -> OpenCall | None:
+async def _started(run: Invocation) -> OpenCall | None:
     """The effect of the call that the store of the session holds and that is not settled; `None` if there is none."""
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
         return None
     try:
-        claims = recorder.store.open_claims(run.environment.session.session_id)
+        session_id = run.environment.session.session_id
+        claims = await run.mode.write_to(recorder.store, partial(recorder.store.open_claims, session_id))
     except StoreError as error:
         raise run.unrecordable(error) from error
     return next((claim for claim in claims if claim.call.stored == run.ref.stored), None)
 
 
-def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
+async def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
     """Parse the arguments into `run.params`: an instance of the tool's parameter type, or `None` if it takes none.
 
     Raises:
@@ -142,7 +143,7 @@ def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
     if tool.masking.hides:
         run.add_secrets(written_arguments(run.call), tool.masking)
         if run.environment.settles is None:
-            _refuse_masks(run, tool)
+            await _refuse_masks(run, tool)
     try:
         run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
     except ParseError as error:
@@ -151,12 +152,12 @@ def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
         run.add_secrets(tool.with_secrets(run.params), tool.masking)
 
 
-def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
+async def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
     """Refuse a call that was interrupted, and lacks its secrets since: the mask is not used as one."""
     masked = masks_in(run.call, tool)
     if not masked:
         return
-    started = _started(run)
+    started = await _started(run)
     if started is not None and started.state == "unapplied":
         raise CallRefusedError(
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result cannot be applied, "

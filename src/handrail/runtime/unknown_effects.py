@@ -74,14 +74,15 @@ async def refuse_repeat(
     if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
         return
     ledger = run.environment.effect_ledger
-    rows = ledger.unresolved_slots(slot.partition, tool.name, run.ref.reply)
+    looked_up = partial(ledger.unresolved_slots, slot.partition, tool.name, run.ref.reply)
+    rows = await run.mode.write_to(ledger.units, looked_up)
     equal = [row for row in rows if row.key != slot.key and _is_equal(row, slot, arguments, tool)]
     if not equal:
         return
     # An equal call may refuse this one, which is not reclaimed then: the finding about its own slot is recorded first.
     if not_applied is not None:
         await run.mode.write_to(ledger.units, partial(ledger.resolve, not_applied, _LOOKED_UP))
-    elif not _starts_handler(run, slot):
+    elif not await run.mode.write_to(ledger.units, partial(_starts_handler, run, slot)):
         return
     for row in equal:
         await _refuse_if_happened(run, tool, row)
@@ -118,7 +119,8 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
         raise _happened(tool)
     if await run.mode.write_to(ledger.units, partial(ledger.resolve, row, _LOOKED_UP)):
         return
-    standing = ledger.row(row.key, partition=row.partition)  # another caller has resolved it meanwhile
+    # Another caller has resolved it meanwhile.
+    standing = await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
     if standing is None or standing.status == "failed":
         return
     raise _happened(tool) if standing.status == "done" else FinalRefusal(Unknown(standing).message)

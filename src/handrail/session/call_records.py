@@ -91,6 +91,13 @@ class CallRecords:
         """Take note of a record that has been committed."""
         self._known[ref] = record
 
+    def is_at_hand(self, ref: CallRef) -> bool:
+        """Whether `find` reads nothing from the store. Without the lock of the session: what is at hand stays so."""
+        found = self._known.get(ref)
+        if found is not None:
+            return not isinstance(found, int)
+        return self._is_complete or ref in self._looked_up or self._looked_up.get(ref.reply or "", False)
+
     def find(self, ref: CallRef) -> CallRecord | None:
         """The newest record of a call; `None` if there is none.
 

@@ -35,16 +35,17 @@ def check_identity(function: str, session_id: object, tags: object = None) -> No
         _check_text(function, f"tags[{name!r}]", value, f"{_TEXT}; write str(...) around it")
 
 
-def check_stored_id(function: str, session_id: object) -> None:
-    """Refuse to open a stored session without an id: it could not be opened again.
+def check_stored_id(function: str, session_id: object, tags: object) -> None:
+    """As `check_identity`, and refuse to open a stored session without an id: it could not be opened again.
 
     Raises:
-        InvalidArgumentError: it is `None`, empty, or has a zero character, which not every store can hold.
+        InvalidArgumentError: so; or the id is `None`, empty, or has a zero character, which not every store can hold.
     """
     check_argument(function, "session_id", session_id, str, f"{_TEXT}: 'desk' or str(number)")
     if not session_id or "\0" in str(session_id):
         expected = "text of 1 character or more, without a zero character: 'desk'"
         raise InvalidArgumentError(function=function, argument="session_id", given=session_id, expected=expected)
+    check_identity(function, session_id, tags)
 
 
 def _check_text(function: str, argument: str, given: object, expected: str) -> None:

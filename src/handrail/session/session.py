@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from handrail.errors import SessionBusyError, SessionError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
@@ -26,6 +26,7 @@ from handrail.session.conversation import Conversation
 from handrail.session.identity import check_identity, check_relatives, check_stored_id, no_database
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import check_resettable, open_calls_of
+from handrail.session.opening import OpenOptions, open_on_thread
 from handrail.session.persistence.loading import (
     LoadedSession,
     RecordsInStore,
@@ -142,11 +143,22 @@ class Session:
             UnknownTypeError: it holds values of a class that is not known here.
             StoreError: the store cannot be used.
         """
-        check_stored_id("Session.open", session_id)
-        check_identity("Session.open", session_id, tags)
+        check_stored_id("Session.open", session_id, tags)
         check_relatives("Session.open", Session, parent, dispatcher)
         opening = LoadedSession.checked(store, types, create=create, wait=wait, checkpoint_every=checkpoint_every)
         return cls._resume(opening, session_id, tags, parent, dispatcher)
+
+    @classmethod
+    async def open_async(
+        cls, store: SessionStore, session_id: str, *, parent: Session | None = None, **options: Unpack[OpenOptions]
+    ) -> Self:
+        """As `open`, on a thread: the event loop runs while the store, or another holder of the session, is waited for.
+
+        Raises:
+            CancelledError: the task was cancelled; a session that is opened after that is closed again.
+            Exception: as of `open`.
+        """
+        return await open_on_thread(partial(cls.open, store, session_id, parent=parent, **options))
 
     def __repr__(self) -> str:
         return f"Session({self.session_id!r})"
@@ -187,10 +199,7 @@ class Session:
     def commit_event(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
         """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
 
-        Args:
-            event: the event; its slice is a LOG.
-            ref: the identity of the call, by which `recorded_call` and `fork` find it.
-            transaction: the call's, which is about to commit; it is nested in no other.
+        Its transaction is about to commit, and is nested in no other. `recorded_call` and `fork` find it by `ref`.
 
         Raises:
             SessionError: the store cannot hold the event.
@@ -202,12 +211,8 @@ class Session:
     def log_event(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
         """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
 
-        A store that fails is logged, and gets the event with the next unit.
-
-        Args:
-            event: the event; its slice is a LOG.
-            ref: the identity of the call.
-            nested: whether it is nested; then `recorded_call` does not find it, because it may still be undone.
+        A store that fails is logged, and gets the event with the next unit. That of a call which is `nested` is not
+        found by `recorded_call`, because it may still be undone.
         """
         self.log_item(type(event), event, ref, written="record")
         if not nested and ref.is_named and not (ref[0] is None and self.recorder is None):
@@ -226,14 +231,14 @@ class Session:
             record = self._records.find(ref.stored)
         return None if record is None or (own and record.session_id != self.session_id) else record
 
+    def has_record_at_hand(self, ref: CallRef) -> bool:
+        """Whether `recorded_call` reads nothing from the store."""
+        return self._records.is_at_hand(ref.stored)
+
     def adopt_record(self, ref: CallRef, record: CallRecord) -> None:
         """Have `recorded_call` find a record under an identity that it does not state itself, as long as this is open.
 
         Records that were written before identities had a reply name none. Pass the reply of such a call if it is known.
-
-        Args:
-            ref: the identity of the call.
-            record: an event that records it; its session is this one.
         """
         with self._lock:
             self._records.add(ref, record)
@@ -390,10 +395,7 @@ class Session:
     def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
         """Register the methods of a state slice that are marked `@reducer(on=Event)`.
 
-        Args:
-            state: the class; its newest value is `session[state].latest()`.
-            initial: makes the value that the first event meets; without it, events are passed over until the slice is
-                seeded.
+        `initial` makes the value that the first event meets; without it, events are passed over until there is one.
 
         Raises:
             ReducerError: no method is marked, or the slice has reducers already, or is a LOG. Nothing is registered.
@@ -418,9 +420,8 @@ class Session:
     def dispatch(self, event: object) -> None:
         """Take an event in: its reducers decide (by default it is appended to its own slice), then subscribers hear.
 
-        Inside a call, all of it belongs to the call. Outside, the event is taken in whole or, when a reducer or a
-        subscriber raises, not at all. An event whose slice is a LOG is kept in either case; if no reducer takes it, it
-        needs no turn.
+        Inside a call, all of it belongs to the call. Outside, the event is taken in whole or, when one of them raises,
+        not at all. An event whose slice is a LOG is kept in either case; if no reducer takes it, it needs no turn.
 
         Raises:
             SessionError: the event is not a dataclass instance, or the session's store cannot hold it.
@@ -546,8 +547,7 @@ class Session:
             SessionError: it cannot be stored, or the session is closed. Nothing was appended.
             StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
         """
-        kept = self.recorder
-        if kept is None:
+        if (kept := self.recorder) is None:
             with self._lock:
                 self._log.append(kind, item)
             return

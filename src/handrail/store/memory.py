@@ -119,6 +119,9 @@ class MemoryStore:
         """The random key of this store, for hashes of secrets."""
         return self._hash_key
 
+    claim_waits = False
+    """A claim waits for nothing."""
+
     def now(self) -> datetime:
         """The time of the clock."""
         return self._clock.now()

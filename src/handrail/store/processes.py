@@ -24,6 +24,11 @@ from handrail.process_identity import ProcessName, is_running, own_name
 class Processes(Protocol):
     """What a store knows of the processes that claim effects in it."""
 
+    @property
+    def own_waits(self) -> bool:
+        """Whether `own` waits for a disk at this moment."""
+        ...
+
     def own(self, in_use: Callable[[], Iterable[str]]) -> str:
         """The name of this process; empty where no other process can reach the store.
 
@@ -52,6 +57,9 @@ class KernelProcesses:
     """The processes of this machine, by the kernel's word; for a store that many machines can reach."""
 
     __slots__ = ()
+
+    own_waits = False
+    """The name needs no lock."""
 
     def own(self, in_use: Callable[[], Iterable[str]]) -> str:  # noqa: ARG002 - the interface's
         """The name of this process."""

@@ -357,6 +357,11 @@ class LedgerStore(UnitStore, Protocol):
         """
         ...
 
+    @property
+    def claim_waits(self) -> bool:
+        """Whether what a claim needs to know, `now` and `process`, waits for a disk or a server at this moment."""
+        ...
+
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
         ...

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from handrail.clock import Clock
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
+from handrail.loop_guard import check_blocking
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
 
 _POLL_SECONDS = 0.01
@@ -117,6 +118,7 @@ class SessionLockTable:
                 left = until - self._clock.monotonic()
                 if left <= 0:
                     raise self._refusal(session_id)
+                check_blocking("waiting for session", session_id)
                 self._freed.wait(min(left, _POLL_SECONDS * (0.5 + self._jitter())))
             self._held[session_id] = ""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from itertools import count
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -233,6 +234,11 @@ async def _write_unit(
         raise refusal.error()
 
 
+def restoring_waits(participant: Snapshotable[Any]) -> bool:
+    """Whether restoring a snapshot of a participant waits for a disk or a server, as it says by `restore_waits`."""
+    return bool(getattr(participant, "restore_waits", False))
+
+
 _UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
 
 
@@ -243,7 +249,7 @@ def is_rolling_back() -> bool:
 
 async def restore_participants(
     tool: str,
-    saved: Iterable[tuple[Snapshotable[Any], Any]],
+    restores: Iterable[tuple[Snapshotable[Any], Callable[[], object]]],
     enlisted: Iterable[CommitParticipant],
     in_thread: InThread | None = None,
 ) -> None:
@@ -251,10 +257,10 @@ async def restore_participants(
 
     Args:
         tool: name of the tool whose call is undone, for messages.
-        saved: the participants with their snapshots, in the order of restoring.
+        restores: the participants in the order of restoring, each with what restores it.
         enlisted: what to settle after that.
-        in_thread: how to settle without holding the event loop; `None` for in this thread. What is restored is restored
-            in this thread in any case, because resources may belong to it.
+        in_thread: how to settle, and to restore what waits for a disk or a server, without holding the event loop;
+            `None` for in this thread. All else is restored in this thread, because resources may belong to it.
 
     Raises:
         RollbackError: some raised an `Exception`.
@@ -262,33 +268,45 @@ async def restore_participants(
             met.
     """
     failures: list[tuple[object, BaseException]] = []
+    cancelled: BaseException | None = None
 
-    def settle() -> None:
-        for part in enlisted:
-            try:
-                part.after_rollback()
-            except BaseException as error:  # noqa: BLE001 - it must not keep the others from being settled
-                failures.append((part, error))
+    async def carry_out(act: Callable[[], None], *, waits: bool) -> None:
+        nonlocal cancelled, in_thread
+        if in_thread is None or not waits:
+            act()
+            return
+        try:
+            await in_thread(act)
+        except BaseException as error:  # noqa: BLE001 - the task was cancelled; raised when all have been tried
+            cancelled = cancelled or error
+            if isinstance(error, GeneratorExit):  # its loop was closed: nothing can be awaited any more
+                in_thread = None
 
     token = _UNDOING.set(True)
     try:
-        for participant, snapshot in saved:
-            try:
-                participant.restore(snapshot)
-            except BaseException as error:  # noqa: BLE001 - as above
-                failures.append((participant, error))
-        if in_thread is None:
-            settle()
-        else:
-            await in_thread(settle)
-    except BaseException as cancelled:  # the task was: what is enlisted is settled by then
-        if failures:
-            raise cancelled from RollbackError(tool, _errors(failures))
-        raise
+        for participant, restore in restores:
+            await carry_out(partial(_try, failures, participant, restore), waits=restoring_waits(participant))
+        settle = partial(_settle, failures, tuple(enlisted))
+        await carry_out(settle, waits=True)
     finally:
         _UNDOING.reset(token)
+    if cancelled is not None:
+        raise cancelled from (RollbackError(tool, _errors(failures)) if failures else None)
     if failures:
         _raise(tool, failures)
+
+
+def _try(failures: list[tuple[object, BaseException]], who: object, act: Callable[[], object]) -> None:
+    """Restore or settle one; what it raises must not keep the others from being restored and settled."""
+    try:
+        act()
+    except BaseException as error:  # noqa: BLE001 - raised when all have been tried
+        failures.append((who, error))
+
+
+def _settle(failures: list[tuple[object, BaseException]], enlisted: Iterable[CommitParticipant]) -> None:
+    for part in enlisted:
+        _try(failures, part, part.after_rollback)
 
 
 def _raise(tool: str, failures: Sequence[tuple[object, BaseException]]) -> NoReturn:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from contextvars import ContextVar, Token
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -16,7 +18,7 @@ from handrail.transaction.commit import (
     commit_participants,
     notify_participants,
     restore_participants,
-    store_of,
+    restoring_waits,
 )
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import UnitStore
@@ -231,7 +233,7 @@ class Transaction:
 
     @property
     def undo_lock(self) -> threading.Lock:
-        """What those nested in one outermost transaction are undone under, one at a time, itself included."""
+        """What the participants of those nested in one outermost transaction, itself included, are restored under."""
         with _NESTING:
             if self._undo_lock is None:
                 self._undo_lock = threading.Lock()
@@ -359,8 +361,7 @@ class Transaction:
     @property
     def waits(self) -> bool:
         """Whether `commit` waits for a disk or a server, so that it would hold the event loop of its thread."""
-        store = None if self.parent is not None else store_of(self._enlisted)
-        return store is not None and store.waits
+        return self.parent is None and any(map(_waits, self._enlisted))
 
     @property
     def may_be_detached(self) -> bool:
@@ -424,11 +425,10 @@ class Transaction:
 
     @property
     def rollback_waits(self) -> bool:
-        """Whether `rollback` waits for a disk or a server, so that it would hold the event loop of its thread.
-
-        What nested calls have begun is undone one at a time, under a lock of threads; so it is undone in this one.
-        """
-        return self.must_roll_back and self._undo_lock is None and any(map(_waits, self._enlisted))
+        """Whether `rollback` waits for a disk or a server, so that it would hold the event loop of its thread."""
+        if not self.must_roll_back:
+            return False
+        return any(map(_waits, self._enlisted)) or any(restoring_waits(each) for each, _ in self._saved.values())
 
     async def rollback_in(self, in_thread: InThread | None) -> None:
         """As `rollback`, with what is enlisted settled in another thread; `None` for in this one.
@@ -442,11 +442,7 @@ class Transaction:
         self.must_roll_back = False
         # Closed before anything is restored: a late write either comes first and is undone, or is refused.
         self.state = "closed"
-        # Nested calls may end in several threads at once, and restore the same participants.
-        if self._undo_lock is not None:
-            with self._undo_lock:
-                await self._undo(None)
-        elif self._saved or self._enlisted:
+        if self._saved or self._enlisted:
             await self._undo(in_thread)
         self.state = "ended"
 
@@ -486,18 +482,26 @@ class Transaction:
             raise TurnConflictError(msg)
 
     async def _undo(self, in_thread: InThread | None) -> None:
-        # A parent that has been closed restores its own, older snapshots. A newer one, restored after them, would bring
-        # undone changes back.
-        ours = self.parent is None or self.parent.is_open()
         # Without a current transaction, because `restore` may use methods that call `check_write`, which would refuse.
         token = _CURRENT.set(None)
         try:
-            saved = tuple(self._saved.values()) if ours else ()
-            await restore_participants(self.tool, reversed(saved), self._enlisted[::-1], in_thread)
+            restores = [(each, partial(self._restore, each, snapshot)) for each, snapshot in self._saved.values()]
+            await restore_participants(self.tool, reversed(restores), self._enlisted[::-1], in_thread)
         finally:
             _CURRENT.reset(token)
             self.state = "ended"
             self._saved.clear()
+
+    def _restore(self, participant: Snapshotable[Any], snapshot: object) -> None:
+        """Restore one, unless the parent has been closed and restores its own, older snapshot.
+
+        Nested calls may end in several threads at once, and restore the same participants. So one is restored at a
+        time; the lock is held for no more, because a task that waited for a thread meanwhile would let others run.
+        """
+        with self._undo_lock or nullcontext():
+            # A newer snapshot, restored after the older one, would bring undone changes back.
+            if self.parent is None or self.parent.is_open():
+                participant.restore(snapshot)
 
 
 def _waits(part: CommitParticipant) -> bool:

@@ -21,6 +21,7 @@ from handrail.agents.run.run_group import RunGroup
 from handrail.errors import AgentError
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
+from handrail.runtime.execution import run_to_completion
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.testing import Call, Outcome
@@ -45,7 +46,8 @@ def doors(tmp_path: Path) -> Iterator[RunExecutors]:
 def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunExecutors) -> None:
     """If its arguments are others by then, it is another call; what its tool says of approval still holds."""
     tool = ForeignTool(name="ping", description="")
-    ahead = doors.describe_ahead(CallRef("r", "c1"), ToolCallPart("ping", {}, "c1"), PING, {"text": "a"})
+    described = doors.describe_ahead(CallRef("r", "c1"), ToolCallPart("ping", {}, "c1"), PING, {"text": "a"})
+    ahead = run_to_completion(described)
     assert ahead is not None
     assert doors.describe(tool, {"text": "a"}, CallRef("r", "c1")) is ahead
     changed = doors.describe(tool, {"text": "b"}, CallRef("r", "c1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,16 @@ class Committing(FunctionToolset[Any]):
     async def change(self, ctx: RunContext[Any]) -> str:
         """Write to the session and to a file, and then stay, or end the run."""
         write_line("half")
-        root = current_run().filesystem(current_run().root)
-        root.write_text("notes.txt", "half")
-        root.write_text("new.txt", "half")
+        await asyncio.to_thread(self._write_files)
         if self.end is not None:
             raise self.end
         await self.trace.at("written")
         return "written"
+
+    def _write_files(self) -> None:
+        root = current_run().filesystem(current_run().root)
+        root.write_text("notes.txt", "half")
+        root.write_text("new.txt", "half")
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:

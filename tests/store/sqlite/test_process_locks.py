@@ -90,8 +90,10 @@ def inodes_of(pid: int) -> set[int]:
 
 def test_this_process_is_alive_for_all_its_stores(locks: ProcessLocks, folder: Path) -> None:
     """A second store over the same file takes no second lock, and does not wait for the first."""
+    waits = [locks.own_waits]
     name = locks.own(list)
     other = made(folder)
+    assert [*waits, locks.own_waits] == [True, False]
     assert not other.is_dead(name)
     assert other.own(list) == name == locks.own(list)
     assert files(folder) == 1

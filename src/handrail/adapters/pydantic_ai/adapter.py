@@ -40,10 +40,12 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
+from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import loop_is_running
+from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 
@@ -127,6 +129,7 @@ class PydanticAIAdapter:
             )
         )
 
+    @asynchronous_entry
     async def evaluate_async(  # noqa: PLR0913 - the options of one evaluation
         self,
         prompt: Prompt[Out],
@@ -170,6 +173,7 @@ class PydanticAIAdapter:
         expected = "a Budget: Budget(max_total_tokens=10_000), or None"
         check_argument("PydanticAIAdapter.evaluate", "budget", budget, (Budget, NoneType), expected)
         check_argument("PydanticAIAdapter.evaluate", "deadline", deadline, (Deadline, NoneType), "a Deadline, or None")
+        await read_ahead(session)
         executor = ToolExecutor(
             prompt=prompt,
             session=session,
@@ -209,6 +213,7 @@ class PydanticAIAdapter:
             )
         )
 
+    @asynchronous_entry
     async def run_async(
         self,
         executor: ToolExecutor,
@@ -238,7 +243,7 @@ class PydanticAIAdapter:
             # The caller has supplied the conversation to continue, so the stored one would be a second, competing
             # history.
             earlier = EarlierEvaluation("discard" if user_prompt is None else unfinished)
-        with stored_conversation(session, name, user_prompt, earlier) as conversation:
+        async with stored_conversation(session, name, user_prompt, earlier) as conversation:
             if conversation is not None and conversation.ended:
                 return _stored_response(conversation, executor)
             if conversation is not None and conversation.history:

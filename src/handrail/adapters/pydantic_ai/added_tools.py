@@ -21,6 +21,7 @@ from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.errors import ToolConflictError
+from handrail.loop_guard import asynchronous_entry
 
 SECTION_TOOLS = "the sections and toolsets with a summary"
 """Where the tools come from that open, close and read sections, in words."""
@@ -91,6 +92,7 @@ class WithAddedTools(WrapperToolset[Any]):
     adding: AddingToolset
 
     @override
+    @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of all toolsets, and those that are added.
 
@@ -112,6 +114,7 @@ class WithAddedTools(WrapperToolset[Any]):
         return tools | {name: tool for name, tool in added.items() if name not in tools}
 
     @override
+    @asynchronous_entry
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:

@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, get_args
 
 from pydantic_ai import (
@@ -85,6 +86,8 @@ from handrail.errors import (
 )
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
+from handrail.loop_guard import asynchronous_entry
+from handrail.runtime.execution import ASYNC
 from handrail.runtime.steps import not_run
 from handrail.serde import Masking, schema_masking
 from handrail.serde.faults import fault_message
@@ -142,6 +145,7 @@ class HandrailCapability(AbstractCapability[Any]):
             raise InvalidArgumentError(function=what, argument="on_ask", given="defer", expected=expected)
 
     @override
+    @asynchronous_entry
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
         """A separate capability for each run, because it counts tokens and has a queue of calls."""
         # `replace` copies the fields of `__init__` only; queue, mistakes and counts start anew.
@@ -164,6 +168,7 @@ class HandrailCapability(AbstractCapability[Any]):
         return CapabilityOrdering(position="outermost")
 
     @override
+    @asynchronous_entry
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Apply what waits for the tools, and store what was said, however the run ends.
 
@@ -178,13 +183,14 @@ class HandrailCapability(AbstractCapability[Any]):
         await self.settle()
         if self.conversation is None:
             return await handler()
-        with self.conversation.run(ctx.messages):
+        async with self.conversation.run(ctx.messages):
             result = await handler()
             # A run that waits for approvals has not ended; the answers of its other calls are stored all the same.
             waits = isinstance(result.output, DeferredToolRequests)
-            self.conversation.save(result.all_messages(), ended=not waits)
+            await self.conversation.save_async(result.all_messages(), ended=not waits)
             return result
 
+    @asynchronous_entry
     async def settle(self) -> None:
         """Apply the results that wait for the tools of the run, before the model is asked.
 
@@ -194,6 +200,7 @@ class HandrailCapability(AbstractCapability[Any]):
         await self.executor.settle_before_run_async()
 
     @override
+    @asynchronous_entry
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
         """Say how an unfinished run is resumed, if PydanticAI refuses a new prompt because of its calls.
 
@@ -207,6 +214,7 @@ class HandrailCapability(AbstractCapability[Any]):
         raise error
 
     @override
+    @asynchronous_entry
     async def wrap_node_run(
         self, ctx: RunContext[Any], *, node: AgentNode[Any], handler: WrapNodeRunHandler[Any]
     ) -> NodeResult[Any]:
@@ -254,6 +262,7 @@ class HandrailCapability(AbstractCapability[Any]):
         return result
 
     @override
+    @asynchronous_entry
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Raise the mistakes of calls that end after the answer, as in a streamed run.
 
@@ -292,6 +301,7 @@ class HandrailCapability(AbstractCapability[Any]):
             raise first_mistake(mistakes)
 
     @override
+    @asynchronous_entry
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
@@ -322,6 +332,7 @@ class HandrailCapability(AbstractCapability[Any]):
         return response
 
     @override
+    @asynchronous_entry
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
@@ -336,14 +347,15 @@ class HandrailCapability(AbstractCapability[Any]):
         self._count(ctx, response, sum(1 for call in response.tool_calls if not _is_answer(tools, call.tool_name)))
         # Some providers refuse a conversation in which an id stands twice.
         taken = set[str]() if self.conversation is None else self.conversation.call_ids
-        response = stamped(ctx, self.executor.environment.session, response, taken)
+        session = self.executor.environment.session
+        response = await ASYNC.write_to(session.store, partial(stamped, ctx, session, response, taken))
         self.take_unknown(response.tool_calls, tools)
         if self.conversation is not None:
             self._note_secrets(tools)
             # Stored before this method returns, and so before any call of the reply starts. A copy of the list, because
             # PydanticAI continues to append to its own; it does not have the response yet.
             is_checked = self.executor.environment.prompt.template.accepts is not None
-            self.conversation.note([*ctx.messages, response], unchecked=is_checked and not response.tool_calls)
+            await self.conversation.note([*ctx.messages, response], unchecked=is_checked and not response.tool_calls)
         return response
 
     def _note_secrets(self, tools: Mapping[str, ToolsetTool[Any]]) -> None:
@@ -372,6 +384,7 @@ class HandrailCapability(AbstractCapability[Any]):
                 tools[call.tool_name] = self.toolset.tool(definition)
 
     @override
+    @asynchronous_entry
     async def wrap_tool_validate(
         self,
         ctx: RunContext[Any],
@@ -396,6 +409,7 @@ class HandrailCapability(AbstractCapability[Any]):
             await self.refuse_misfit(ctx, call=call, tool_def=tool_def, args=args, error=error)
         return await handler(args)
 
+    @asynchronous_entry
     async def refuse_misfit(
         self,
         ctx: RunContext[Any],
@@ -421,6 +435,7 @@ class HandrailCapability(AbstractCapability[Any]):
         raise ToolFailed(not_run(call.tool_name, error))
 
     @override
+    @asynchronous_entry
     async def wrap_tool_execute(
         self,
         ctx: RunContext[Any],
@@ -445,6 +460,7 @@ class HandrailCapability(AbstractCapability[Any]):
                 return await self.refuse_unknown(call, args, ctx)
             return await handler(args)
 
+    @asynchronous_entry
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:  # noqa: ANN401 - PydanticAI's
         """Let the pipeline answer a call of an unknown tool.
 

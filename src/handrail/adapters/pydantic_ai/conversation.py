@@ -10,9 +10,10 @@ A session has one conversation of an agent, and one of each prompt. `one_at_a_ti
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, cast
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,7 @@ from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
 from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.calls import is_same_call, written_arguments
+from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escaped_within
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -236,8 +238,8 @@ class StoredHistory:
         self._ended, self._whole, self._unchecked = False, True, False
         self.call_ids.clear()
 
-    @contextmanager
-    def run(self, given: Sequence[ModelMessage]) -> Generator[None]:
+    @asynccontextmanager
+    async def run(self, given: Sequence[ModelMessage]) -> AsyncGenerator[None]:
         """A run of the conversation: what `note` was given is stored, however the block ends.
 
         Args:
@@ -248,20 +250,30 @@ class StoredHistory:
             SessionError: as for `save`.
         """
         with nullcontext() if self._is_held else one_at_a_time(self._session, self._name, of=self._of):
-            if not self._is_held:
-                # Another run may have ended since the messages were loaded.
-                self._load()
-                self._check_continued(given)
-            self.adopt_records()
+            await self._off_loop(partial(self._begin, given))
             try:
                 yield
             except BaseException as error:
                 try:
                     # The conversation may end in the middle of a reply; a later run resumes from it.
-                    self.save(self._noted)
+                    if isinstance(error, GeneratorExit):  # its loop was closed: nothing can be awaited any more
+                        self.save(self._noted)
+                    else:
+                        await self.save_async(self._noted)
                 except HandrailError as fault:  # the store has failed: what ended the run is raised, and not this
                     error.add_note(f"its last messages could not be stored: {fault}")
                 raise
+
+    def _begin(self, given: Sequence[ModelMessage]) -> None:
+        if not self._is_held:
+            # Another run may have ended since the messages were loaded.
+            self._load()
+            self._check_continued(given)
+        self.adopt_records()
+
+    async def _off_loop(self, act: Callable[[], None]) -> None:
+        """Read or write the store without holding the event loop."""
+        await ASYNC.write_to(self._session.store, act)
 
     def _check_continued(self, given: Sequence[ModelMessage]) -> None:
         if self.unfinished and not _resumes(self.history, given):
@@ -279,7 +291,7 @@ class StoredHistory:
             "its history and without a user prompt: run(message_history=stored.history)"
         )
 
-    def note(self, messages: Sequence[ModelMessage], *, unchecked: bool = False) -> None:
+    async def note(self, messages: Sequence[ModelMessage], *, unchecked: bool = False) -> None:
         """Store the messages; in a session in memory only at the end of the run.
 
         No other process can resume a session in memory, and writing each reply as JSON takes time.
@@ -293,7 +305,17 @@ class StoredHistory:
         """
         self._noted, self._unchecked = messages, unchecked
         if self._session.store is not None:
-            self.save(messages)
+            await self.save_async(messages)
+
+    async def save_async(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
+        """As `save`, without holding the event loop.
+
+        Raises:
+            AgentError: as of `save`.
+            SessionError: as of `save`.
+            StoreUnavailableError: as of `save`.
+        """
+        await self._off_loop(partial(self.save, messages, ended=ended))
 
     def save(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
         """Store the new messages since the last call; all of them, if messages have been dropped or edited since.

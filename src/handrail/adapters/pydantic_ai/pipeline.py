@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from traceback import walk_tb
 from typing import Any, Never
 
@@ -44,6 +45,7 @@ from handrail.adapters.pydantic_ai.questions import asked_by
 from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError, VisibilityExpansionRequired
+from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolInvoked, ToolMessage
@@ -77,6 +79,7 @@ class PipelineCapability(HandrailCapability):
         return ThroughPipeline(super().get_wrapper_toolset(toolset), self)
 
     @override
+    @asynchronous_entry
     async def wrap_tool_execute(
         self,
         ctx: RunContext[Any],
@@ -97,6 +100,7 @@ class PipelineCapability(HandrailCapability):
             return await handler(args)
 
     @override
+    @asynchronous_entry
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:
         """Answer a call of an unknown name with the names of all tools of the agent, or from the record.
 
@@ -109,7 +113,7 @@ class PipelineCapability(HandrailCapability):
         # Both are read before the call is queued: nothing may be awaited or take long between `leave_queue` and
         # `invoke`.
         asked_for = self.asked(ctx, call)
-        record = self.final_record(asked_for.ref)
+        record = await self.final_record(asked_for.ref)
         # What another call of the reply has opened is not there yet for this one.
         own = self.executor.environment.rendering.seen_by(asked_for.ref.reply).tools
         tools = (*own, *(ForeignTool(name=name, description="") for name in names))
@@ -122,6 +126,7 @@ class PipelineCapability(HandrailCapability):
         raise ToolFailed(message.content)
 
     @override
+    @asynchronous_entry
     async def on_tool_validate_error(
         self,
         ctx: RunContext[Any],
@@ -139,7 +144,7 @@ class PipelineCapability(HandrailCapability):
             ToolFailed: the arguments do not fit the tool's schema. It spends none of PydanticAI's retries.
             ModelRetry: raised by the tool's own validator.
         """
-        record = self.final_record(self.asked(ctx, call).ref)
+        record = await self.final_record(self.asked(ctx, call).ref)
         # The handler of the call is not run, so the record's failure has to be raised in the form that the tool had
         # chosen.
         if record is not None:
@@ -152,6 +157,7 @@ class PipelineCapability(HandrailCapability):
         raise ToolFailed(text)
 
     @override
+    @asynchronous_entry
     async def refuse_misfit(
         self,
         ctx: RunContext[Any],
@@ -166,7 +172,7 @@ class PipelineCapability(HandrailCapability):
         Raises:
             ToolFailed: the call has no final record.
         """
-        if self.final_record(self.asked(ctx, call).ref) is None:
+        if await self.final_record(self.asked(ctx, call).ref) is None:
             raise ToolFailed(await self._record_misfit(ctx, call, tool_def, args, error))
 
     async def carry_out(self, call: ForeignCall, said: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
@@ -190,7 +196,7 @@ class PipelineCapability(HandrailCapability):
         """The call as the model asked for it, with its identity."""
         return asked(ctx, self.executor.environment.session, call.tool_call_id)
 
-    def final_record(self, ref: CallRef) -> ToolInvoked | None:
+    async def final_record(self, ref: CallRef) -> ToolInvoked | None:
         """The record from which the pipeline will answer a call; `None` if it will run the call.
 
         A call with a record needs no approval, and is not refused if its tool is gone or has changed its parameters.
@@ -198,7 +204,9 @@ class PipelineCapability(HandrailCapability):
         if ref.reply is None or not ref.call_id:
             return None
         try:
-            record = self.executor.environment.session.recorded_call(ref)
+            session = self.executor.environment.session
+            at_hand = session.store is None or session.has_record_at_hand(ref)
+            record = await ASYNC.write_to(None if at_hand else session.store, partial(session.recorded_call, ref))
         except StoreError:  # the pipeline refuses the call for it
             return None
         return record if isinstance(record, ToolInvoked) and record.final else None
@@ -288,6 +296,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             return None
 
     @override
+    @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools, after their declared effects have been read.
 
@@ -311,6 +320,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         return read_by_signature(tools, self.wrapped)
 
     @override
+    @asynchronous_entry
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:

@@ -33,8 +33,10 @@ import hashlib
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -42,8 +44,9 @@ from pydantic_ai import ModelMessage, ModelResponse, RunContext, ToolCallPart
 from pydantic_ai.messages import ModelResponsePart
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from handrail.errors import StoreError
+from handrail.errors import SessionError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
+from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, distinct_id, is_reply, is_storable_id
@@ -108,6 +111,18 @@ def asked(ctx: RunContext[Any], session: Session, call_id: str | None = None) ->
                     return Asked(CallRef(_name_of(ctx, session, place, response), call_id), part.args)
     # A call that a tool makes through the tool manager is not in a response.
     return Asked(CallRef(_storable(f"{ctx.run_id}:{ctx.run_step}") if ctx.run_id else None, call_id))
+
+
+async def learn_replies(session: Session) -> None:
+    """Read which replies of a session have open calls, without holding the event loop; once for each session.
+
+    A reply is named by them, if it has calls and an id of its provider. What cannot be read is read again then, and is
+    reported if it is needed.
+    """
+    if session.store is None or session in _NAMES:
+        return
+    with suppress(StoreError, SessionError):
+        await ASYNC.write_to(session.store, partial(_names_of, session))
 
 
 def stamped(ctx: RunContext[Any], session: Session, response: ModelResponse, taken: set[str]) -> ModelResponse:

@@ -14,13 +14,15 @@ so there is nothing to resume.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt, one_at_a_time
 from handrail.errors import PromptEvaluationError
+from handrail.runtime.execution import ASYNC
 from handrail.session import Session
 from handrail.transaction import current
 
@@ -49,10 +51,10 @@ class EarlierEvaluation:
                 raise ValueError(f"{name} is {given!r}; it is one of {', '.join(map(repr, words))}")
 
 
-@contextmanager
-def stored_conversation(
+@asynccontextmanager
+async def stored_conversation(
     session: Session, name: str, user_prompt: UserPrompt | None, earlier: EarlierEvaluation
-) -> Generator[StoredHistory | None]:
+) -> AsyncGenerator[StoredHistory | None]:
     """The conversation of an evaluation, for the block; `None` if it is not stored.
 
     A resumed or finished conversation has a history.
@@ -74,7 +76,8 @@ def stored_conversation(
         return
     with one_at_a_time(session, name, of="prompt"):
         # Loaded under the exclusion, or a run that has just ended could add messages after the load.
-        conversation = StoredHistory(session, name, of="prompt", is_held=True)
+        load = partial(StoredHistory, session, name, of="prompt", is_held=True)
+        conversation = await ASYNC.write_to(session.store, load)
         is_same = conversation.is_asked(user_prompt)
         if conversation.unfinished and earlier.unfinished == "resume" and not is_same:
             raise PromptEvaluationError(

@@ -40,14 +40,16 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.questions import asked_by, with_caller_answers
-from handrail.adapters.pydantic_ai.replies import asked
+from handrail.adapters.pydantic_ai.replies import asked, learn_replies
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
+from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import BinaryPart, RenderedPrompt, Tool
 from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
 from handrail.runtime import ToolMessage
 from handrail.runtime.disclosure import expansion_message
+from handrail.runtime.read_ahead import read_ahead
 from handrail.serde import canonical_json
 
 PIPELINE_METADATA_KEY = "handrail"
@@ -150,8 +152,10 @@ class HandrailToolset(AbstractToolset[Any]):
         return self._id
 
     @override
+    @asynchronous_entry
     async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
         """The same toolset. Of several bare ones with closed sections, the first opens those of all."""
+        await read_ahead(self.executor.environment.session)
         rendering = self.executor.environment.rendering
         if self._is_bare and rendering.may_change:
             first = ADDING_TOOLSETS.first(ctx.run_id, self)
@@ -160,8 +164,10 @@ class HandrailToolset(AbstractToolset[Any]):
         return self
 
     @override
+    @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
+        await learn_replies(self.executor.environment.session)
         rendered = self.executor.environment.rendered_prompt
         if self._offered[0] is not rendered:
             self._offered = self._offers(rendered)
@@ -190,18 +196,21 @@ class HandrailToolset(AbstractToolset[Any]):
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=max_retries, args_validator=self.validator)
 
     @override
+    @asynchronous_entry
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
         """The text of the prompt; the same at each step until a section is opened, so providers may cache it."""
         text = self.executor.environment.rendered_prompt.text
         return InstructionPart(text) if text else None
 
     @override
+    @asynchronous_entry
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> ToolReturn[Any]:
         """Run a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's."""
         return await self.call(name, tool_args, ctx)
 
+    @asynchronous_entry
     async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> ToolReturn[Any]:
         """Run a call of any name; one that has a final record is answered from it.
 

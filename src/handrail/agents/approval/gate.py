@@ -21,7 +21,7 @@ by now, does not slip through.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -48,10 +48,10 @@ from handrail.runtime.execution import ASYNC
 from handrail.session.call_ref import CallRef
 from handrail.session.given_answers import GivenAnswer
 
-OnEvent = Callable[[GatedCall, Decision | None], None]
+OnEvent = Callable[[GatedCall, Decision | None], Awaitable[None] | None]
 """Called with a question that is about to be asked (no decision yet), and with every new decision.
 
-What it raises, the gate raises: the call is not let through.
+What it returns is awaited, if that is awaitable. What it raises, the gate raises: the call is not let through.
 """
 
 _MODES: Final[tuple[ApprovalMode, ...]] = get_args(ApprovalMode)
@@ -212,22 +212,22 @@ class ApprovalGate:
             RunAbortedError: the asker has ended the run.
         """
         # The common case needs neither the lock nor the event loop of the gate.
-        decision = self._known(call)
+        decision = await self._known(call)
         if decision is not None and decision.verdict != "later":
             return decision
         self._stay_on_loop()
         async with self._lock:
             # What was answered while this call waited may answer it, too.
-            decision = self._known(call)
+            decision = await self._known(call)
             if decision is not None and decision.verdict != "later":
                 return decision
             given = None if self._find_given is None else await self._find_given(call)
             if given is not None:
                 answer = Answer("yes" if given.approved else "no", given.remember, given.reason)
-                return self._answered(call, answer, by=given.by, at=given.at)
+                return await self._answered(call, answer, by=given.by, at=given.at)
             return await self._decided_by_asking(call) if decision is None else decision
 
-    def _known(self, call: GatedCall) -> Decision | None:
+    async def _known(self, call: GatedCall) -> Decision | None:
         """The decision about a call, if no person has to be asked for it."""
         ruled = judge_call(call, self._rules, self._mode)
         held = self._held_for(call)
@@ -238,39 +238,41 @@ class ApprovalGate:
             # Without the mode the verdict would have been another one, so the mode has decided.
             by_mode = judge_call(call, self._rules, "ask").verdict != ruled.verdict
             by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
-            return self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
+            return await self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
         grant = self._grant_for(call)
         if grant is None:
             return None
-        return self._record(call, Decision(grant.verdict, call.digest, _reason_of(grant), "remembered"), asked=False)
+        return await self._record(
+            call, Decision(grant.verdict, call.digest, _reason_of(grant), "remembered"), asked=False
+        )
 
     async def _decided_by_asking(self, call: GatedCall) -> Decision:
         ruled = judge_call(call, self._rules, self._mode)
         # This denial is not final, so a repeat of the call is judged again.
         if self._asker is None:
             reason = f"it needs approval ({ruled.reason}), and no person can be asked here; {_cure(call, ruled)}"
-            return self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
+            return await self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
         # The listener may raise, and then the question is not asked and the call does not run.
-        self._notify(call, None)
+        await self._notify(call, None)
         answer = await _answer(self._asker, call)
         if isinstance(answer, str):
-            return self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
+            return await self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
         if answer.verdict == "later":
-            return self._left_open(call, ruled.reason)
-        return self._answered(call, answer)
+            return await self._left_open(call, ruled.reason)
+        return await self._answered(call, answer)
 
-    def _answered(self, call: GatedCall, answer: Answer, *, by: str = "", at: datetime | None = None) -> Decision:
+    async def _answered(self, call: GatedCall, answer: Answer, *, by: str = "", at: datetime | None = None) -> Decision:
         decision, grant = decision_of(call, answer, by=by, at=at)
         # Stored before the decision, so that a caller that waits for the lock finds the grant.
         if grant is not None:
             self._grant(grant)
-        return self._record(call, decision, asked=True)
+        return await self._record(call, decision, asked=True)
 
-    def _left_open(self, call: GatedCall, why: str) -> Decision:
+    async def _left_open(self, call: GatedCall, why: str) -> Decision:
         if self._can_wait:
-            return self._record(call, Decision("later", call.digest, why, "person"), asked=True)
+            return await self._record(call, Decision("later", call.digest, why, "person"), asked=True)
         reason = "the question was put off, but this run is not stored, so it could not be answered later"
-        return self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
+        return await self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
 
     def _grant(self, grant: Grant) -> None:
         # Grants are compared by value: the same answer to two calls is stored once.
@@ -287,18 +289,20 @@ class ApprovalGate:
         """What is decided about a call; decisions of versions that did not note the reply are known by the id alone."""
         return self._held.get(call.key) or self._held.get(_without_reply(call.key))
 
-    def _record(self, call: GatedCall, decision: Decision, *, asked: bool) -> Decision:
+    async def _record(self, call: GatedCall, decision: Decision, *, asked: bool) -> Decision:
         # Removed first, so that the new decision is the last one in the order of `open`.
         before = self._held.pop(call.key, None)
         self._held[call.key] = _Held(decision, call, asked)
         if before is None or before.decision != decision:
             # An equal decision is not reported again: a resumed run judges the same call once more.
-            self._notify(call, decision)
+            await self._notify(call, decision)
         return decision
 
-    def _notify(self, call: GatedCall, decision: Decision | None) -> None:
+    async def _notify(self, call: GatedCall, decision: Decision | None) -> None:
         if self._on_event is not None:
-            self._on_event(call, decision)
+            noted = self._on_event(call, decision)
+            if noted is not None:
+                await noted
 
     def _stay_on_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -389,12 +393,18 @@ class GatePolicy:
     Attributes:
         gate: the gate of the run.
         describe: how a call looks to the gate.
+        file_tools: the tools whose arguments are paths.
         name: names the policy.
     """
 
     gate: ApprovalGate
     describe: DescribeCall
+    file_tools: Container[str] = ()
     name: str = GATE_POLICY_NAME
+
+    def may_block(self, tool: Tool[Any, Any]) -> bool:
+        """Whether links in the arguments of a tool are followed on a disk."""
+        return tool.name in self.file_tools
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Look at what is known of the call; no person is asked here."""

@@ -8,7 +8,7 @@ decided here but enforced in the pipeline, by the policy `approval`; here it is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from handrail.agents.run.events import CallStarted, RunEvent
 from handrail.errors import AgentError, PromptEvaluationError
 from handrail.session.call_ref import CallRef
 
-DescribeAhead = Callable[[CallRef, ToolCallPart, ToolDefinition, ValidatedToolArgs], GatedCall | None]
+DescribeAhead = Callable[[CallRef, ToolCallPart, ToolDefinition, ValidatedToolArgs], Awaitable[GatedCall | None]]
 """A call that is about to be made as the gate judges it; `None` for one that will be refused as it is written."""
 
 
@@ -112,7 +112,7 @@ class AgentCapability(PipelineCapability):
         """
         ref = self.asked(ctx, call).ref
         # A call with a final record is answered from it, so the person is not asked again.
-        gated = None if self.final_record(ref) is not None else self.describe(ref, call, tool_def, args)
+        gated = None if await self.final_record(ref) is not None else await self.describe(ref, call, tool_def, args)
         if gated is None:
             return args
         if ref not in self._asked:  # a call that was held back comes by again
@@ -145,7 +145,7 @@ class AgentCapability(PipelineCapability):
         for call in requests.approvals:
             ref = self.asked(ctx, call).ref
             gated = self._asked.get(ref)
-            if self.final_record(ref) is not None:
+            if await self.final_record(ref) is not None:
                 settled[call.tool_call_id] = ToolApproved()
             # A call without a description is refused by the pipeline, and one that was put off waits for the calls
             # within it.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
 
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
+from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -44,6 +46,28 @@ def open_child_session(
             # An error of the agent is an answer, too: it may repeat what the agent has read.
             arguments = canonical_json({"input": input}).decode()
             taint_by_answer(caller, session, tool=agent, ref=ref, arguments=arguments)
+
+
+@asynccontextmanager
+async def child_session_entered(
+    child: AbstractContextManager[tuple[Session, StoredHistory]], caller: Session
+) -> AsyncGenerator[tuple[Session, StoredHistory]]:
+    """What `open_child_session` returned, entered and left without holding the event loop.
+
+    Raises:
+        BaseException: as of `open_child_session`.
+    """
+    entered = await ASYNC.write_to(caller.store, child.__enter__)
+    try:
+        yield entered
+    except BaseException as error:
+        leave = partial(child.__exit__, type(error), error, error.__traceback__)
+        if isinstance(error, GeneratorExit):  # its loop was closed: nothing can be awaited any more
+            leave()
+        else:
+            await ASYNC.write_to(caller.store, leave)
+        raise
+    await ASYNC.write_to(caller.store, partial(child.__exit__, None, None, None))
 
 
 def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> str | None:

@@ -51,7 +51,8 @@ from handrail.redaction import redacted
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
-from handrail.runtime.preview import preview_call
+from handrail.runtime.execution import ASYNC
+from handrail.runtime.preview import may_block, preview_call
 from handrail.serde import Masking, digest, dump, schema_masking
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -136,7 +137,7 @@ class RunExecutors:
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self.permits_unbound: bool = False
         self._origins: Mapping[str, str] = {}
-        self.policy: GatePolicy = GatePolicy(tree.gate, self.describe)
+        self.policy: GatePolicy = GatePolicy(tree.gate, self.describe, FILE_TOOLS)
         tainted = tree.rules.tainted
         self._taint = None if tainted == "allow" else TaintPolicy(on_tainted=tainted)
         self.policies: tuple[ToolPolicy, ...] = (self.policy,) if self._taint is None else (self.policy, self._taint)
@@ -180,7 +181,7 @@ class RunExecutors:
         section = Section[None](title="Tools", key="tools", tools=(tool,))
         return self._toolset(id, _Own(self._executor((section,), without_text=True), {}, shows_section=False))
 
-    def describe_ahead(
+    async def describe_ahead(
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
     ) -> GatedCall | None:
         """A call that is about to be made, as the gate judges it; `None` for one that will be refused as it is."""
@@ -192,7 +193,7 @@ class RunExecutors:
         else:
             own = self._own_of(definition)
             # Without one it is an unknown name.
-            described = None if own is None else self._of_own(ref, call, definition, own, args)
+            described = None if own is None else await self._of_own(ref, call, definition, own, args)
         # Kept for the pipeline, which describes the call once more without knowing what the model wrote.
         if described is not None:
             self._ahead[ref, name] = described
@@ -352,7 +353,7 @@ class RunExecutors:
         decision = self._taint.judge(self._session, tool, lambda: arguments)
         return (redacted(decision.reason),) if decision.verdict == "ask" else ()
 
-    def _of_own(
+    async def _of_own(
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, own: _Own, args: ValidatedToolArgs
     ) -> GatedCall | None:
         name = _own_name(definition) or call.tool_name
@@ -360,7 +361,8 @@ class RunExecutors:
         environment = own.executor.environment
         reach = _reached if name in FILE_TOOLS else None
         call_ahead = ToolCall(ref.call_id, name, given)
-        foreseen = preview_call(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
+        look = partial(preview_call, call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
+        foreseen = await ASYNC.in_thread(look) if reach or may_block(name, environment) else look()
         if foreseen is None:
             return None
         written = _written(call)

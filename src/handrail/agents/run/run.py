@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -45,13 +46,13 @@ from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, check_rules_match, unmatched_rules
 from handrail.agents.run.agent_texts import AgentTexts, OverridesPlace
 from handrail.agents.run.capability import AgentCapability
-from handrail.agents.run.child_sessions import open_child_session
+from handrail.agents.run.child_sessions import child_session_entered, open_child_session
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.executors import RunExecutors, ToolReport
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.shell_config import ShellConfig
 from handrail.agents.toolsets.build import build_toolsets
-from handrail.agents.toolsets.builtin import session_agents
+from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.agents.toolsets.labelled_toolset import (
     LabelledSource,
     LabelledToolset,
@@ -65,10 +66,13 @@ from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
+from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Section, Tool
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
+from handrail.runtime.execution import ASYNC
 from handrail.runtime.long_results import READER, cut_text
+from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -193,6 +197,7 @@ class AgentRun:
         """Whether `.git` exists for the agent's file tools; see `CurrentRun.show_git`."""
         return self.agent.file.show_git
 
+    @synchronous_entry  # for the factories of the program, which call it by themselves
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""
         return self.tree.filesystem(folder, self.path)
@@ -284,10 +289,11 @@ class AgentRun:
         """
         # The stack can be closed twice: here, and in `opened`.
         with self._stack:  # what was opened to prepare the run is closed, too, if it cannot begin
-            conversation = StoredHistory(self.session, self.agent.file.name, is_held=True)
+            load = partial(StoredHistory, self.session, self.agent.file.name, is_held=True)
+            conversation = await ASYNC.write_to(self.session.store, load)
             self._check_start(input, conversation)
             # A record means that the call has ended, so its decision must not answer a new call of the same id.
-            self._doors.forget_ended()
+            await ASYNC.write_to(self.session.store, self._doors.forget_ended)
             self.tree.notify(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
             )
@@ -330,12 +336,14 @@ class AgentRun:
             raise AgentError(f"the agent {shorten(name, _LONGEST_NAME)!r} does not exist; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         ref = asked(ctx, self.session).ref
-        with open_child_session(self.session, ref, agent=name, input=input) as (session, found):
+        child = open_child_session(self.session, ref, agent=name, input=input)
+        async with child_session_entered(child, self.session) as (session, found):
             # The agent had answered, and the process ended before the call was recorded.
             if found.history and not found.unfinished:
                 return found.answer
             made = name not in self.tree.project.agents  # by this run, whose model it uses
             model = self.model if made else self.tree.model_for(agent.file, self.model)
+            await read_ahead(session, DynamicAgent)
             run = AgentRun(self.tree, agent, session=session, path=(*self.path, name), model=model)
             try:
                 result = await run.go(None if found.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits))

@@ -212,17 +212,20 @@ class RunGroup:
         """The answer that a person has given elsewhere to a question that was left open."""
         return await ASYNC.write_to(self.session.store, partial(given_answer, self.session, call))
 
-    def _on_question(self, call: GatedCall, decision: Decision | None) -> None:
+    async def _on_question(self, call: GatedCall, decision: Decision | None) -> None:
         if decision is None:
             self.notify(QuestionAsked(call))
             return
         # Recorded before the listener is notified, so that what a listener does cannot lose an answer.
+        await ASYNC.write_to(self.session.store, partial(self._record, call, decision))
+        self.notify(QuestionDecided(call, decision))
+
+    def _record(self, call: GatedCall, decision: Decision) -> None:
         record_decision(self.session, call, decision)
         grants = self.gate.grants
         # The grants before this index are recorded already.
         record_grants(self.session, grants[self._grants_kept :])
         self._grants_kept = len(grants)
-        self.notify(QuestionDecided(call, decision))
 
 
 class _Open:

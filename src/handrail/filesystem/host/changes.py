@@ -43,6 +43,7 @@ from handrail.filesystem.root import Root
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
+from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
@@ -324,6 +325,8 @@ class HostChanges:
 
     def _back_to(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
         images, tree = self._spans.since(snapshot)
+        if images or tree is not None:
+            check_blocking("restoring files")
         if not images and tree is None:
             return
         self._check_process()

@@ -39,6 +39,7 @@ from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
+from handrail.loop_guard import check_blocking
 from handrail.posix import require_posix
 from handrail.programs.launch import ProgramRecords
 from handrail.transaction import InCall, Transaction, check_write, current, is_rolling_back
@@ -175,6 +176,9 @@ class HostFilesystem:
             raise
         self._changes = HostChanges(tree, HostSettings(store=store, synced=durability == "full", new_id=_new_id))
         self._view = TreeReader(self._root, self._disk, path_filter)
+
+    restore_waits = True
+    """Restoring a snapshot writes to the disk."""
 
     def __enter__(self) -> Self:
         return self
@@ -411,6 +415,7 @@ class HostFilesystem:
 
     @contextmanager
     def _looking(self, path: str) -> Generator[None]:
+        check_blocking("looking at", path)
         with self._changes.lock, translate_os_errors(f"look at {path}", path):
             self._usable()
             yield
@@ -419,6 +424,7 @@ class HostFilesystem:
     def _reading(self, path: str) -> Generator[int]:
         """A descriptor to read a file with; only finding it is done under the lock."""
         path = normalise_on_disk(path)
+        check_blocking("reading", path)
         with translate_os_errors(f"read {path}", path):
             with self._changes.lock:
                 self._usable()
@@ -430,6 +436,7 @@ class HostFilesystem:
 
     @contextmanager
     def _changing(self, what: str, path: str) -> Generator[None]:
+        check_blocking("a change of files:", what)
         with self._changes.lock, self._in_call():
             # Under the lock, which a rollback takes too: a late write comes before the rollback and is undone, or is
             # refused.
@@ -451,6 +458,7 @@ def _check_arguments(root: object, journal: object, store: object, wait: object)
         expected = "a store: handrail.store.open('sqlite:///desk.db')"
         raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
     check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
+    check_blocking("opening the folder", root)
 
 
 def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:

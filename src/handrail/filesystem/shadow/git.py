@@ -22,6 +22,7 @@ from typing import IO, BinaryIO
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.shadow.tree import UNREAD, running_id
+from handrail.loop_guard import check_blocking
 
 CHUNK = 1 << 20
 """Bytes of a file that are in memory at once."""
@@ -224,6 +225,7 @@ class Git:
         Raises:
             FilesystemError: git is missing, or fails.
         """
+        check_blocking("git", arguments[0])
         data, file = (stdin, None) if isinstance(stdin, bytes) else (None, stdin)
         try:
             done = subprocess.run(  # noqa: S603 - git, with arguments of this module
@@ -242,6 +244,7 @@ class Git:
 
     @contextmanager
     def _stream(self, *arguments: str) -> Generator[Pipes]:
+        check_blocking("git", arguments[0])
         # A pipe that nothing reads would block git as soon as it is full.
         with TemporaryFile() as complaints:
             try:

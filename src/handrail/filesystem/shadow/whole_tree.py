@@ -37,6 +37,7 @@ from handrail.filesystem.shadow.scope import spelled
 from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.watch_record import WatchRecord
 from handrail.filesystem.undo_journal import SavedTree
+from handrail.loop_guard import check_blocking
 
 GIT_DIR = "tree.git"
 """The name in the journal's folder of the git dir that holds the trees."""
@@ -68,6 +69,7 @@ class WholeTree:
             FilesystemError: it cannot be saved; see `ShadowRepository.snapshot`.
             OSError: the disk fails.
         """
+        check_blocking("saving the whole tree")
         self.images.separate()
         taken = self._shadow.take()
         self._taken = taken.id
@@ -92,6 +94,7 @@ class WholeTree:
             FilesystemError: it cannot be restored; see `ShadowRepository.restore`. A `JournalError` if it is lost.
             OSError: the disk fails.
         """
+        check_blocking("restoring the whole tree")
         self.images.separate()
         try:
             left_out = self._shadow.put_back(tree.id)

@@ -199,8 +199,6 @@ class EffectClaim(Claim):
         self.records_at_once: bool = self._stays and not in_unit
         self._nested = nested
         self.store = store
-        # A result is written to another store than that of the session at once, and the row of a nested call is read.
-        self.waits: bool = store is None or nested
         self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
         self._unknown = self._earlier
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
@@ -208,6 +206,12 @@ class EffectClaim(Claim):
         self.effect: EffectRef | None = self._effect
         self.fence: int | None = claimed.fence
         self._ticket = _HOLDERS[claimed.row.effect_id] = ticket
+
+    @property
+    def waits(self) -> bool:
+        """Whether the result is written to another store than that of the session, a row is read, or the time asked."""
+        store = self._ledger.store
+        return store.claim_waits or (store.waits and (self.store is None or self._nested))
 
     @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
@@ -53,8 +54,10 @@ from handrail.store.protocol import (
     insert_effect,
 )
 from handrail.transaction import UnitOfWork, UnitStore
-from handrail.transaction.commit import Apply
+from handrail.transaction.commit import Apply, InThread
 from handrail.waiting import run_blocking
+
+T = TypeVar("T")
 
 _log = redacted_logger("handrail.runtime")
 
@@ -133,34 +136,35 @@ class EffectLedger:
         """
         return run_blocking(self.claim_in(None, request))
 
-    async def claim_in(self, apply: Apply | None, request: ClaimRequest) -> ClaimAnswer:
-        """As `claim`, with units of work that `apply` writes; `None` for in this thread.
+    async def claim_in(
+        self, apply: Apply | None, request: ClaimRequest, in_thread: InThread | None = None
+    ) -> ClaimAnswer:
+        """As `claim`, with units that `apply` writes, and waits that are `in_thread`; `None` for in this thread.
 
         If it is interrupted or cancelled, the claim is withdrawn: its handler does not start.
         """
-        store = self._store
         while True:
-            now = store.now()
-            fresh = self._fresh(request, now)
+            fresh = await self._fresh_in(in_thread, request)
+            now = fresh.created_at
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
-            refused = await self._written(apply, EffectInsert(fresh), request)
+            refused = await self._written(apply, EffectInsert(fresh), request, now)
             if refused is None:
                 return self._held(fresh, request)
             standing = refused.standing
             if standing is None:  # removed meanwhile
                 continue
-            if self._owner_is_dead(standing):
+            if await self._asked(in_thread, partial(self._owner_is_dead, standing), waits=standing.status == "running"):
                 standing = states.orphaned(standing, now)
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
-            if row is standing or await self._written(apply, EffectChange(standing, row), request) is None:
+            if row is standing or await self._written(apply, EffectChange(standing, row), request, now) is None:
                 if word != "claimed":
                     return self._answer(word, row)
                 return self._held(row, request, retried=standing.status in {"running", "unknown"})
 
     async def _written(
-        self, apply: Apply | None, write: EffectInsert | EffectChange, request: ClaimRequest
+        self, apply: Apply | None, write: EffectInsert | EffectChange, request: ClaimRequest, claimed_at: datetime
     ) -> RefusedWrite | None:
         """Write a row that may be a claim; `None` if it was not refused."""
         unit = UnitOfWork((write, *request.conditions))
@@ -172,15 +176,15 @@ class EffectLedger:
             raise
         except BaseException as interrupt:  # Ctrl-C, a cancellation: it may have been written
             # A coroutine that is being closed with its loop cannot await anything.
-            await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, write)
+            await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, write, claimed_at)
             raise
 
-    async def _withdraw(self, apply: Apply | None, write: EffectInsert | EffectChange) -> None:
-        """Undo a claim whose handler will not start, if it was granted."""
+    async def _withdraw(self, apply: Apply | None, write: EffectInsert | EffectChange, claimed_at: datetime) -> None:
+        """Undo a claim whose handler will not start, if it was granted; the store is not asked for the time again."""
         row = write.row
         if row is None or row.status != "running":
             return
-        undone = states.failed_row(row, "the call was cancelled before it started", now=self._store.now(), ttl=DAY)
+        undone = states.failed_row(row, "the call was cancelled before it started", now=claimed_at, ttl=DAY)
         if isinstance(write, EffectChange) and write.seen.status in {"running", "unknown"}:
             undone = states.unknown_row(row, "a later attempt was cancelled before it started")
         unit = UnitOfWork((EffectChange(row, undone),))
@@ -274,14 +278,16 @@ class EffectLedger:
         """
         return run_blocking(self.reclaim_in(None, row, request))
 
-    async def reclaim_in(self, apply: Apply | None, row: EffectRow, request: ClaimRequest) -> ClaimAnswer:
-        """As `reclaim`, with units of work that `apply` writes; see `claim_in`."""
-        fresh = self._fresh(request, self._store.now())
+    async def reclaim_in(
+        self, apply: Apply | None, row: EffectRow, request: ClaimRequest, in_thread: InThread | None = None
+    ) -> ClaimAnswer:
+        """As `reclaim`, without holding an event loop; see `claim_in`."""
+        fresh = await self._fresh_in(in_thread, request)
         if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
             passed_on = states.taken_over(row, fresh)
-            if await self._written(apply, EffectChange(row, passed_on), request) is None:
+            if await self._written(apply, EffectChange(row, passed_on), request, fresh.created_at) is None:
                 return self._held(passed_on, request)
-        return await self.claim_in(apply, request)
+        return await self.claim_in(apply, request, in_thread)
 
     def resolve(self, row: EffectRow, finding: EffectResult | NotApplied, *, ttl: timedelta | None = DAY) -> bool:
         """Record the outcome of an unknown effect, or of one whose owner's lease has expired; or correct a result.
@@ -502,6 +508,13 @@ class EffectLedger:
         if is_first:
             writes.append(testimony)
         return word, row, testimony, tuple(writes)
+
+    async def _asked(self, in_thread: InThread | None, ask: Callable[[], T], *, waits: bool) -> T:
+        return ask() if in_thread is None or not waits else cast("T", await in_thread(ask))
+
+    async def _fresh_in(self, in_thread: InThread | None, request: ClaimRequest) -> EffectRow:
+        waits = self._store.claim_waits
+        return await self._asked(in_thread, lambda: self._fresh(request, self._store.now()), waits=waits)
 
     def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
         partition, key, tool, params_hash, owner, lease, _, _, arguments, _ = request

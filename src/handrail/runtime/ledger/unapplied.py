@@ -28,7 +28,6 @@ class UnappliedResult(ReplayedResult):
     """The effect has happened before, and is applied by this call. It is enlisted in the call's transaction."""
 
     queue = None
-    waits = False
 
     def __init__(self, ledger: EffectLedger, hit: Hit, tool: Tool[Any, Any], stored: ToolResult[Any]) -> None:
         """Replay the result of a done effect, and apply it.
@@ -45,6 +44,11 @@ class UnappliedResult(ReplayedResult):
         self.store: UnitStore | None = ledger.units
         self._ledger = ledger
         self._tool = tool
+
+    @property
+    def waits(self) -> bool:
+        """Whether the mark waits for the time of the store."""
+        return self._ledger.store.claim_waits
 
     @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:

@@ -54,6 +54,7 @@ FAILED_BEFORE = (
 """What a handler has done after whose end a transaction can only be rolled back, and the cure."""
 
 _TRUSTED_SECONDS = 1.0
+_DUE_SECONDS = 0.95  # less, so that who finds that it is not due has the time to ask
 
 _Opened = TypeVar("_Opened", bound=psycopg.Connection[Any])
 
@@ -205,6 +206,11 @@ class ServerClock:
         self._lock = threading.Lock()
         self._reported: datetime | None = None
         self._asked_at = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the server is asked by the next `now`, or nearly so: between this and that, time passes."""
+        return self._reported is None or self._clock.monotonic() - self._asked_at > _DUE_SECONDS
 
     def now(self) -> datetime:
         """The server's time, aware and in UTC.

@@ -25,6 +25,7 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
+from handrail.loop_guard import check_blocking
 from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.one_statement import one_statement, writes_shared_key
@@ -117,7 +118,9 @@ class PostgresDriver:
         self._process = os.getpid()
         self.locks: AdvisoryLocks = AdvisoryLocks(server, server.connect())
         self.processes: KernelProcesses = KernelProcesses()
-        self.now: Callable[[], datetime] = ServerClock(self._server_time).now if clock is None else clock.now
+        self._server_clock = ServerClock(self._server_time)
+        self.now: Callable[[], datetime] = self._server_clock.now if clock is None else clock.now
+        self._asks_time = clock is None
         self.call_places: FairSemaphore = FairSemaphore(places_of_calls(server.connections))
         self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
             server.conninfo,
@@ -133,6 +136,11 @@ class PostgresDriver:
             name=f"handrail-{os.getpid()}",
             num_workers=1,
         )
+
+    @property
+    def now_waits(self) -> bool:
+        """Whether `now` asks the server at this moment, or in the next one."""
+        return self._asks_time and self._server_clock.is_due
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; asked once more if its connection is lost."""
@@ -195,6 +203,7 @@ class PostgresDriver:
             seconds: how long to wait for one; `None` for as long as the pool does.
         """
         self._server.refuse_forked(self._process)
+        check_blocking("a statement of", self.url)
         try:
             # The pool can check them itself, but waits after each one that is closed, and a restart closes them all.
             for _ in range(self._server.connections):

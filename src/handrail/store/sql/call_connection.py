@@ -46,6 +46,7 @@ from handrail.errors import (
     StoreUnavailableError,
     TransactionClosedError,
 )
+from handrail.loop_guard import check_blocking
 from handrail.store.sql.call_place import CallPlace
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
 from handrail.store.sql.driver_proxy import DriverProxy
@@ -137,6 +138,7 @@ class CallConnection:
             Exception: what the database says, as its driver raises it.
         """
         check_statement(sql)
+        check_blocking("a statement of", self._driver.url)
         if self._needs_place:
             self._take_place()
         try:
@@ -169,6 +171,7 @@ class CallConnection:
             ReadOnlyViolation: the call may only read, and is made inside one that writes: the connection is that one's.
             Exception: as of `execute`.
         """
+        check_blocking("connecting to", self._driver.url)
         if not (self.reads and self._driver.one_writer):
             self._take_place()
         return self._exposed()
@@ -316,6 +319,9 @@ class CallConnection:
             link.execute(f"SAVEPOINT handrail_call_{number}")
 
     # ------------------------------------------------------------------------------------------------- a participant
+
+    restore_waits = True
+    """Restoring a snapshot is a statement."""
 
     def snapshot(self) -> str:
         """Set a savepoint, in a transaction that is begun now if there is none, and return its name."""

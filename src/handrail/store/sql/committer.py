@@ -29,6 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
 
 from handrail.errors import StoreUnavailableError
+from handrail.loop_guard import check_blocking
 from handrail.store.protocol import RefusedWrite
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -141,6 +142,7 @@ class Committer:
             Exception: what writing the unit has come to.
             BaseException: this thread was interrupted. The unit was withdrawn, or its commit has ended.
         """
+        check_blocking("a unit of work in", self._url)
         own = _Waiting(unit)
         interrupt: BaseException | None = None
         try:

@@ -266,6 +266,11 @@ class Driver(StatementExecutor, Protocol):
         ...
 
     @property
+    def now_waits(self) -> bool:
+        """Whether `now` asks a server at this moment."""
+        ...
+
+    @property
     def busy(self) -> timedelta:
         """How long to wait for it."""
         ...

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SessionError, StoreError
+from handrail.loop_guard import check_blocking
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
@@ -95,6 +96,8 @@ class SqlStore:
         self._claimed: set[tuple[str, str]] = set()  # the keys that it has written as running last
         self._has_old_slots = has_old_slots(self._database)
         self._hash_key: bytes | None = None
+        with suppress(StoreError):  # a key that is missing is missed only by who needs it
+            self._hash_key = read_hash_key(self._database)
 
     waits = True
     """Writing waits for the disk or the server."""
@@ -128,7 +131,7 @@ class SqlStore:
         return self._has_old_slots
 
     def hash_key(self) -> bytes:
-        """The random key of this store, for hashes of secrets; read when it is first asked for.
+        """The random key of this store, for hashes of secrets; read when the store is opened.
 
         Raises:
             StoreError: it cannot be read.
@@ -136,6 +139,11 @@ class SqlStore:
         if self._hash_key is None:
             self._hash_key = read_hash_key(self._database)
         return self._hash_key
+
+    @property
+    def claim_waits(self) -> bool:
+        """Whether `now` asks the server, or `process` takes the lock of this process."""
+        return self._driver.now_waits or self._processes.own_waits
 
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
@@ -371,6 +379,7 @@ class SqlStore:
             SessionNotFoundError: the session does not exist.
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
+        check_blocking("opening a session of", self.url)
         self._held.acquire(session_id, wait=wait)
         try:
             tokens = (self._new_token(), self._new_token())

@@ -65,6 +65,11 @@ class ProcessLocks:
         self._name = ""
         self._own: Path | None = None
 
+    @property
+    def own_waits(self) -> bool:
+        """Whether the lock of this process is still to be taken."""
+        return self._own is None or self._own not in _HELD  # a forked process holds nothing
+
     def own(self, in_use: Callable[[], Iterable[str]]) -> str:
         """The name of this process, whose lock is held from now on; the files of ended processes are removed.
 
@@ -74,7 +79,7 @@ class ProcessLocks:
         Raises:
             StoreError: the file cannot be made or locked.
         """
-        if self._own is None or self._own not in _HELD:  # a forked process holds nothing
+        if self.own_waits:
             name = str(own_name(os.getpid()))
             if self._read_only:
                 return name

@@ -26,6 +26,7 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
+from handrail.loop_guard import check_blocking
 from handrail.posix import HAS_FILE_LOCKS
 from handrail.process_identity import current_pid
 from handrail.store.processes import KernelProcesses, Processes
@@ -121,6 +122,7 @@ class SqliteDriver:
             ProcessLocks(folder, store=file.url, read_only=file.read_only) if HAS_FILE_LOCKS else KernelProcesses()
         )
         self.now: Callable[[], datetime] = clock.now
+        self.now_waits: bool = False
         self._file = file
         self.busy: timedelta = file.busy
         self._busy = file.busy.total_seconds()
@@ -142,6 +144,7 @@ class SqliteDriver:
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._check()
+        check_blocking("reading", self.url)
         self._files.check_database()
         if self._lock.acquire(blocking=False):
             try:
@@ -215,6 +218,7 @@ class SqliteDriver:
     def acquire_for_call(self, seconds: float) -> DriverConnection:  # noqa: ARG002 - the interface's; it opens one
         """A connection for a call."""
         self._check()
+        check_blocking("connecting to", self.url)
         self._files.check()
         return SqliteConnection(self._file)
 
@@ -270,6 +274,7 @@ class SqliteDriver:
     def _enter(self) -> None:
         """Wait until no other unit or call of this process writes, and take the connection that writes."""
         self._check()
+        check_blocking("writing to", self.url)
         if self._writer == threading.get_ident():
             msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
             raise StoreUnavailableError(msg, store=self.url)
