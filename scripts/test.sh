@@ -20,8 +20,8 @@ check_statically >"$logs/static" 2>&1 &
 checks=$!
 echo "--- pytest"
 # Without its plugin a snapshot is the value in the file, and is compared as such; the plugin costs a part of each test.
-HANDRAIL_TESTS=${HANDRAIL_TESTS:-short} "$bin/pytest" --numprocesses "${WORKERS:-3}" --dist loadfile \
-    --no-loadscope-reorder --durations 10 --durations-min 1 -p no:inline_snapshot
+HANDRAIL_TESTS=${HANDRAIL_TESTS:-short} "$bin/pytest" --forked-workers "${WORKERS:-3}" \
+    --durations 10 --durations-min 1 -p no:inline_snapshot
 tests=$?
 wait "$checks"
 static=$?
