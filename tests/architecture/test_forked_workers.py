@@ -36,7 +36,7 @@ def test_each_test_is_reported_once_and_the_one_that_ends_its_worker_fails(tmp_p
     assert run.returncode == 1, run.stdout + run.stderr
     cases = ET.parse(tmp_path / "found.xml").iter("testcase")  # noqa: S314 - written by the run
     found = sorted(
-        (case.get("name"), *(part.tag for part in case if part.tag in {"failure", "error"})) for case in cases
+        (case.attrib["name"], *(part.tag for part in case if part.tag in {"failure", "error"})) for case in cases
     )
     assert found == [
         ("test_before",),
