@@ -8,6 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
 ARGS ?=
+# Empty: all that pyproject.toml names.
+PARTS ?=
 WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
@@ -36,7 +38,8 @@ demo: setup ## Run the refund desk, ARGS=coding, or ARGS=mail; ARGS="--model ope
 test: setup ## Run every check below, all of them even if one fails; fail if any did
 	@sh scripts/test.sh
 
-test-more: setup ## Run the full forms of the long tests, and the tests on other Pythons that uv finds
+test-more: setup ## Run the full forms of the long tests, the tests on other Pythons that uv finds, and pyright on all code
+	@$(MAKE) --no-print-directory pyright
 	@echo "--- full forms"
 	@HANDRAIL_TESTS=full $(BIN)/pytest --numprocesses 2 --dist loadfile --durations 10 --durations-min 1 \
 		$$(grep -rl "tests.extent" tests --include="test_*.py")
@@ -57,9 +60,9 @@ lint: setup ## Check: ruff
 	@echo "--- ruff check"
 	@$(BIN)/ruff check .
 
-pyright: setup ## Check: pyright, strict
-	@echo "--- pyright"
-	@$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python
+pyright: setup ## Check: pyright, strict; of all code, or of the folders in PARTS
+	@echo "--- pyright $(PARTS)"
+	@$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python $(PARTS)
 
 mypy: setup ## Check: mypy, strict
 	@echo "--- mypy --strict"

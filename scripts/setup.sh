@@ -46,6 +46,9 @@ install_uv() {
         "$@" install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
 }
 
+[ ! -L .venv ] || fail ".venv is a link to $(readlink .venv). Other checkouts use that environment, and setup would install" \
+    "this one in it in their place. Remove the link (rm .venv), and setup makes an environment of this checkout."
+
 if ! new_enough .venv/bin/python || ! .venv/bin/uv --version >/dev/null 2>&1; then
     python=$(find_python "${1:-}")
     printf 'setup: making .venv with %s\n' "$("$python" --version)"

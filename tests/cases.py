@@ -14,7 +14,7 @@ import pytest
 
 from tests.extent import SHORT, some
 
-CASES: Final = 6
+CASES: Final = 4
 """How many cases of a test `make test` runs, where no mark says otherwise."""
 
 

@@ -37,7 +37,14 @@ UNGUARDED = (
 )
 """The suites, and single files of others, that do not run with the loop guard yet."""
 
-pytest_plugins = ["tests.cases", "tests.collection", "tests.forked_coverage", "tests.tracing", "tests.wording"]
+pytest_plugins = [
+    "tests.cases",
+    "tests.collection",
+    "tests.forked_coverage",
+    "tests.forked_workers",
+    "tests.tracing",
+    "tests.wording",
+]
 
 # Neither profile measures time: a slow machine must not fail a test. In CI the examples are the same at every run.
 _UNTIMED = settings(

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from handrail.waiting import Completion, Wait, complete_in_thread, outlast, run_blocking, run_detached
+from handrail.waiting import (
+    Completion,
+    Wait,
+    complete_in_thread,
+    may_begin,
+    outlast,
+    run_blocking,
+    run_detached,
+    turn_to_begin,
+)
 
 PATIENCE = 20.0
 
@@ -216,3 +225,66 @@ def _slices(task_seconds: float) -> list[int]:
     finally:
         loop.close()
     return [each for each in woken if each]
+
+
+@pytest.mark.parametrize("task_ms, begun", [(0.24, [9, 8, 8]), (0.9, [3, 8, 2, 2, 2]), (5.0, [1, 8, 1, 1, 1])])
+def test_calls_that_begin_together_leave_the_loop_to_others_every_two_milliseconds(
+    task_ms: float, begun: list[int]
+) -> None:
+    """In the order in which they asked; others run in the iterations between."""
+    order, slices = _begun(task_ms / 1000)
+    assert order == [*range(100)]
+    assert slices[: len(begun)] == begun
+
+
+def _begun(task_seconds: float) -> tuple[list[int], list[int]]:
+    """The order in which 100 tasks have begun, and how many of them in each iteration in which one has."""
+    loop = CountedLoop()
+    order: list[int] = []
+    slices: list[int] = []
+
+    async def begin(number: int) -> None:
+        if not may_begin():
+            await turn_to_begin()
+        loop.now += task_seconds
+        order.append(number)
+        slices[-1] += 1
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(begin(number)) for number in range(60)]
+        while len(order) < 100:
+            slices.append(0)
+            await asyncio.sleep(0)
+            if len(tasks) < 100:  # others arrive while those wait
+                tasks.append(asyncio.ensure_future(begin(len(tasks))))
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    return order, [each for each in slices if each]
+
+
+def test_a_task_that_is_cancelled_before_it_may_begin_holds_nobody_up() -> None:
+    """It has not begun, and those behind it do."""
+    loop = CountedLoop()
+    begun: list[int] = []
+
+    async def begin(number: int) -> None:
+        if not may_begin():
+            await turn_to_begin()
+        loop.now += 1.0
+        begun.append(number)
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(begin(number)) for number in range(4)]
+        await asyncio.sleep(0)
+        tasks[2].cancel()
+        await asyncio.wait(tasks)
+        assert may_begin()
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    assert begun == [0, 1, 3]

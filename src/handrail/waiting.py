@@ -266,10 +266,29 @@ def completed(completable: Completable[Any]) -> asyncio.Future[None]:
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
+    completable.add_done_callback(partial(_wake_ups_of(loop).add, waiter))
+    return waiter
+
+
+def may_begin() -> bool:
+    """Whether a task may begin a call in this iteration of the loop; else it awaits `turn_to_begin` first.
+
+    Many agents may ask for a call in the same iteration. They begin in slices as those that are woken together, in the
+    order in which they asked.
+    """
+    loop = asyncio.get_running_loop()
+    return _wake_ups_of(loop).may_begin(loop)
+
+
+async def turn_to_begin() -> None:
+    """Wait until a task may begin a call. One that is cancelled has not begun."""
+    await _wake_ups_of(asyncio.get_running_loop()).turn_to_begin()
+
+
+def _wake_ups_of(loop: asyncio.AbstractEventLoop) -> _WakeUps:
     if _THREAD.loop() is not loop:
         _THREAD.loop, _THREAD.wake_ups = ref(loop), _WakeUps()
-    completable.add_done_callback(partial(_THREAD.wake_ups.add, waiter))
-    return waiter
+    return _THREAD.wake_ups
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
@@ -292,10 +311,12 @@ class _WakeUps:
     Any thread adds waiters, and the loop alone completes them.
     """
 
-    __slots__ = ("_due", "_is_scheduled", "_size", "_woken_at")
+    __slots__ = ("_began_at", "_beginning", "_due", "_is_scheduled", "_size", "_woken_at")
 
     def __init__(self) -> None:
         self._due: deque[asyncio.Future[None]] = deque()
+        self._beginning = 0
+        self._began_at: float | None = None
         self._is_scheduled = False
         self._size = _FIRST_SLICE
         self._woken_at = 0.0
@@ -313,6 +334,29 @@ class _WakeUps:
             call_soon(self._complete)
         except RuntimeError:  # the loop has been closed: no task waits any more
             _log.debug("what a task waited for was completed after its event loop had ended")
+
+    def may_begin(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether no call waits to begin, and those of this iteration have not taken a slice yet."""
+        if self._beginning:
+            return False
+        if self._began_at is None:
+            self._began_at = loop.time()
+            loop.call_soon(self._begin_anew)
+            return True
+        return loop.time() - self._began_at < _SLICE_SECONDS
+
+    def _begin_anew(self) -> None:
+        self._began_at = None
+
+    async def turn_to_begin(self) -> None:
+        """Wait behind the calls that wait to begin; they stay in this order, because none overtakes them."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._beginning += 1
+        try:
+            self.add(waiter)
+            await waiter
+        finally:
+            self._beginning -= 1
 
     def _complete(self) -> None:
         """Complete the first slice."""

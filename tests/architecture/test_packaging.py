@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import tomllib
+from pathlib import Path
 from typing import TypedDict, cast
 
 from tests.architecture.sources import ROOT
+from tests.wording import Wording
 
 Project = TypedDict("Project", {"dependencies": list[str], "optional-dependencies": dict[str, list[str]]})
 Settings = TypedDict("Settings", {"project": Project, "dependency-groups": dict[str, list[str]]})
@@ -38,6 +42,18 @@ def test_every_pin_carries_a_hash() -> None:
     pins = [number for number, line in enumerate(lines) if re.match(r"[a-z0-9]", line)]
     assert pins
     assert [lines[number] for number in pins if "--hash=sha256:" not in lines[number + 1]] == []
+
+
+def test_setup_leaves_an_environment_alone_that_the_checkout_has_a_link_to(tmp_path: Path, wording: Wording) -> None:
+    """Other checkouts use it; the project that is installed in it is theirs."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "setup.sh", tmp_path / "scripts")
+    shared = tmp_path / "shared"
+    (tmp_path / ".venv").symlink_to(shared)
+    done = subprocess.run(["sh", tmp_path / "scripts" / "setup.sh"], capture_output=True, check=False, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == wording
+    assert not shared.exists()
 
 
 def test_what_ci_runs_can_be_run() -> None:

@@ -16,12 +16,13 @@ import shlex
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from handrail.cli import main
 from tests.architecture.sources import ROOT
@@ -36,7 +37,12 @@ _TOOK = re.compile(r"\bin \d+\.\d+s\b")
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NEEDED = {
     "python": ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.contrib.tools"),
-    "approvals": ("handrail.cli.approvals.group", "handrail.cli.approvals.answer", "handrail.store.sqlite"),
+    "approvals": (
+        "handrail.cli.approvals.group",
+        "handrail.cli.approvals.answer",
+        "handrail.cli.approvals.agent_questions",
+        "handrail.store.sqlite",
+    ),
     "ledger": ("handrail.cli.ledger.group", "handrail.store.sqlite"),
     "sessions": ("handrail.cli.sessions.group", "handrail.store.sqlite"),
     "check": ("handrail.agents",),
@@ -187,6 +193,7 @@ def _lead(descriptor: int, path: str, flags: int = os.O_WRONLY | os.O_CREAT | os
 def _carry_out(words: list[str]) -> int:
     match words:
         case ["python", file, *_] if not file.startswith("-"):
+            setattr(subprocess, "run", partial(_run, subprocess.run))  # noqa: B010 - type checkers differ about `=`
             sys.argv = words[1:]
             sys.path.insert(0, str(Path.cwd()))
             runpy.run_path(file, run_name="__main__")
@@ -202,6 +209,20 @@ def _carry_out(words: list[str]) -> int:
             ).returncode
         case _:
             raise ValueError(words)
+
+
+def _run(other: Callable[..., Any], command: Sequence[str], **options: Any) -> Any:
+    """Carry out a `handrail` command of a program in a fork, too; what else it runs is run by `other`."""
+    if [*command[:3]] != [sys.executable, "-m", "handrail"]:
+        return other(command, **options)
+    with TemporaryDirectory() as apart:
+        screen, errors = Path(apart) / "screen", Path(apart) / "errors"
+        line = shlex.join(["handrail", *command[3:], "2>", str(errors)])
+        code = forked(partial(_type, line, str(Path.cwd()), str(screen)))["came"]
+        ended = subprocess.CompletedProcess(command, code, screen.read_text(), errors.read_text())
+    if options.get("check"):
+        ended.check_returncode()
+    return ended
 
 
 if __name__ == "__main__":

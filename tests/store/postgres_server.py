@@ -95,13 +95,14 @@ def fresh_url() -> Generator[str]:
             connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
 
-DOOMED = f"doomed_{os.getpid()}"
-"""The name of the connections that a test of this process ends."""
+def doomed_name() -> str:
+    """The name of the connections that a test of this process ends."""
+    return f"doomed_{os.getpid()}"
 
 
 def doomed(url: str) -> str:
     """The URL, under a name by which `end_connections` finds its connections: the server is that of all workers."""
-    return f"{url}&application_name={DOOMED}"
+    return f"{url}&application_name={doomed_name()}"
 
 
 def end_connections(url: str) -> int:
@@ -111,6 +112,6 @@ def end_connections(url: str) -> int:
             connection.execute(
                 "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
                 "WHERE pid <> pg_backend_pid() AND application_name = %s",
-                (DOOMED,),
+                (doomed_name(),),
             ).fetchall()
         )

@@ -30,7 +30,7 @@ from handrail.store.sql.version import TABLES_VERSION
 from tests.architecture.sources import ROOT
 from tests.store.ledger_stores import running_row
 from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
-from tests.store.postgres_server import DOOMED, doomed, end_connections, fresh_url
+from tests.store.postgres_server import doomed, doomed_name, end_connections, fresh_url
 from tests.store.session_rows import NOW, entries, session_row
 from tests.store.sqlite_files import CLOCK
 from tests.store.units import append, delete, insert, record_commit, replace
@@ -338,7 +338,7 @@ def test_connections_that_are_ended_are_no_fault_of_the_next_call(tmp_path: Path
 def doom(connection: psycopg.Connection) -> None:
     """Have the server end a connection to a doomed URL, without waiting for that."""
     sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s ORDER BY random() LIMIT 1"
-    connection.execute(sql, (DOOMED,))
+    connection.execute(sql, (doomed_name(),))
 
 
 def test_a_connection_killed_every_50_ms_leaves_each_call_done_failed_or_unknown(tmp_path: Path) -> None:

@@ -43,10 +43,12 @@ from handrail.waiting import (
     Completion,
     complete_in_thread,
     completed,
+    may_begin,
     outlast,
     run_blocking,
     run_detached,
     run_in_thread,
+    turn_to_begin,
 )
 
 T = TypeVar("T")
@@ -70,6 +72,10 @@ class ExecutionMode(Protocol):
     @property
     def inline(self) -> bool:
         """Whether an unbounded `def` handler runs on the calling thread."""
+        ...
+
+    async def begin(self) -> None:
+        """Wait until a call may begin."""
         ...
 
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
@@ -140,6 +146,9 @@ class Blocking:
 
     inline = True
 
+    async def begin(self) -> None:
+        """At once."""
+
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
         """Block this thread until `waiter` is done; see `ExecutionMode.wait`.
 
@@ -207,6 +216,11 @@ class Async:
     """Everything happens on the running event loop, which is never blocked."""
 
     inline = False
+
+    async def begin(self) -> None:
+        """Let the loop do other work first, if calls have begun for two milliseconds in this iteration of it."""
+        if not may_begin():
+            await turn_to_begin()
 
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
         """Suspend this task until `waiter` is done; see `ExecutionMode.wait`."""

@@ -77,6 +77,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         CallPostponed: the call waits for an approval. It is rolled back, not recorded, and repeated later.
         BaseException: what is not an `Exception` propagates. In either case the call is rolled back and recorded first.
     """
+    await mode.begin()
     run = Invocation(call, reply, environment, mode)  # draws the ticket of step 3
     try:
         try:
