@@ -9,7 +9,6 @@ be true at the end. Screen and trace are those of the refund desk.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from contextlib import nullcontext
@@ -20,13 +19,12 @@ from tempfile import TemporaryDirectory
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "refund_desk"))
 
-from pydantic_ai import UserError
 from pydantic_ai.models import Model
 
 from call_trace import CallTrace
 from coder import PROJECT, Place, coder_prompt, copy_project, place_here
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.errors import HandrailError, UnknownModelError
+from handrail.errors import HandrailError
 from handrail.filesystem import HostFilesystem
 from handrail.limits import Deadline
 from handrail.prompt import Prompt
@@ -38,7 +36,7 @@ from proof import Finding
 from replies import replies_shown
 from rich_screen import screen_on
 from screen import Act, Screen, Step, Verdict
-from termination import interrupt_on_sigterm, run_interruptible
+from termination import exit_code_of, run_interruptible
 from typed_paths import typed_path
 
 ABOUT = """\
@@ -81,22 +79,17 @@ class Options:
 def main() -> int:
     """Let an agent solve the issue, and show what came of it; returns the exit code."""
     options = _options()
-    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand in the middle of the trace
-    interrupt_on_sigterm()
     folder = TemporaryDirectory(prefix="coding-agent-") if options.out is None else nullcontext(options.out)
-    try:
-        with folder as path:
-            return 0 if _perform(options, Path(path), place_here()) else 1
-    except FileExistsError as error:
-        print(f"coding agent: {error.filename} is there already; give --out another folder", file=sys.stderr)
-        return 2
-    except (UserError, ImportError, UnknownModelError) as error:
-        print(f"coding agent: the model {options.model} cannot be used: {error}", file=sys.stderr)
-        print("Without --model, the agent runs on a scripted model, which needs no key.", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("coding agent: interrupted; what it had started has been stopped", file=sys.stderr)
-        return 130
+
+    def perform() -> int:
+        try:
+            with folder as path:
+                return 0 if _perform(options, Path(path), place_here()) else 1
+        except FileExistsError as error:
+            print(f"coding agent: {error.filename} is there already; give --out another folder", file=sys.stderr)
+            return 2
+
+    return exit_code_of("coding agent", options.model, perform)
 
 
 def scripted_model(place: Place) -> ScriptedModel:

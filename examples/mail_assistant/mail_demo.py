@@ -9,7 +9,6 @@ what must be true at the end. Screen and trace are those of the refund desk.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "refund_desk"))
 
-from pydantic_ai import UserError
 from pydantic_ai.models import Model
 
 from assistant import World, assistant_prompt, owner
 from call_trace import CallTrace
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.errors import HandrailError, UnknownModelError
+from handrail.errors import HandrailError
 from handrail.filesystem import InMemoryFilesystem
 from handrail.limits import Deadline
 from handrail.prompt import Approval, ApprovalRequest, ToolPolicy
@@ -37,7 +35,7 @@ from proof import Finding
 from replies import replies_shown
 from rich_screen import screen_on
 from screen import Act, Screen, Step, Verdict
-from termination import interrupt_on_sigterm, run_interruptible
+from termination import exit_code_of, run_interruptible
 from typed_paths import typed_path
 
 ABOUT = """\
@@ -79,17 +77,7 @@ class Options:
 def main() -> int:
     """Let the assistant work twice, and show what came of it; returns the exit code."""
     options = _options()
-    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand in the middle of the trace
-    interrupt_on_sigterm()
-    try:
-        return 0 if _perform(options) else 1
-    except (UserError, ImportError, UnknownModelError) as error:
-        print(f"mail assistant: the model {options.model} cannot be used: {error}", file=sys.stderr)
-        print("Without --model, the assistant runs on a scripted model, which needs no key.", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("mail assistant: interrupted", file=sys.stderr)
-        return 130
+    return exit_code_of("mail assistant", options.model, lambda: 0 if _perform(options) else 1)
 
 
 def _perform(options: Options) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from contextlib import nullcontext
@@ -20,10 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from pydantic_ai import UserError
-
 from day import scripted_model, work
-from handrail.errors import UnknownModelError
 from handrail.serde import dump
 from night import Stage, work_at_night
 from night_desk import SESSION_ID, NightFolder
@@ -31,7 +27,7 @@ from night_proof import NIGHT_PROMISES, OF_ANY_MODEL
 from proof import DAY_PROMISES, Proof
 from rich_screen import screen_on
 from screen import Act, Step, Verdict
-from termination import interrupt_on_sigterm
+from termination import exit_code_of
 from typed_paths import path_from_here, typed_path
 
 ABOUT = """\
@@ -86,24 +82,16 @@ class Options:
 def main() -> int:
     """Let an agent work at the desk, for a day and for a night, and show what came of it; returns the exit code."""
     options = _options()
-    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand in the middle of the trace
-    interrupt_on_sigterm()
     folder = TemporaryDirectory(prefix="refund-desk-") if options.out is None else nullcontext(options.out)
-    try:
+
+    def perform() -> int:
         with folder as path:
             proofs = _perform(options, Path(path))
-    except (UserError, ImportError, UnknownModelError) as error:
-        told = f"the model {options.model} cannot be used: {error}"
-        # That of Handrail begins with the same words.
-        print(f"refund desk: {error if isinstance(error, UnknownModelError) else told}", file=sys.stderr)
-        print("Without --model, the desk runs on a scripted model, which needs no key.", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("refund desk: interrupted; what it had started has been stopped", file=sys.stderr)
-        return 130
-    if options.json:
-        print(json.dumps(dump(proofs), indent=2))
-    return 0 if all(proof.holds for proof in proofs.values()) else 1
+        if options.json:
+            print(json.dumps(dump(proofs), indent=2))
+        return 0 if all(proof.holds for proof in proofs.values()) else 1
+
+    return exit_code_of("refund desk", options.model, perform)
 
 
 def _perform(options: Options, folder: Path) -> dict[str, Proof]:

@@ -1,4 +1,6 @@
-"""SIGTERM ends the demo as Ctrl-C does: the agent is cancelled, and what was started is stopped.
+"""How a demonstration ends: with an exit code, also where its model cannot be used or it is interrupted.
+
+SIGTERM ends it as Ctrl-C does: the agent is cancelled, and what was started is stopped.
 
 A signal handler that raises `KeyboardInterrupt` while an event loop runs raises it in whichever task runs at that
 moment, and what comes out of the loop then is an exception group, or the error of a cancel scope that was left out of
@@ -8,12 +10,41 @@ order. So the handler cancels the main task, as `asyncio.run` does for SIGINT; b
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from collections.abc import Coroutine
+import sys
+from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, TypeVar
 
+from pydantic_ai import UserError
+
+from handrail.errors import UnknownModelError
+
 T = TypeVar("T")
+
+
+def exit_code_of(name: str, model: str | None, perform: Callable[[], int]) -> int:
+    """Perform a demonstration; returns its exit code: 2 if the model cannot be used, 130 if it is interrupted.
+
+    Args:
+        name: its name, for messages.
+        model: what `--model` says; `None` for the scripted one.
+        perform: performs it, and returns the exit code.
+    """
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand in the middle of the trace
+    interrupt_on_sigterm()
+    try:
+        return perform()
+    except (UserError, ImportError, UnknownModelError) as error:
+        # The text of Handrail begins with the same words.
+        told = error if isinstance(error, UnknownModelError) else f"the model {model} cannot be used: {error}"
+        print(f"{name}: {told}", file=sys.stderr)
+        print("Without --model it runs on a scripted model, which needs no key.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; what it had started has been stopped", file=sys.stderr)
+        return 130
 
 
 def interrupt_on_sigterm() -> None:
