@@ -146,6 +146,7 @@ def test_a_key_that_has_a_secret_is_stored_as_its_hash(tmp_path: Path) -> None:
         ("1234", "1234 of 12345", f"{MASK} of 12345"),
         ("12345678", "x12345678y", f"x{MASK}y"),
         (MASK, MASK, MASK),
+        ("****", f"{MASK} ****", f"{MASK} ****"),
     ],
 )
 def test_short_secrets_garble_no_words(secret: str, said: str, shown: str) -> None:
