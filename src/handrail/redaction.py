@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, ParamSpec, Self, TypeVar
 from urllib.parse import quote, quote_plus
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "use_redaction",
 ]
 
-T = TypeVar("T")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 MASK: Final = "**********"
@@ -306,11 +306,11 @@ class CallSecrets:
         """What removes these secrets from a text, and those that a redaction recognizes."""
         return lambda text: redaction.text(self.text(text))
 
-    def during(self, act: Callable[[T], R], argument: T) -> R:
+    def during(self, act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function, and search for these secrets in what it says."""
         before = use_call_secrets(self)
         try:
-            return act(argument)
+            return act(*args, **kwargs)
         finally:
             use_call_secrets(before)
 
