@@ -45,6 +45,7 @@ from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, Too
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
 from handrail.runtime.execution import ASYNC
+from handrail.serde.secrets import mask_places
 from handrail.session.call_ref import CallRef
 from handrail.session.given_answers import GivenAnswer
 
@@ -269,9 +270,15 @@ class ApprovalGate:
         return await self._record(call, decision, asked=True)
 
     async def _left_open(self, call: GatedCall, why: str) -> Decision:
-        if self._can_wait:
+        secret = mask_places(call.arguments)
+        if self._can_wait and not secret:
             return await self._record(call, Decision("later", call.digest, why, "person"), asked=True)
         reason = "the question was put off, but this run is not stored, so it could not be answered later"
+        if secret:  # asked again by the model it would wait again, and never run
+            reason = (
+                f"the question was put off, but the call has a secret at {', '.join(secret)}, which is not stored, so "
+                "it could not be made later; a person must answer while the run waits"
+            )
         return await self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
 
     def _grant(self, grant: Grant) -> None:

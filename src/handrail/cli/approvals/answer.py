@@ -172,14 +172,15 @@ def _record(
     """Record one answer to questions of a session, in one unit; returns them as they are stored.
 
     Raises:
-        SessionError: one of them has been answered or decided since it was shown, or cannot be answered. Nothing was
-            written.
+        SessionError: one of them has been answered or decided since it was shown, or cannot be answered, or has a
+            secret that no process knows any more. Nothing was written.
         StoreError: the store cannot be used.
     """
     while True:
         before = stored_questions(store, session_id)
         standing = [_standing(before, each) for each in questions]
         changes = [_change(store, each, given) for each in standing]
+        _check_unstored(store, session_id, standing, given)
         if store.apply(UnitOfWork(tuple(changes))) is None:
             break
         # Another person has answered meanwhile, so the questions are looked at again.
@@ -213,6 +214,18 @@ def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> Sto
     if not found.is_same(shown):
         raise SessionError(f"the question about {what} has changed since it was shown; look at it again")
     return found
+
+
+def _check_unstored(store: Store, session_id: str, questions: Sequence[StoredQuestion], given: GivenAnswer) -> None:
+    """Check that no yes is given to a call that cannot be made: its secrets have gone with the process that asked."""
+    lacking = [each for each in questions if each.unstored] if given.approved else []
+    if lacking:
+        with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)):
+            raise SessionError(
+                f"call {name_of(lacking[0].call)} of session {lacking[0].call_session} cannot be made any more: the "
+                f"secret at {lacking[0].unstored} is not stored, and the process that asked has closed the session. "
+                "Nothing was recorded. Answer no, or run its program again: its model reads that it has to ask again"
+            )
 
 
 def _change(store: Store, question: StoredQuestion, given: GivenAnswer) -> AnswerChange:
