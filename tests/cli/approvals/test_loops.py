@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -158,7 +158,7 @@ def test_program_that_holds_its_session_takes_in_the_answer_of_another_process(l
 class SecretOrder(Order):
     """An order that is paid with a secret."""
 
-    pin: SecretStr = SecretStr("")
+    pin: SecretStr = field(default_factory=lambda: SecretStr(""))
 
 
 class SecretLoop(Loop):
@@ -188,7 +188,10 @@ def test_call_with_a_secret_is_answered_while_the_process_that_asked_lives(
     ran = handrail("approvals", "answer", "loop", "c2", "yes")
     assert f"{shown.splitlines()[-1]}\n---\n{said}---\n{ran.err}" == wording
     assert ran.code == 1
-    assert handrail("approvals", "answer", "loop", "c2", "no").code == 0
+    assert handrail("approvals", "answer", "loop", "c2", "no", "--reason", "password=hunter2").code == 0
+    with stores.open(url) as store:
+        answers = store.answers("loop")
+    assert [row.answer for row in answers if b"hunter2" in row.answer] == []
     assert [text for text in loop.texts() if "pin-4711" in text] == []
     assert loop.paid == ["A-1"]
 

@@ -35,6 +35,7 @@ from handrail.cli.ledger.changes import Yes
 from handrail.cli.options import AS_SET, PAGE, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.errors import HandrailError, SessionError, SessionLockedError
+from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun
 from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_row
 from handrail.session.persistence.protocol import AnswerChange
@@ -85,7 +86,7 @@ class AnswerOptions:
         """The answer."""
         by = _user() if self.by is None else self.by
         return GivenAnswer(
-            approved=verdict == "yes", reason=self.reason, by=by.strip(), remember=self.remember or "nothing"
+            approved=verdict == "yes", reason=redacted(self.reason), by=by.strip(), remember=self.remember or "nothing"
         )
 
 
