@@ -88,6 +88,9 @@ def test_short_values_are_left() -> None:
         ("$.password: expected a string", "$.password: expected a string"),
         ("passWord=ab;cd1234&x=1", f"passWord={MASK}&x=1"),
         ("Server=h;Pwd=ab,cd;Database=d", f"Server=h;Pwd={MASK};Database=d"),
+        ("UID=sa;PWD=abcd;", f"UID=sa;PWD={MASK};"),
+        ("{'PWD': '/srv/desk', 'pwd': '/x'}", f"{{'PWD': '/srv/desk', 'pwd': '{MASK}'}}"),
+        (r"PWD=C:\desk PWD: abc123", rf"PWD=C:\desk PWD: {MASK}"),
         ("/v1?api_key=ab=cd&client_secret=b", f"/v1?api_key={MASK}&client_secret={MASK}"),
         ("X-Api-Key: k1234567", f"X-Api-Key: {MASK}"),
         ("Authorization: basic YWRhOnB3cHc=", f"Authorization: basic {MASK}"),
@@ -174,12 +177,21 @@ def test_the_environment_says_what_is_secret() -> None:
             "PGPASSWORD": "pg-password",
             "my_token": "lower-token",
             "DATABASE_URL": "postgresql://ada:url-password@h/db",
+            "DATABASE_PW": "short-for-word",
+            "APP_JWT": "signed-token",
             "PATH": "/usr/bin/of/nothing",
             "KEYBOARD": "keyboard-layout",
             "HANDRAIL_SECRET_NAMES": "iban, api-key,",
         }
     )
-    assert redaction.values == {"stripe-key", "pg-password", "lower-token", "url-password"}
+    assert redaction.values == {
+        "stripe-key",
+        "pg-password",
+        "lower-token",
+        "url-password",
+        "short-for-word",
+        "signed-token",
+    }
     assert redaction.names == {"iban", "api-key"}
     assert "stripe-key" not in repr(redaction)
 

@@ -57,7 +57,7 @@ NAMES_VARIABLE: Final = "HANDRAIL_SECRET_NAMES"
 
 _TELLING = (
     r"(?i)SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY"
-    r"|WEBHOOK|(?:^|_)(?:KEY|PAT|DSN|AUTH|SALT|PASS|CREDS?)$|_PWD$"
+    r"|PASSKEY|WEBHOOK|COOKIE|(?:^|_)(?:KEY|PAT|DSN|AUTH|JWT|SALT|PASS|PW|CREDS?)$|_PWD$"
 )
 """The names of environment variables whose values are secret."""
 
@@ -73,13 +73,15 @@ _QUOTE = r"\\{0,31}['\"]"
 
 _NAMED = (
     r"(?i)(?:password|passwd|passphrase|api[_-]?key|access[_-]?token|auth[_-]?token|refresh[_-]?token"
-    r"|client[_-]?secret|secret[_-]?key|\bpwd|\bpassfile)"
+    r"|client[_-]?secret|secret[_-]?key|\bpassfile"
+    rf"|\bpwd(?!(?<=(?-i:PWD))(?:{_QUOTE})?\s*[:=]\s*(?:{_QUOTE})?(?:/|[a-z]:[\\/])))"
     rf"(?:\\*['\"]?\s*=\s*|\\*['\"]\s*:\s*(?={_QUOTE})|\s*:\s*(?={_QUOTE})|\s*:\s+(?=\S*\d)(?=\S*[a-z])(?=\S{{6}}))"
     rf"(?P<quote>{_QUOTE})?(?P<secret>(?(quote)(?:(?!(?P=quote))(?:\\{{3}}.|\\.|[^\\\n]))+"
     r"|(?:(?![;&,][\w-]+=)[^\s'\"])*[^\s'\"&;,(){}\[\]\\]))"
 )
 """The end of a name that says that its value is secret, and the value. Without quotes it ends at a blank; after a colon
-it has to look like a password there, because `password: expected a string` is prose. What is JSON stays JSON."""
+it has to look like a password there, because `password: expected a string` is prose. What is JSON stays JSON. A path
+after `PWD` is the current folder, as in a dump of the environment."""
 
 _HINTS = (
     *("password", "passwd", "passphrase", "passfile", "pwd", "Password", "Passwd", "Pwd", "PASSW", "PASSPH", "PWD"),
@@ -207,9 +209,9 @@ class Redaction:
         """The redaction of a process: its values are those of the variables whose names say that they are secret.
 
         These have `SECRET`, `TOKEN`, `PASSWORD`, `PASSWD`, `PASSPHRASE`, `CREDENTIAL`, `API_KEY`, `PRIVATE_KEY` or
-        `ACCESS_KEY` or `WEBHOOK` in their name, or end with `_KEY`, `_PAT`, `_DSN`, `_AUTH`, `_SALT`, `_PASS`, `_PWD`,
-        `_CRED` or `_CREDS`. Of any other variable the
-        password in a URL counts. `HANDRAIL_SECRET_NAMES` lists `names`.
+        `ACCESS_KEY`, `PASSKEY`, `WEBHOOK` or `COOKIE` in their name, or end with `_KEY`, `_PAT`, `_DSN`, `_AUTH`, `_JWT`,
+        `_SALT`, `_PASS`, `_PW`, `_PWD`, `_CRED` or `_CREDS`. Of any other variable the password in a URL counts.
+        `HANDRAIL_SECRET_NAMES` lists `names`.
 
         Args:
             environment: as `os.environ`.
