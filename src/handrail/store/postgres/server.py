@@ -324,6 +324,8 @@ def harmless_address(conninfo: str) -> str:
             "signs : / ? # @ of a password as %3A %2F %3F %23 %40",
             store="postgresql://...",
         )
+    if ":" in shown.get("user", ""):  # a password behind a colon that was written as %3A
+        del shown["user"]
     if shown.keys() == parts.keys():
         return conninfo
     user, host, port, name = (shown.pop(part, "") for part in ("user", "host", "port", "dbname"))
