@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from handrail.redaction import (
     KNOWN_FORMS,
     MASK,
+    CallSecrets,
     Redaction,
     SecretForm,
     current_redaction,
@@ -87,6 +88,9 @@ def test_short_values_are_left() -> None:
         ("$.password: expected a string", "$.password: expected a string"),
         ("passWord=ab;cd1234&x=1", f"passWord={MASK}&x=1"),
         ("Server=h;Pwd=ab,cd;Database=d", f"Server=h;Pwd={MASK};Database=d"),
+        ("UID=sa;PWD=abcd;", f"UID=sa;PWD={MASK};"),
+        ("{'PWD': '/srv/desk', 'pwd': '/x'}", f"{{'PWD': '/srv/desk', 'pwd': '{MASK}'}}"),
+        (r"PWD=C:\desk PWD: abc123", rf"PWD=C:\desk PWD: {MASK}"),
         ("/v1?api_key=ab=cd&client_secret=b", f"/v1?api_key={MASK}&client_secret={MASK}"),
         ("X-Api-Key: k1234567", f"X-Api-Key: {MASK}"),
         ("Authorization: basic YWRhOnB3cHc=", f"Authorization: basic {MASK}"),
@@ -94,6 +98,10 @@ def test_short_values_are_left() -> None:
         ("http://localhost:8080/users/@me", "http://localhost:8080/users/@me"),
         ("sqlite:///desk.db", "sqlite:///desk.db"),
         ("postgresql://ada@host:5432/db", "postgresql://ada@host:5432/db"),
+        ("x://a:b/x://c:d@host", f"x://a:{MASK}@host"),
+        (f"x://a:{'long' * 1_000}@host", f"x://a:{MASK}@host"),
+        ("http://h:80/x://a:b@host", f"http://h:80/x://a:{MASK}@host"),
+        ("my-db_password=x", f"my-db_password={MASK}"),
         ("Authorization: Bearer abc.def-ghi", f"Authorization: Bearer {MASK}"),
         ("the key sk-ant-api03-abcdefghijklmnop is wrong", f"the key {MASK} is wrong"),
         ("sk_live_abcdefghijklmn", MASK),
@@ -101,6 +109,7 @@ def test_short_values_are_left() -> None:
         ("xoxb-1234567890-abc", MASK),
         ("AKIAABCDEFGHIJKLMNOP", MASK),
         ("eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl", MASK),
+        ("x-eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl, eyJab-cd", f"x-{MASK}, eyJab-cd"),
         ("a task-force, a basic idea, the bearer of news", "a task-force, a basic idea, the bearer of news"),
     ],
 )
@@ -114,6 +123,44 @@ def test_a_private_key_is_removed_also_if_it_is_cut_off() -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n"
     assert "MIIE" not in Redaction().text(key)
     assert Redaction().text(f"{key}-----END RSA PRIVATE KEY----- x").endswith("-----END RSA PRIVATE KEY----- x")
+
+
+LONG = 300_000
+"""Characters of a long text: what searches it from each of its characters on takes minutes."""
+
+LONG_TEXTS = {
+    "a word of letters": "token " + "x" * LONG,
+    "a word of a name, again and again": "api_key" * (LONG // 7),
+    "a word with hyphens": "secret " + "a-" * (LONG // 2),
+    "a long value": "password: " + "y" * LONG,
+    "a value without an end": "password='" + "y" * LONG,
+    "backslashes around a quote": "password=" + "\\" * (LONG // 2) + "'" + "\\" * (LONG // 2),
+    "blanks after a name": "password" + " " * LONG,
+    "brackets after a name": "password=" + "(" * LONG,
+    "settings without a value": "password=;" + ";a" * (LONG // 2),
+    "names and colons": "password : " * (LONG // 11),
+    "URLs without an end": "://u:" * (LONG // 5),
+    "URLs of the web without an end": "https://u:" * (LONG // 10),
+    "URLs with nothing but an @": "://u:@" * (LONG // 6),
+    "tokens without a second part": "-eyJ" * (LONG // 4),
+    "tokens without a third part": ("-eyJ" * 10 + ".") * (LONG // 41),
+    "a key without an end": "-----BEGIN PRIVATE KEY-----" + "-----BEGIN " * (LONG // 11),
+    "words that are secrets of the call": "4711 " * (LONG // 5),
+    "a word that begins with one": "4711" * (LONG // 4),
+    **{f"hints: {form.hints[0]}": "".join(form.hints) * (LONG // len("".join(form.hints))) for form in KNOWN_FORMS},
+}
+
+
+@pytest.mark.short(len(LONG_TEXTS))
+@pytest.mark.parametrize("kind", LONG_TEXTS)
+def test_the_time_of_a_search_is_linear_in_the_text(kind: str) -> None:
+    """A text of an exception may come from a page that a tool has fetched, and no other thread runs meanwhile."""
+    secrets = CallSecrets()
+    secrets.add(lambda: ["4711", "of the call"])
+    search = secrets.with_those_of(Redaction(values=frozenset({"of the operator"})))
+    end = search(f"{LONG_TEXTS[kind]}\npassword=the-last\n")[-20:]
+    assert MASK in end
+    assert "the-last" not in end
 
 
 @given(st.text())
@@ -130,12 +177,21 @@ def test_the_environment_says_what_is_secret() -> None:
             "PGPASSWORD": "pg-password",
             "my_token": "lower-token",
             "DATABASE_URL": "postgresql://ada:url-password@h/db",
+            "DATABASE_PW": "short-for-word",
+            "APP_JWT": "signed-token",
             "PATH": "/usr/bin/of/nothing",
             "KEYBOARD": "keyboard-layout",
             "HANDRAIL_SECRET_NAMES": "iban, api-key,",
         }
     )
-    assert redaction.values == {"stripe-key", "pg-password", "lower-token", "url-password"}
+    assert redaction.values == {
+        "stripe-key",
+        "pg-password",
+        "lower-token",
+        "url-password",
+        "short-for-word",
+        "signed-token",
+    }
     assert redaction.names == {"iban", "api-key"}
     assert "stripe-key" not in repr(redaction)
 

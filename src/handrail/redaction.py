@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, ParamSpec, Self, TypeVar
 from urllib.parse import quote, quote_plus
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "use_redaction",
 ]
 
-T = TypeVar("T")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 MASK: Final = "**********"
@@ -57,25 +57,31 @@ NAMES_VARIABLE: Final = "HANDRAIL_SECRET_NAMES"
 
 _TELLING = (
     r"(?i)SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY"
-    r"|WEBHOOK|(?:^|_)(?:KEY|PAT|DSN|AUTH|SALT|PASS|CREDS?)$|_PWD$"
+    r"|PASSKEY|WEBHOOK|COOKIE|(?:^|_)(?:KEY|PAT|DSN|AUTH|JWT|SALT|PASS|PW|CREDS?)$|_PWD$"
 )
 """The names of environment variables whose values are secret."""
 
 _IN_URL = (
-    r"(?:(?P<web>(?<=http)|(?<=https)|(?<=ws)|(?<=wss))|(?<!http)(?<!https)(?<!ws)(?<!wss))"
-    r"://[^\s/?#:@]*:(?(web)(?!\d{1,5}[/?#\s]))(?P<secret>\S+)@"
+    r"://(?:(?P<web>(?<=http://)|(?<=https://)|(?<=ws://)|(?<=wss://))"
+    r"|(?<!http://)(?<!https://)(?<!ws://)(?<!wss://))"
+    r"[^\s/?#:@]*:(?(web)(?!\d{1,5}[/?#\s]))(?:(?P<secret>\S+)@|\S+)"
 )
 """The password in a URL. In one of the web a number before a slash is a port: an @ may stand in its path."""
 
+_QUOTE = r"\\{0,31}['\"]"
+"""A quotation mark as it is written in texts in texts, up to five deep."""
+
 _NAMED = (
-    r"(?i)(?:[\w-]*(?:password|passwd|passphrase|api[_-]?key|access[_-]?token|auth[_-]?token|refresh[_-]?token"
-    r"|client[_-]?secret|secret[_-]?key)|\bpwd|\bpassfile)"
-    r"(?:\\*['\"]?\s*=\s*|\\*['\"]\s*:\s*(?=\\*['\"])|\s*:\s*(?=\\*['\"])|\s*:\s+(?=\S*\d)(?=\S*[a-z])(?=\S{6}))"
-    r"(?P<quote>\\*['\"])?(?P<secret>(?(quote)(?:(?!(?P=quote))(?:\\{3}.|\\.|[^\\\n]))+"
+    r"(?i)(?:password|passwd|passphrase|api[_-]?key|access[_-]?token|auth[_-]?token|refresh[_-]?token"
+    r"|client[_-]?secret|secret[_-]?key|\bpassfile"
+    rf"|\bpwd(?!(?<=(?-i:PWD))(?:{_QUOTE})?\s*[:=]\s*(?:{_QUOTE})?(?:/|[a-z]:[\\/])))"
+    rf"(?:\\*['\"]?\s*=\s*|\\*['\"]\s*:\s*(?={_QUOTE})|\s*:\s*(?={_QUOTE})|\s*:\s+(?=\S*\d)(?=\S*[a-z])(?=\S{{6}}))"
+    rf"(?P<quote>{_QUOTE})?(?P<secret>(?(quote)(?:(?!(?P=quote))(?:\\{{3}}.|\\.|[^\\\n]))+"
     r"|(?:(?![;&,][\w-]+=)[^\s'\"])*[^\s'\"&;,(){}\[\]\\]))"
 )
-"""A name that says that its value is secret, and the value. Without quotes it ends at a blank; after a colon it has to
-look like a password there, because `password: expected a string` is prose. What is JSON stays JSON."""
+"""The end of a name that says that its value is secret, and the value. Without quotes it ends at a blank; after a colon
+it has to look like a password there, because `password: expected a string` is prose. What is JSON stays JSON. A path
+after `PWD` is the current folder, as in a dump of the environment."""
 
 _HINTS = (
     *("password", "passwd", "passphrase", "passfile", "pwd", "Password", "Passwd", "Pwd", "PASSW", "PASSPH", "PWD"),
@@ -89,7 +95,10 @@ class SecretForm(NamedTuple):
 
     Attributes:
         hints: texts of which each such secret holds one. A text without any is not searched, so that most cost little.
-        pattern: a regular expression that finds them. A group `secret` is the part that is replaced, else all is.
+        pattern: a regular expression that finds them. A group `secret` is the part that is replaced, else all is. What
+            it matches without that group is left. Its time should be linear in the text, because texts of exceptions
+            come from anywhere: what begins at many places and may end far away is to match also without its end, so
+            that no place is searched twice.
     """
 
     hints: tuple[str, ...]
@@ -105,7 +114,7 @@ KNOWN_FORMS: Final = (
         r"\b(?:[Bb]earer|Basic|(?i:(?<=authorization: )basic)) (?P<secret>[A-Za-z0-9._~+/-]{8,}=*)",
     ),
     SecretForm(("PRIVATE KEY-----",), r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<secret>.+?)(?=-----END|\Z)"),
-    SecretForm(("eyJ",), r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
+    SecretForm(("eyJ",), r"\b(?P<secret>eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)|\beyJ[\w-]*"),
     SecretForm(("sk-",), r"\bsk-[\w-]{16,}"),
     SecretForm(("k_live_", "k_test_"), r"\b[rs]k_(?:live|test)_\w{10,}"),
     SecretForm(("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"), r"\b(?:gh[pousr]|github_pat)_\w{20,}"),
@@ -114,7 +123,10 @@ KNOWN_FORMS: Final = (
     SecretForm(("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     SecretForm(("AIza",), r"\bAIza[\w-]{35}"),
 )
-"""Passwords in URLs and connection strings, HTTP credentials, private keys, signed tokens, keys of known services."""
+"""Passwords in URLs and connection strings, HTTP credentials, private keys, signed tokens, keys of known services.
+
+Each is found in a time that is linear in the text.
+"""
 
 
 def _secrets_of(environment: Mapping[str, str]) -> Iterable[str]:
@@ -122,7 +134,7 @@ def _secrets_of(environment: Mapping[str, str]) -> Iterable[str]:
         if name != NAMES_VARIABLE and _compiled(_TELLING).search(name):
             yield value
         elif "://" in value:
-            yield from (found["secret"] for found in _compiled(_IN_URL).finditer(value))
+            yield from (found["secret"] for found in _compiled(_IN_URL).finditer(value) if found["secret"])
 
 
 def _spellings(value: str) -> Iterable[str]:
@@ -142,6 +154,8 @@ def _spellings(value: str) -> Iterable[str]:
 
 def _masked(found: re.Match[str]) -> str:
     start, end = found.span("secret" if "secret" in found.re.groupindex else 0)
+    if start < 0:
+        return found[0]
     whole, begin = found[0], found.start()
     return f"{whole[: start - begin]}{MASK}{whole[end - begin :]}"
 
@@ -195,9 +209,9 @@ class Redaction:
         """The redaction of a process: its values are those of the variables whose names say that they are secret.
 
         These have `SECRET`, `TOKEN`, `PASSWORD`, `PASSWD`, `PASSPHRASE`, `CREDENTIAL`, `API_KEY`, `PRIVATE_KEY` or
-        `ACCESS_KEY` or `WEBHOOK` in their name, or end with `_KEY`, `_PAT`, `_DSN`, `_AUTH`, `_SALT`, `_PASS`, `_PWD`,
-        `_CRED` or `_CREDS`. Of any other variable the
-        password in a URL counts. `HANDRAIL_SECRET_NAMES` lists `names`.
+        `ACCESS_KEY`, `PASSKEY`, `WEBHOOK` or `COOKIE` in their name, or end with `_KEY`, `_PAT`, `_DSN`, `_AUTH`, `_JWT`,
+        `_SALT`, `_PASS`, `_PW`, `_PWD`, `_CRED` or `_CREDS`. Of any other variable the password in a URL counts.
+        `HANDRAIL_SECRET_NAMES` lists `names`.
 
         Args:
             environment: as `os.environ`.
@@ -217,7 +231,8 @@ class Redaction:
         for form in self.forms:
             for hint in form.hints:  # not any(...): a generator takes longer than the search
                 if hint in text:
-                    text = _compiled(form.pattern).sub(_masked, text)
+                    shown = _compiled(form.pattern).sub(_masked, text)
+                    text = text if shown == text else shown
                     break
         return text
 
@@ -247,7 +262,7 @@ class CallSecrets:
     words would be replaced. Threads may share it.
     """
 
-    __slots__ = ("_finders", "_lock", "_outer", "_values")
+    __slots__ = ("_finders", "_lock", "_outer", "_spelled", "_values")
 
     def __init__(self, outer: CallSecrets | None = None) -> None:
         """Begin without a secret.
@@ -259,6 +274,7 @@ class CallSecrets:
         self._lock = threading.RLock()
         self._finders: list[Callable[[], Iterable[str]]] = []
         self._values: set[str] = set()
+        self._spelled: tuple[tuple[str, bool], ...] | None = None
 
     def add(self, find: Callable[[], Iterable[str]]) -> None:
         """Add secrets; `find` is called when a text is searched first, because most calls have none to search."""
@@ -267,26 +283,36 @@ class CallSecrets:
 
     def text(self, text: str) -> str:
         """The text with `MASK` in place of each secret of the call; the same object if it has none."""
+        for spelled, is_word in self._texts():
+            if spelled in text:
+                text = _words(text, spelled) if is_word else text.replace(spelled, MASK)
+        return text if self._outer is None else self._outer.text(text)
+
+    def _texts(self) -> tuple[tuple[str, bool], ...]:
+        """What is looked for, the longest first, and whether only as a whole word."""
         with self._lock:
             while self._finders:
-                self._values.update(self._finders.pop()())
-            values = sorted(self._values, key=lambda value: (-len(value), value))
-        for value in values:
-            if value != MASK and len(value) >= SHORTEST_WORD:
-                for spelled in {*_spellings(value)}:
-                    if spelled in text:
-                        text = text.replace(spelled, MASK) if len(value) >= SHORTEST_VALUE else _words(text, spelled)
-        return text if self._outer is None else self._outer.text(text)
+                self._values.update(value for value in self._finders.pop()() if value.strip("*"))
+                self._spelled = None
+            if self._spelled is None:
+                values = sorted(self._values, key=lambda value: (-len(value), value))
+                self._spelled = tuple(
+                    (spelled, len(value) < SHORTEST_VALUE)
+                    for value in values
+                    if len(value) >= SHORTEST_WORD
+                    for spelled in {*_spellings(value)}
+                )
+            return self._spelled
 
     def with_those_of(self, redaction: Redaction) -> Callable[[str], str]:
         """What removes these secrets from a text, and those that a redaction recognizes."""
         return lambda text: redaction.text(self.text(text))
 
-    def during(self, act: Callable[[T], R], argument: T) -> R:
+    def during(self, act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function, and search for these secrets in what it says."""
         before = use_call_secrets(self)
         try:
-            return act(argument)
+            return act(*args, **kwargs)
         finally:
             use_call_secrets(before)
 

@@ -439,7 +439,7 @@ def test_an_agent_file_must_be_there(handrail: Command, folder: Path, path: str,
     [
         ("model = 'nobody:knows'", "nobody:knows ([tool.handrail] of pyproject.toml) cannot be used: no such model"),
         ("model = 'script:play.yaml'", "can be given only by --model or HANDRAIL_MODEL"),
-        ("store = 'mysql://ada:secret@host/db'", "store: 'mysql://ada:**********@host/db' is not a store URL"),
+        ("store = 'mysql://ada:secret@host/db'", "store: 'mysql://ada@host/db' is not a store URL"),
         ("store = 'desk.db'", "store: 'desk.db' is not a store URL"),
     ],
 )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from pydantic_ai import ModelRetry, ToolFailed
 
 from handrail.adapters.tool_executor import ToolExecutor, Waiting
-from handrail.errors import EffectUncertain
+from handrail.errors import EffectUncertain, ToolValidationError
 from handrail.prompt import Approval, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.redaction import MASK, CallSecrets, current_call_secrets
 from handrail.runtime import Session, ToolCall, ToolInvoked
@@ -93,6 +95,55 @@ def test_texts_of_a_failure_have_no_secret_of_the_call(
     assert current_call_secrets() is None
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """A result whose own text cannot be made."""
+
+    token: SecretStr
+
+    def render(self) -> str:
+        """Fail in a text that has the secret."""
+        raise RuntimeError(f"cannot show {self.token.get_secret_value()}")
+
+
+def test_a_result_that_cannot_be_shown_is_logged_without_its_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    """The message is made after the call is over."""
+
+    def handle(params: Login, *, context: ToolContext) -> ToolResult[Receipt]:
+        return ToolResult.ok(Receipt(params.password))
+
+    pay = Tool[Login, Receipt](name="pay", description="Pays.", handler=handle)
+    message = ToolExecutor(prompt=prompt(pay), session=Session()).execute(
+        ToolCall("1", "pay", {"how": "shown", "password": "argpw-11223"})
+    )
+    assert message.content == json.dumps({"token": MASK}, separators=(",", ":"))
+    assert f"cannot show {MASK}" in caplog.text
+    assert "argpw-11223" not in caplog.text
+
+
+@pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, ToolValidationError])
+def test_the_refusal_of_a_message_has_no_secret_of_the_call(kind: type[Exception]) -> None:
+    """A program logs its messages; without a secret the exception is the one that the handler raised."""
+    raised: list[Exception] = []
+
+    def handle(params: Login, *, context: ToolContext) -> ToolResult[None]:
+        said = params.password.get_secret_value() if params.how == "secret" else "no"
+        raised.append(kind(said))
+        raise raised[-1] from KeyError(said)
+
+    pay = ToolExecutor(
+        prompt=prompt(Tool[Login, None](name="pay", description="Pays.", handler=handle)), session=Session()
+    )
+    for how in ("secret", "plain"):
+        message = pay.execute(ToolCall(how, "pay", {"how": how, "password": "argpw-11223"}))
+        refusal = message.refusal
+        assert isinstance(refusal, ToolValidationError)
+        assert kind is ToolValidationError or type(refusal.__cause__) is kind
+        assert "argpw-11223" not in repr(message) + "".join(traceback.format_exception(refusal))
+        assert str(refusal) == message.content == (MASK if how == "secret" else "no")
+    assert raised[-1] in (refusal, refusal.__cause__)
+
+
 def test_a_question_has_no_secret_of_the_call() -> None:
     """Neither as the approver is asked nor as it is stored."""
     with MemoryStore() as store, Session.open(store, "desk", types=[Login, Ticket]) as session:
@@ -146,6 +197,7 @@ def test_a_key_that_has_a_secret_is_stored_as_its_hash(tmp_path: Path) -> None:
         ("1234", "1234 of 12345", f"{MASK} of 12345"),
         ("12345678", "x12345678y", f"x{MASK}y"),
         (MASK, MASK, MASK),
+        ("****", f"{MASK} ****", f"{MASK} ****"),
     ],
 )
 def test_short_secrets_garble_no_words(secret: str, said: str, shown: str) -> None:

@@ -83,6 +83,16 @@ def test_a_part_without_secrets_is_the_same_object(masking: CallMasking) -> None
     assert masking.logs({int: (1,)}) == {int: (1,)}
 
 
+def test_instructions_are_stored_without_secrets() -> None:
+    """They come from a file; what a user says is stored as it was said."""
+    url, shown = "postgresql://ada:hunter2@host/desk", f"postgresql://ada:{MASK}@host/desk"
+    asked = {"kind": "request", "parts": [{"content": url}], "instructions": f"Use {url}."}
+    plain = {"kind": "request", "parts": [], "instructions": "Be brief."}
+    part = CallMasking().part(ConversationPart((asked, plain)))
+    assert part.messages == ({**asked, "instructions": f"Use {shown}."}, plain)
+    assert CallMasking().part(part) is part
+
+
 def test_several_tools_of_a_name_are_all_heeded(masking: CallMasking) -> None:
     """Each prompt of a session may have its own."""
     masking.add("login", schema_masking({"properties": {"user": {"type": "string", "writeOnly": True}}}))

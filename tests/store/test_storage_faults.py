@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -128,6 +129,57 @@ def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
     assert paid(world) == [f"order {order}" for order in ALL]
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_folder_of_locks_is_made_again_with_the_next_unit(
+    tmp_path: Path, another_process: AnotherProcess, *, at_once: bool
+) -> None:
+    """So a process that opens the database after that is refused, although log and index are gone as well."""
+    path, world = tmp_path / "desk.db", tmp_path / "world"
+    url = f"sqlite:///{path}"
+    with SqliteStore(path) as store, Session.open(store, "desk") as session:
+        executor = desk(session, world)
+        assert pay_all(executor, FIRST) == [DONE] * 3
+        shutil.rmtree(f"{path}-holds")
+        if not at_once:
+            assert pay_all(executor, SECOND) == [DONE] * 2
+        remove_log_and_index(path)
+        if at_once:
+            assert all(outcome.startswith(REFUSED) for outcome in pay_all(executor, SECOND))
+        assert another_process.pay_all(url, world, ALL) == ["StoreUnavailableError"]
+    assert another_process.pay_all(url, world, ALL) == [DONE] * 5
+    assert paid(world) == [f"order {order}" for order in ALL]
+
+
+UNNOTICED = """
+import os, sys
+from handrail.session import Session
+from handrail.store import open
+
+path = sys.argv[1]
+with open(f"sqlite:///{path}") as store:
+    session = Session.open(store, "desk")
+    session.conversation.append({"role": "user", "content": "pay"})
+    if sys.argv[2] == "cut the index":
+        os.truncate(f"{path}-shm", 0)
+    else:
+        with os.fdopen(os.open(f"{path}-wal", os.O_WRONLY), "wb") as log:
+            log.write(bytes(os.stat(f"{path}-wal").st_size))
+    session.conversation.append({"role": "user", "content": "pay more"})
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("damage, ends, left", [("cut the index", -signal.SIGBUS, 1), ("overwrite the log", 0, 0)])
+def test_what_is_not_noticed_is_what_the_page_says(tmp_path: Path, damage: str, ends: int, left: int) -> None:
+    """SQLite has the index in memory; a log of the same size is not read again. The database can be opened after it."""
+    path = tmp_path / "desk.db"
+    with SqliteStore(path) as store:
+        Session.open(store, "desk").close()
+    assert subprocess.run([executable, "-c", UNNOTICED, str(path), damage], check=False).returncode == ends
+    with SqliteStore(path) as store, Session.open(store, "desk") as session:
+        assert len(session.conversation.messages) == left
+
+
 def test_a_database_that_was_removed_is_noticed_at_the_close(tmp_path: Path) -> None:
     """What was committed is gone with it, so the close raises, and once."""
     store = SqliteStore(tmp_path / "desk.db")
@@ -165,7 +217,7 @@ def test_a_file_that_is_cut_short_is_noticed(
         with pytest.raises(StoreCorruptError) as raised:
             record_commit(store, "j1")
         assert str(raised.value) == wording
-        assert another_process.pay_all(f"sqlite:///{path}", world, FIRST)[0].startswith("Store")
+        assert another_process.pay_all(f"sqlite:///{path}", world, FIRST) == ["StoreCorruptError"]
         assert not {"order 4", "order 5"} & {*paid(world)}
 
 

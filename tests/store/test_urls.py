@@ -70,7 +70,9 @@ def test_other_urls_are_told_the_three_forms(url: str, wording: Wording) -> None
         "postgresq://clerk:@s3cret@host/desk?password=s3cret",
         "host=127.0.0.1 user=clerk password=s3cret",
         "postgresql://cl\0erk:s3cret@host/desk",
+        "postgresql://clerk:s3cret\udcff@127.0.0.1:1/desk",  # a byte of the environment that is not UTF-8
         "sqlite:///desk.db?key=s3cret",
+        *("s3cret", "sqlite:s3cret", "memory:s3cret", "postgresql://clerk%3As3cret@127.0.0.1:1/desk"),
         "clerk:s3cret@host",
         "postgresql://clerk:s3cret@127.0.0.1:1/desk",
         "postgresql://clerk:s3?cret@127.0.0.1:1/desk",

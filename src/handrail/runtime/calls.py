@@ -73,7 +73,9 @@ class ToolMessage(NamedTuple):
         feedback: the feedback that the message ends with, in `content` and, if it has parts, as the last part; empty
             for nearly all messages. The result has none.
         refusal: what the handler raised to fail the call; its `__cause__` is the exception of PydanticAI that it stands
-            for, if there is one. `None` for other failures, and in an answer from a record.
+            for, if there is one. If one of their texts had a secret, both are copies without it: a
+            `ToolValidationError`, and a `ModelRetry` or `ToolFailed`. `None` for other failures, and in an answer from
+            a record.
         marks: of untrusted content, the lines with which `content` and `parts` begin and end; see
             `handrail.taint.delimiter`.
         pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is

@@ -152,6 +152,17 @@ def is_for_model(error: BaseException) -> bool:
     return isinstance(error, CallRefusedError | ParseError | ModelVisibleError)
 
 
+def shown_refusal(error: ToolValidationError) -> ToolValidationError:
+    """What a handler raised to fail its call; a copy with the mask, if a text of it or of its causes has a secret."""
+    said = "\n".join(text for each in _raised_with(error) for text in _texts_of(each))
+    if redacted(said) == said:
+        return error
+    shown = ToolValidationError(redacted(str(error)))
+    if error.__cause__ is not None and (kind := _kind_of_pydantic_ai(error.__cause__, _REFUSALS)) is not None:
+        shown.__cause__ = kind(redacted(str(error.__cause__)))
+    return shown
+
+
 def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> CallRefusedError:
     """The error when calling the handler, not the handler itself, raised `TypeError`."""
     params = "None" if tool.params_type is None else tool.params_type.__name__
@@ -199,14 +210,19 @@ def _hidden_behind(error: BaseException) -> list[HandrailError]:
 
     Those are developer's mistakes and errors of the store, also those of subscribers.
     """
-    found: list[HandrailError] = []
+    behind = _raised_with(error)[1:]
+    return [each for each in behind if isinstance(each, HandrailError) and each.text_for_model]
+
+
+def _raised_with(error: BaseException) -> list[BaseException]:
+    """An exception, and those that it was raised from, or while they were handled, or that it groups."""
+    found: list[BaseException] = []
     # A program may set `__context__` itself, so chains may share exceptions or be circular.
     seen = {id(error)}
     unseen: list[BaseException] = [error]
     while unseen:
         each = unseen.pop()
-        if isinstance(each, HandrailError) and each.text_for_model and each is not error:
-            found.append(each)
+        found.append(each)
         behind = [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
             behind += cast("BaseExceptionGroup[BaseException]", each).exceptions  # of whatever it is
@@ -216,6 +232,14 @@ def _hidden_behind(error: BaseException) -> list[HandrailError]:
         seen.update(map(id, new))
         unseen += new
     return found
+
+
+def _texts_of(error: BaseException) -> list[str]:
+    """What a program may log of an exception without its traceback."""
+    try:
+        return [str(error), repr(error), *map(str, getattr(error, "__notes__", ()))]
+    except Exception:  # noqa: BLE001 - as above; what cannot be formatted is not logged either
+        return []
 
 
 def truncate(text: str) -> str:
@@ -266,8 +290,14 @@ def raise_as_meant(error: BaseException, tool_name: str) -> None:
 
 
 def _is_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> bool:
+    return _kind_of_pydantic_ai(error, names) is not None
+
+
+def _kind_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> type[BaseException] | None:
+    """The class of PydanticAI that an exception is of, if its name is one of these."""
     # Over all base classes, so that a subclass that the program defines counts too.
-    return any(kind.__module__ == _PYDANTIC_AI and kind.__qualname__ in names for kind in type(error).__mro__)
+    kinds = (kind for kind in type(error).__mro__ if issubclass(kind, BaseException))
+    return next((kind for kind in kinds if kind.__module__ == _PYDANTIC_AI and kind.__qualname__ in names), None)
 
 
 def _described(error: BaseException) -> str:

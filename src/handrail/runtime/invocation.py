@@ -50,7 +50,14 @@ from handrail.runtime.calls import (
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
-from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
+from handrail.runtime.failures import (
+    CallRefusedError,
+    FinalRefusal,
+    describe_error,
+    failure_of,
+    is_for_model,
+    shown_refusal,
+)
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
@@ -456,7 +463,7 @@ class Invocation:
         self.refused_at = self.step
         answer: ToolMessage | None = None
         if self.step is Step.HANDLER and isinstance(error, ToolValidationError):
-            self.refusal = error
+            self.refusal = shown_refusal(error)
         error = self._opening_of(error)
         result, self.raises = failure_of(error, self.call.name)
         is_unknown = isinstance(self.raises, CallTransactionEndedError)
@@ -541,7 +548,10 @@ class Invocation:
         """
         if self.raises is not None:
             raise self.raises
-        message = self._rendered(result, replayed=self.replayed)
+        if self.secrets is None:
+            message = self._rendered(result, replayed=self.replayed)
+        else:  # a `render` that fails is logged
+            message = self.secrets.during(self._rendered, result, replayed=self.replayed)
         return message if self.refusal is None else message._replace(refusal=self.refusal)
 
     def _rendered(self, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:

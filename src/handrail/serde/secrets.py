@@ -236,6 +236,21 @@ def _segments(plain: object) -> Iterable[tuple[str | int, object]] | None:
     return enumerate(plain) if is_array(plain) else None
 
 
+def mask_places(plain: object) -> tuple[str, ...]:
+    """The places in JSON of unknown types that are masks, as paths: `$.password`."""
+    return tuple(map(format_path, _mask_paths(plain, ())))
+
+
+def _mask_paths(plain: object, path: Path) -> Iterator[Path]:
+    named = _segments(plain)
+    if named is None:
+        if plain == MASK:
+            yield path
+        return
+    for segment, item in named:
+        yield from _mask_paths(item, (*path, segment))
+
+
 def holds_mask(plain: object) -> bool:
     """Whether a value is the mask of a secret, or has one in it."""
     if is_secret_value(plain):

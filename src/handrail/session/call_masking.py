@@ -8,6 +8,9 @@ reads that it has to ask again (`handrail.runtime.steps`).
 Which arguments are secret is known by the name of the tool. In the messages of a provider a call is an object that has
 the name of the tool beside its arguments; it is recognized by the names that providers give these two. What else the
 messages of the same part say of a secret is replaced where it has at least eight characters.
+
+Instructions come from a file of the operator or from the program, so they are stored without the secrets that a
+`Redaction` recognizes. What a user or the model says is not changed.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from pydantic_core import from_json
 
-from handrail.redaction import MASK, Redaction
+from handrail.redaction import MASK, Redaction, current_redaction
 from handrail.serde import Masking
 from handrail.serde.json_schema import is_array, is_object
 from handrail.session.call_ref import ToolCall
@@ -29,6 +33,9 @@ from handrail.session.conversation_parts import ConversationPart
 _NAMES: Final = ("tool_name", "name")
 _ARGUMENTS: Final = ("args", "arguments", "input")
 """What PydanticAI and providers call the tool and the arguments of a call, in the object of the call."""
+
+_INSTRUCTIONS: Final = "instructions"
+"""The instructions in a request of PydanticAI."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -69,12 +76,15 @@ class CallMasking:
         return {ConversationPart: self.part}
 
     def logs(self, logs: Mapping[type[Any], tuple[Any, ...]]) -> Mapping[type[Any], tuple[Any, ...]]:
-        """The items of LOG slices as they leave the process: the conversation without secret arguments."""
+        """The items of LOG slices as they leave the process: the conversation without secrets."""
         said = logs.get(ConversationPart, ())
-        return {**logs, ConversationPart: tuple(map(self.part, said))} if said and self._tools else logs
+        return {**logs, ConversationPart: tuple(map(self.part, said))} if said else logs
 
     def part(self, part: ConversationPart) -> ConversationPart:
-        """A part of a conversation as it is stored; the same object if it has no secret arguments."""
+        """A part of a conversation as it is stored; the same object if it has no secrets."""
+        messages = tuple(map(_instructed, part.messages))
+        if any(shown is not message for shown, message in zip(messages, part.messages, strict=True)):
+            part = replace(part, messages=messages)
         if not self._tools:
             return part
         found: set[str] = set()
@@ -111,6 +121,20 @@ class CallMasking:
             if isinstance(words, str | bytes | bytearray):
                 found.update(_replaced_values(words))
         return masked
+
+
+def _instructed(message: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    """A message without secrets in its instructions; the same object if there are none."""
+    said = message.get(_INSTRUCTIONS) if is_object(message) else None
+    if not isinstance(said, str):
+        return message
+    shown = _shown(said, current_redaction())
+    return message if shown == said else {**message, _INSTRUCTIONS: shown}
+
+
+@lru_cache(maxsize=32)  # each request has them, mostly the same
+def _shown(instructions: str, redaction: Redaction) -> str:
+    return redaction.text(instructions)
 
 
 def masked_call(call: ToolCall, masking: Masking) -> ToolCall:

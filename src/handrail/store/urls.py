@@ -27,6 +27,8 @@ _FEWEST_CONNECTIONS = 2
 _PLAIN = re.compile(r"[\w./+-]*:?/{0,3}[\w./+-]*")
 """Words and paths, after a scheme or without one: neither a user nor an option."""
 
+_SCHEMES = frozenset({"memory", "sqlite", "postgresql", "postgres"})
+
 _WITH_PASSWORD = re.compile(r"(?P<begin>[\w+-]+://[\w.-]+)(:[^\s:/?#@]*)?(?P<end>@[\w.-]+(:\d+)?(/[\w.-]*)?)")
 """A URL whose parts are certain, because no part has a sign that could end another."""
 
@@ -93,7 +95,8 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
 
         server = Server(url, harmless_address(url), durability, busy, read_only, pipelines, connections)
         return PostgresStore(server, clock=clock)
-    raise StoreError(f"{_harmless(url)!r} is not a store URL; write {_FORMS}", store=_harmless(url))
+    shown = harmless_text(url)
+    raise StoreError(f"{shown!r} is not a store URL; write {_FORMS}", store=shown)
 
 
 def _expected(given: object) -> str:
@@ -103,10 +106,14 @@ def _expected(given: object) -> str:
     return f"the URL of a store: {_FORMS}"
 
 
-def _harmless(text: str) -> str:
+def harmless_text(text: str) -> str:
     """What may be shown of a text that is not the URL of a store, and may hold a password anywhere."""
+    scheme, colon, rest = text.partition(":")
     if _PLAIN.fullmatch(text):
-        return text
+        # A word alone may be a password that was put into the wrong variable.
+        if {"/", "."} & {*text} or text.removesuffix(":") in _SCHEMES | {""}:
+            return text
+        return f"{scheme}:..." if colon and scheme in _SCHEMES and rest else "..."
     found = _WITH_PASSWORD.fullmatch(text)
     if found is not None:
         return f"{found['begin']}{found['end']}"

@@ -128,15 +128,19 @@ class Loop:
 
         return ask
 
-    def _pay(self, params: Order, *, context: ToolContext) -> ToolResult[Order]:
+    def pay(self, params: Order, *, context: ToolContext) -> ToolResult[Order]:
+        """Pay an order, or fail."""
         if self.fails is not None:
             fault, self.fails = self.fails, None
             raise fault
         self.paid.append(params.number)
         return ToolResult.ok(params)
 
+    def tool(self) -> Tool[Any, Any]:
+        """The tool that pays."""
+        return Tool[Order, Order](name="pay", description="Pays an order.", handler=self.pay)
+
     def _prompt(self) -> Prompt[Any]:
-        pay = Tool[Order, Order](name="pay", description="Pays an order.", handler=self._pay)
-        section = ToolsSection(title="Desk", tools=[pay], policies=[self.policy])
+        section = ToolsSection(title="Desk", tools=[self.tool()], policies=[self.policy])
         template: PromptTemplate[Any] = PromptTemplate(ns="tests", key="loop", sections=[section])
         return Prompt(template)

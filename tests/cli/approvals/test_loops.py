@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import Waiting
 from handrail.cli.approvals.stored_question import check_answerable, loop_questions
 from handrail.errors import SessionError
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.session.given_answers import GivenAnswer
 from handrail.session.postponed_calls import PostponedCall
-from tests.cli.approvals.loops import AsksAboutPayments, Loop, pay_call
+from tests.cli.approvals.loops import AsksAboutPayments, Loop, Order, pay_call
 from tests.cli.desk import Command
 from tests.wording import Wording
 
@@ -148,6 +152,48 @@ def test_program_that_holds_its_session_takes_in_the_answer_of_another_process(l
         assert (loop.paid, [request.call_id for request in loop.asked]) == (["A-2"], ["c1", "c2", "c1"])
         answers = [item.answer for item in session[PostponedCall] if item.answer is not None]
         assert [(answer.by, answer.approved) for answer in answers] == [("ada", True)]
+
+
+@dataclass(frozen=True)
+class SecretOrder(Order):
+    """An order that is paid with a secret."""
+
+    pin: SecretStr = field(default_factory=lambda: SecretStr(""))
+
+
+class SecretLoop(Loop):
+    """A program whose payments have a secret."""
+
+    def pay(self, params: Order, *, context: ToolContext) -> ToolResult[Order]:
+        """Pay it; the result has no secret."""
+        return super().pay(Order(params.number), context=context)
+
+    def tool(self) -> Tool[Any, Any]:
+        """The tool that pays."""
+        return Tool[SecretOrder, Order](name="pay", description="Pays an order.", handler=self.pay)
+
+
+@pytest.mark.short(1)
+def test_call_with_a_secret_is_answered_while_the_process_that_asked_lives(
+    handrail: Command, url: str, wording: Wording
+) -> None:
+    """A yes after that is refused, because the secret is not stored; a no is recorded."""
+    loop = SecretLoop(url, [pay_call("A-1", "c1", pin="pin-4711"), pay_call("A-2", "c2", pin="pin-4711")])
+    with stores.open(loop.url) as store, Session.open(store, "loop") as session:
+        assert isinstance(loop.answer_in(session), Waiting)
+        shown = handrail("approvals", "show", "loop", "c1").out
+        said = handrail("approvals", "answer", "loop", "c1", "yes", "--by", "ada").out
+        assert isinstance(loop.answer_in(session), Waiting)
+        assert loop.paid == ["A-1"]
+    ran = handrail("approvals", "answer", "loop", "c2", "yes")
+    assert f"{shown.splitlines()[-1]}\n---\n{said}---\n{ran.err}" == wording
+    assert ran.code == 1
+    assert handrail("approvals", "answer", "loop", "c2", "no", "--reason", "password=hunter2").code == 0
+    with stores.open(url) as store:
+        answers = store.answers("loop")
+    assert [row.answer for row in answers if b"hunter2" in row.answer] == []
+    assert [text for text in loop.texts() if "pin-4711" in text] == []
+    assert loop.paid == ["A-1"]
 
 
 def test_answer_to_an_earlier_attempt_is_replaced(handrail: Command, loop: Loop) -> None:

@@ -189,6 +189,21 @@ def test_a_replay_is_applied_where_the_first_application_was_undone(way: Run) ->
     assert service.done == ["A"]
 
 
+def test_a_replay_that_fails_says_that_the_effect_was_done(wording: Wording) -> None:
+    """As the first call did: the model must not think that the payment has failed."""
+    service = Service()
+    session = Session(session_id="s")
+
+    def fail(_event: Note) -> None:
+        raise ArithmeticError("not now")
+
+    session.dispatcher.subscribe(Note, fail)
+    door = door_of(service, session=session)
+    first, again = door.execute(call("pay", "A", id="1")), door.execute(call("pay", "A", id="2"))
+    assert (again.success, again.replayed, service.done) == (False, True, ["A"])
+    assert again.content == first.content == wording
+
+
 def test_another_session_applies_the_result_of_a_shared_effect_too() -> None:
     """Each session applies it once for itself."""
     ledger, service = EffectLedger(), Service()

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from handrail.prompt.effect import Effect
+from handrail.redaction import redacted
 from handrail.session.call_ref import CallRef
 from handrail.session.postponed_calls import answer_in_words
 
@@ -173,7 +174,7 @@ def decision_of(
         at: when.
     """
     verdict: Literal["allow", "deny"] = "allow" if answer.verdict == "yes" else "deny"
-    reason = answer_in_words(answer.verdict == "yes", answer.reason)
+    reason = redacted(answer_in_words(answer.verdict == "yes", answer.reason))
     grant = None
     if answer.remember != "nothing":
         digest = call.digest if answer.remember == "arguments" else None

@@ -43,8 +43,9 @@ from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choic
 from handrail.errors import AgentError, RunAbortedError
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async
-from handrail.redaction import redacted_logger
+from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.execution import ASYNC
+from handrail.serde.secrets import mask_places
 from handrail.session.call_ref import CallRef
 from handrail.session.given_answers import GivenAnswer
 
@@ -269,9 +270,15 @@ class ApprovalGate:
         return await self._record(call, decision, asked=True)
 
     async def _left_open(self, call: GatedCall, why: str) -> Decision:
-        if self._can_wait:
+        secret = mask_places(call.arguments)
+        if self._can_wait and not secret:
             return await self._record(call, Decision("later", call.digest, why, "person"), asked=True)
         reason = "the question was put off, but this run is not stored, so it could not be answered later"
+        if secret:  # asked again by the model it would wait again, and never run
+            reason = (
+                f"the question was put off, but the call has a secret at {', '.join(secret)}, which is not stored, so "
+                "it could not be made later; a person must answer while the run waits"
+            )
         return await self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
 
     def _grant(self, grant: Grant) -> None:
@@ -357,7 +364,7 @@ async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
     # An approver that fails must not end the run, and must not allow the call.
     except Exception as error:  # noqa: BLE001 - logged, and the call is denied
         _log.exception("asking about %s failed", call.tool)
-        return f"asking about it failed with {type(error).__name__}: {error}"
+        return redacted(f"asking about it failed with {type(error).__name__}: {error}")
     fault = _fault(answer)
     if fault is None:
         return cast("Answer", answer)  # it has just been seen to be one

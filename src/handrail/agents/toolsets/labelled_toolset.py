@@ -140,7 +140,7 @@ class LabelledToolset(CombinedToolset[Any]):
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             for source in self.sources:
-                await source.toolset.__aenter__()
+                await _enter(source)
                 # Pushed after the entry: a member that could not be entered is not left.
                 stack.push_async_exit(partial(_leave, source.toolset))
             # Without this line the block would leave all members at its end; on an exception it does.
@@ -239,6 +239,15 @@ def _problem(label: str, fault: Exception) -> AgentError:
     problem = AgentError(f"{label} cannot be made: {kind}{fault}")
     problem.__cause__ = fault
     return problem
+
+
+async def _enter(source: LabelledSource) -> None:
+    """Enter a toolset; its error says which one it is, as when its server cannot be reached."""
+    try:
+        await source.toolset.__aenter__()
+    except Exception as error:
+        error.add_note(f"{source.label} could not be entered")
+        raise
 
 
 async def _leave(toolset: AbstractToolset[Any], *args: Any) -> None:  # noqa: ANN401 - PydanticAI's

@@ -15,9 +15,9 @@ from handrail import store as stores
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.paths import EXAMPLES
 from handrail.errors import SessionLockedError, StoreError
-from handrail.redaction import redacted
 from handrail.session import Session
 from handrail.store import Store
+from handrail.store.urls import harmless_text
 
 STORE_VARIABLE = "HANDRAIL_STORE"
 """The environment variable that names the store by default."""
@@ -64,7 +64,7 @@ def check_url(url: str | None) -> None:
     """
     if url is None or url.startswith(_SERVERS) or (url.startswith(_SQLITE) and url != _SQLITE):
         return
-    shown = redacted(url)
+    shown = harmless_text(url)
     raise StoreError(f"{shown!r} is not a store URL; write {EXAMPLES}", store=shown)
 
 

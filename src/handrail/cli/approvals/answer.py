@@ -35,6 +35,7 @@ from handrail.cli.ledger.changes import Yes
 from handrail.cli.options import AS_SET, PAGE, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.errors import HandrailError, SessionError, SessionLockedError
+from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun
 from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_row
 from handrail.session.persistence.protocol import AnswerChange
@@ -85,7 +86,7 @@ class AnswerOptions:
         """The answer."""
         by = _user() if self.by is None else self.by
         return GivenAnswer(
-            approved=verdict == "yes", reason=self.reason, by=by.strip(), remember=self.remember or "nothing"
+            approved=verdict == "yes", reason=redacted(self.reason), by=by.strip(), remember=self.remember or "nothing"
         )
 
 
@@ -172,14 +173,15 @@ def _record(
     """Record one answer to questions of a session, in one unit; returns them as they are stored.
 
     Raises:
-        SessionError: one of them has been answered or decided since it was shown, or cannot be answered. Nothing was
-            written.
+        SessionError: one of them has been answered or decided since it was shown, or cannot be answered, or has a
+            secret that no process knows any more. Nothing was written.
         StoreError: the store cannot be used.
     """
     while True:
         before = stored_questions(store, session_id)
         standing = [_standing(before, each) for each in questions]
         changes = [_change(store, each, given) for each in standing]
+        _check_unstored(store, session_id, standing, given)
         if store.apply(UnitOfWork(tuple(changes))) is None:
             break
         # Another person has answered meanwhile, so the questions are looked at again.
@@ -213,6 +215,18 @@ def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> Sto
     if not found.is_same(shown):
         raise SessionError(f"the question about {what} has changed since it was shown; look at it again")
     return found
+
+
+def _check_unstored(store: Store, session_id: str, questions: Sequence[StoredQuestion], given: GivenAnswer) -> None:
+    """Check that no yes is given to a call that cannot be made: its secrets have gone with the process that asked."""
+    lacking = [each for each in questions if each.unstored] if given.approved else []
+    if lacking:
+        with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)):
+            raise SessionError(
+                f"call {name_of(lacking[0].call)} of session {lacking[0].call_session} cannot be made any more: the "
+                f"secret at {lacking[0].unstored} is not stored, and the process that asked has closed the session. "
+                "Nothing was recorded. Answer no, or run its program again: its model reads that it has to ask again"
+            )
 
 
 def _change(store: Store, question: StoredQuestion, given: GivenAnswer) -> AnswerChange:

@@ -148,6 +148,12 @@ def print_questions(
 
 def print_resuming(screen: Screen, question: StoredQuestion, url: str, *, others_open: bool) -> None:
     """Print how the call of a question is resumed; with `others_open`, so that other questions stay open."""
+    if question.unstored:
+        screen.say(
+            f"The secret at {question.unstored} is not stored. The process that asked makes the call, while it has the "
+            "session open; any other one has its model ask again."
+        )
+        return
     if not question.path:
         screen.say("Its program makes the call with the answer when it is run again.")
         return

@@ -14,6 +14,7 @@ from typing import Any
 
 from handrail.errors import SessionError
 from handrail.runtime.ledger.recorded_arguments import read_arguments
+from handrail.serde.secrets import mask_places
 from handrail.session.call_ref import CallRef
 from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_in
 from handrail.session.persistence.protocol import AnswerRow
@@ -85,6 +86,11 @@ class StoredQuestion:
         # The reason of an agent's question names what its policies ask.
         parts = (self.reason,) if self.path and self.reason else self.asks
         return "; ".join(parts)
+
+    @property
+    def unstored(self) -> str:
+        """The places of secrets among the arguments, which are not stored; empty for most calls."""
+        return ", ".join(mask_places(self.arguments))
 
     def is_same(self, other: StoredQuestion) -> bool:
         """Whether the same is asked about the same call and arguments."""

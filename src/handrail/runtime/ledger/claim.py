@@ -147,10 +147,21 @@ NO_CLAIM = Claim()
 class ReplayedResult(Claim):
     """The effect has happened before: its result is replayed, and the handler is not run."""
 
-    def __init__(self, effect: EffectRef, stored: ToolResult[Any]) -> None:
-        """Replay the result of the effect."""
+    def __init__(self, effect: EffectRef, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
+        """Replay the result of the effect.
+
+        Args:
+            effect: the effect.
+            stored: its result.
+            tool: its tool, if the effect is recorded; `None` if it is part of a transaction that has not ended.
+        """
         self.effect: EffectRef | None = effect
         self.stored: ToolResult[Any] | None = stored
+        self._recorded_by = tool
+
+    def unresolved_note(self) -> str:
+        """That the effect has happened, although this call fails; see `Claim.unresolved_note`."""
+        return "" if self._recorded_by is None else f"But {_done(self._recorded_by)}"
 
 
 class EffectClaim(Claim):

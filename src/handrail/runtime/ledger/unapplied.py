@@ -90,7 +90,7 @@ def replayed(
         settles: whether the row is marked also if the tool has no `apply`, because only its call is settled.
     """
     if (tool.apply is None and not settles) or hit.row.applied_at is not None or _is_applied_here(hit):
-        return ReplayedResult(EffectRef(hit.row.key, hit.effect_id), stored)
+        return ReplayedResult(EffectRef(hit.row.key, hit.effect_id), stored, tool)
     return UnappliedResult(ledger, hit, tool, stored)
 
 

@@ -116,7 +116,7 @@ class Server:
             connection = PsycopgConnection.connect(self.conninfo, **self.options)
             self.set_up(connection)
             return connection
-        except psycopg.ProgrammingError:  # its text quotes the conninfo
+        except (psycopg.ProgrammingError, UnicodeError):  # their texts quote the conninfo
             msg = f"{self.url} is not an address of PostgreSQL; write postgresql://user@host:5432/database"
             failure = StoreError(msg, store=self.url)
         except psycopg.Error as error:
@@ -314,7 +314,7 @@ def harmless_address(conninfo: str) -> str:
     try:
         # libpq reads a text to its first NUL.
         parts = {"host": "@"} if "\0" in conninfo else conninfo_to_dict(conninfo)
-    except psycopg.ProgrammingError:  # its text quotes the conninfo
+    except (psycopg.ProgrammingError, UnicodeError):  # their texts quote the conninfo
         parts = {"host": "@"}
     shown = {name: str(value) for name, value in sorted(parts.items()) if name in _HARMLESS}
     # A slash or a second @ in a password makes its end a part of the host, the port or the name of the database.
@@ -324,6 +324,8 @@ def harmless_address(conninfo: str) -> str:
             "signs : / ? # @ of a password as %3A %2F %3F %23 %40",
             store="postgresql://...",
         )
+    if ":" in shown.get("user", ""):  # a password behind a colon that was written as %3A
+        del shown["user"]
     if shown.keys() == parts.keys():
         return conninfo
     user, host, port, name = (shown.pop(part, "") for part in ("user", "host", "port", "dbname"))

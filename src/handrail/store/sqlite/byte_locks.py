@@ -31,16 +31,16 @@ _guard = threading.RLock()
 
 
 class ByteLocks:
-    """The locks of one store in one file; used by one thread at a time.
+    """The locks of one store in one file; used by one thread at a time, but for `restore`.
 
-    Args:
+    Attributes:
         path: the file; it is made with the first lock, as its folder is, and stays.
     """
 
-    __slots__ = ("__weakref__", "_file", "_held", "_path")
+    __slots__ = ("__weakref__", "_file", "_held", "path")
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._file: int | None = None
         self._held: dict[int, bool] = {}
         with _guard:
@@ -77,16 +77,26 @@ class ByteLocks:
         """
         with _guard:
             file = self._file
-            if file is not None and is_at(self._path, file):
+            if file is not None and is_at(self.path, file):
                 return _has_lock(file, start, length)
             try:
-                file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return False
             try:
                 return _has_lock(file, start, length)
             finally:
                 os.close(file)
+
+    def restore(self) -> None:
+        """Make the file again if it was removed or replaced, and lock in it what is held; nothing if none is open.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        with _guard:
+            if self._file is not None:
+                self._opened()
 
     def close(self) -> None:
         """Release all locks, and close the file; idempotent."""
@@ -102,11 +112,11 @@ class ByteLocks:
 
     def _opened(self) -> int:
         """The file, made anew if the folder names another one or none; what is held is locked in that one as well."""
-        if self._file is not None and is_at(self._path, self._file):
+        if self._file is not None and is_at(self.path, self._file):
             return self._file
-        self._path.parent.mkdir(exist_ok=True)
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        for byte, shared in self._held.items():
+        self.path.parent.mkdir(exist_ok=True)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for byte, shared in list(self._held.items()):
             with suppress(OSError):
                 _set(file, byte, fcntl.F_RDLCK if shared else fcntl.F_WRLCK)
         if self._file is not None:

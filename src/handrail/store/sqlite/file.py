@@ -86,6 +86,9 @@ class SqliteFile:
         if primary in _OF_THE_DISK and _is_read_only_disk(self.path.parent):  # SQLite does not distinguish it
             msg = f"{self.url} can be read, but not written to: {error}. Its disk is mounted for reading only"
             return StoreReadOnlyError(msg, store=self.url)
+        if code == sqlite3.SQLITE_IOERR_SHORT_READ:  # a page that another file says is there
+            msg = f"{self.url} cannot be read: the file, or its log {self.log}, was cut short; restore it from a copy"
+            return StoreCorruptError(msg, store=self.url)
         if primary in _UNAVAILABLE:
             msg = f"{self.url} cannot be used now: {error}. Look who else writes to it, and whether its disk is full"
             return StoreUnavailableError(msg, store=self.url, waited=code == sqlite3.SQLITE_BUSY)

@@ -17,7 +17,8 @@ all the frames that its index counts.
 
 If log and index were both removed, another process that opens the database finds nothing amiss. So each store locks, as
 long as it is open, a byte that stands for the files that it uses (`ByteLocks`), and one that finds the byte of
-others locked is not opened. Only where the system has such locks.
+others locked is not opened. Only where the system has such locks. If the file of these locks was removed, each unit
+makes it again before it looks at the others, with the locks of this process.
 
 The files are never opened here, only looked at: a process that closes one of them loses all locks that SQLite has on it
 (https://www.sqlite.org/howtocorrupt.html, section 2.2).
@@ -50,7 +51,10 @@ class OpenedFiles:
         file: the database.
     """
 
-    __slots__ = ("_database", "_file", "_index", "_index_path", "_log", "_log_path", "_log_size", "_size")
+    __slots__ = (
+        *("_database", "_file", "_index", "_index_path", "_locks", "_locks_at", "_locks_path", "_log", "_log_path"),
+        *("_log_size", "_size"),
+    )
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -61,6 +65,9 @@ class OpenedFiles:
         self._index_path = f"{file.path}-shm"
         self._index = None if self._log is None else _identity(_look(self._index_path))
         self._size = self._log_size = 0
+        self._locks: ByteLocks | None = None
+        self._locks_path = ""
+        self._locks_at: tuple[int, int] | None = None
 
     def announce(self, locks: ByteLocks | None) -> None:
         """Say to other processes which files are used here, as long as the locks are open.
@@ -77,6 +84,8 @@ class OpenedFiles:
             locks.lock(byte, shared=True)
             if locks.is_locked(FIRST_OF_FILES, byte - FIRST_OF_FILES) or locks.is_locked(byte + 1, 0):
                 raise self._others()
+            self._locks, self._locks_path = locks, str(locks.path)
+            self._locks_at = _identity(_look(self._locks_path))
 
     def check_database(self) -> None:
         """Refuse a database that was removed or replaced.
@@ -94,6 +103,8 @@ class OpenedFiles:
             StoreUnavailableError: the database or the log was removed or replaced.
             StoreCorruptError: one of them was cut short.
         """
+        if self._locks is not None and _identity(_look(self._locks_path)) != self._locks_at:
+            self._restore_locks(self._locks)
         database = _look(str(self._file.path))
         if database is None or (database.st_dev, database.st_ino) != self._database:
             raise self._gone()
@@ -111,6 +122,12 @@ class OpenedFiles:
         if log_size < self._log_size:
             self._check_log_is_whole()
         self._size, self._log_size = database.st_size, log_size
+
+    def _restore_locks(self, locks: ByteLocks) -> None:
+        """Say again which files are used here, to processes that open the database from now on."""
+        with suppress(OSError):  # the folder of the database is gone, which is found next
+            locks.restore()
+        self._locks_at = _identity(_look(self._locks_path))
 
     def _check_database_is_sound(self) -> None:
         try:

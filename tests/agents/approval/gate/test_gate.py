@@ -11,6 +11,7 @@ from handrail.agents.approval.decisions import Answer, ApprovalMode, Decision, G
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import AgentError
+from handrail.redaction import MASK
 from handrail.session.call_ref import CallRef
 from tests.agents.approval.calls import Heard, Person, gated
 from tests.wording import Wording
@@ -258,6 +259,28 @@ async def test_later_is_a_denial_where_nobody_could_come_back(wording: Wording) 
     decision = await door.decide(gated())
     assert decision.verdict == "deny"
     assert decision.reason == wording
+    assert door.open == ()
+
+
+@pytest.mark.anyio
+async def test_a_reason_has_no_secret() -> None:
+    """It is stored, with the decision and with what it holds for; so is that of an asker that fails."""
+    door = gate(Person(Answer("no", "rule", "password=hunter2")))
+    decision = await door.decide(gated())
+    assert [decision.reason, door.grants[0].reason] == [f"a person said no: password={MASK}"] * 2
+
+    def fails(_call: GatedCall) -> Answer:
+        raise OSError("password=hunter2")
+
+    assert "hunter2" not in (await ApprovalGate(NO_RULES, "ask", fails).decide(gated())).reason
+
+
+@pytest.mark.anyio
+async def test_later_is_a_denial_for_a_call_with_a_secret(wording: Wording) -> None:
+    """The secret is not stored, so the run that is resumed could not make the call: the model would ask for ever."""
+    door = ApprovalGate(NO_RULES, "ask", Person(Answer("later")), can_wait=True)
+    decision = await door.decide(gated(arguments={"user": "ada", "keys": [{"key": MASK}]}))
+    assert (decision.verdict, decision.reason) == ("deny", wording)
     assert door.open == ()
 
 
