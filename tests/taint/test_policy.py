@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import Field, SecretStr
 
 import handrail.store
+from handrail import tool
 from handrail.errors import PromptValidationError
 from handrail.prompt import ApprovalRequest
 from handrail.runtime import Session
@@ -16,6 +20,33 @@ from tests.taint.desk import call, desk
 from tests.wording import Wording
 
 STOLEN = "DE89370400440532013000"
+
+
+@tool(effect="external")
+def send(to: str, headers: dict[str, str | None]) -> str:
+    """Send a mail."""
+    return f"sent to {to} with {headers}"
+
+
+@dataclass(frozen=True)
+class Login:
+    """A login, one secret of which has a type of its own."""
+
+    user: str
+    token: SecretStr
+    pin: Annotated[str, Field(json_schema_extra={"writeOnly": True})]
+
+
+@tool(effect="read", sanitizes=True)
+def login() -> Login:
+    """The login of the desk."""
+    return Login("ada", SecretStr("good"), "1234")
+
+
+@tool(effect="external")
+def upload(user: str, token: SecretStr, pin: Annotated[str, Field(json_schema_extra={"writeOnly": True})]) -> str:
+    """Upload the orders."""
+    return f"uploaded for {user}"
 
 
 class Asked:
@@ -86,6 +117,28 @@ def test_values_of_a_sanitizer_are_used_without_asking() -> None:
     session[Sanitized].append(Sanitized("amount", None, "", ("5",)))
     assert call(executor, "pay", iban="DE02120300000000202051", cents=5).success
     assert not call(executor, "pay", iban=STOLEN, cents=5).success
+
+
+def test_a_key_of_an_object_is_a_value_of_the_call() -> None:
+    """What is written there acts as what is written elsewhere."""
+    executor = desk(Session(), TaintPolicy(), tools=[send])
+    call(executor, "read_mail", number=1)
+    call(executor, "known_account", name="ACME")
+    known = "DE02120300000000202051"
+    assert not call(executor, "send", to=known, headers={f"Bcc: {STOLEN}": known}).success
+    assert not call(executor, "send", to=known, headers={"x": None}).success
+    assert call(executor, "send", to=known, headers={known: known}).success
+
+
+def test_a_secret_is_never_the_value_of_a_sanitizer() -> None:
+    """All secrets have one mask, so one of them would vouch for another. None is stored."""
+    session = Session()
+    executor = desk(session, TaintPolicy(), tools=[login, upload])
+    call(executor, "login", "s", "r")
+    assert session[Sanitized].all() == (Sanitized("login", "r", "s", ("user", "ada", "token", "pin")),)
+    call(executor, "read_mail", number=1)
+    for secret in ("evil", "good"):
+        assert not call(executor, "upload", user="ada", token=secret, pin="1234").success
 
 
 def test_a_sanitizer_that_fails_clears_nothing() -> None:

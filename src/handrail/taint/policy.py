@@ -16,6 +16,7 @@ from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.taint.judged_arguments import JudgedArguments
 from handrail.taint.overlap import arguments_from
 from handrail.taint.sanitized import are_sanitized
 from handrail.taint.state import placed_taints
@@ -81,13 +82,13 @@ class TaintPolicy:
             return PolicyDecision.allow()
         return self.judge(context.session, tool.name, partial(_arguments, tool, params))
 
-    def judge(self, session: Session, tool: str, arguments: Callable[[], object]) -> PolicyDecision:
+    def judge(self, session: Session, tool: str, arguments: Callable[[], JudgedArguments]) -> PolicyDecision:
         """The decision on a call that is guarded.
 
         Args:
             session: the session of the call.
             tool: the name of the tool.
-            arguments: returns the arguments as decoded JSON; called only in a tainted session.
+            arguments: returns the arguments; called only in a tainted session.
         """
         taints = tuple(placed_taints(session))
         if not taints:
@@ -109,14 +110,16 @@ class TaintPolicy:
         """Take no note: the pipeline records what a session has read."""
 
 
-def _arguments(tool: Tool[Any, Any], params: object) -> object:
-    """The arguments as decoded JSON; empty if they have none."""
+def _arguments(tool: Tool[Any, Any], params: object) -> JudgedArguments:
+    """The arguments of a call; none if they have no JSON."""
     if params is None or isinstance(params, dict):  # a tool that is not Handrail's has them decoded
-        return cast("object", params) or {}
-    try:
-        return tool.codec.dump(params)
-    except (DumpError, SchemaError):
-        return {}
+        values = cast("object", params) or {}
+    else:
+        try:
+            values = tool.codec.dump(params)
+        except (DumpError, SchemaError):
+            values = {}
+    return JudgedArguments(tool.masking.mask(values), tool.parameters_schema)
 
 
 def _text_of(session: Session, ref: CallRef) -> str:

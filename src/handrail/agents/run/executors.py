@@ -56,6 +56,7 @@ from handrail.serde import Masking, digest, dump, schema_masking
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.taint import TaintPolicy
+from handrail.taint.judged_arguments import JudgedArguments
 
 _RUN_CONTEXT: Final = ResourceRegistry.of(
     Binding(PydanticRunContext, lambda _resources: call_run_context(), Scope.TOOL_CALL)
@@ -342,10 +343,11 @@ class RunExecutors:
             return None
         looks = _Looks.of(plain_arguments(args, definition), written, masking)
         gated = self._gated(ref, call.tool_name, said.effect, looks, _hidden(written, looks))
-        asks = self._asked_about_taint(call.tool_name, said.effect, looks.arguments)
+        judged = JudgedArguments(looks.arguments, definition.parameters_json_schema)
+        asks = self._asked_about_taint(call.tool_name, said.effect, judged)
         return replace(gated, asks=asks, default=said.approval, description=definition.description or "")
 
-    def _asked_about_taint(self, tool: str, effect: Effect, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    def _asked_about_taint(self, tool: str, effect: Effect, arguments: JudgedArguments) -> tuple[str, ...]:
         """What the policy about taint asks, ahead of the call, about a tool that is not Handrail's."""
         if self._taint is None or not self._taint.guards(tool, effect):
             return ()
