@@ -11,7 +11,7 @@ import handrail.store
 from handrail import tool
 from handrail.errors import PromptValidationError, SessionUseError
 from handrail.prompt import Section, ToolsSection
-from handrail.runtime import Session
+from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.call_ref import CallRef
 from handrail.taint import Provenance, Tainted, taint_by_answer, taints_of
 from handrail.taint.state import TaintIndex
@@ -166,3 +166,21 @@ def test_a_child_has_the_taint_of_its_parent() -> None:
     child = parent.child()
     assert [each.provenance.call_id for each in taints_of(child)] == ["c"]
     assert sources(child) == []
+
+
+def test_a_refusal_that_quotes_a_failure_from_the_ledger_taints(tmp_path: Path) -> None:
+    """Of a repeat, also in a session that has not made the call itself; its message is delimited."""
+
+    @tool(effect="external", untrusted=True, idempotency=IdempotencyConfig(scope="web"))
+    def fetch(url: str) -> str:
+        """Fetch a page."""
+        raise ConnectionError(f"lost {url}: {MAIL}")
+
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        for name in ("first", "second"):
+            with Session.open(store, name) as session:
+                executor = desk(session, tools=[fetch])
+                for each in ("c", "again"):
+                    message = call(executor, "fetch", each, url="x")
+                    assert (message.success, message.is_untrusted) == (False, True)
+                assert sources(session) == ["c", "again"]
