@@ -10,10 +10,10 @@ import pytest
 import handrail.store
 from handrail import tool
 from handrail.errors import PromptValidationError, SessionUseError
-from handrail.prompt import Section, ToolsSection
+from handrail.prompt import ApprovalRequest, Section, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.call_ref import CallRef
-from handrail.taint import Provenance, Tainted, taint_by_answer, taints_of
+from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, taints_of
 from handrail.taint.state import TaintIndex
 from handrail.testing import run_to_crash
 from tests.taint.desk import MAIL, call, desk, read_mail
@@ -184,3 +184,44 @@ def test_a_refusal_that_quotes_a_failure_from_the_ledger_taints(tmp_path: Path) 
                     message = call(executor, "fetch", each, url="x")
                     assert (message.success, message.is_untrusted) == (False, True)
                 assert sources(session) == ["c", "again"]
+
+
+def test_a_child_that_is_opened_alone_has_the_taint_of_its_parent(tmp_path: Path) -> None:
+    """Its row names the parent. A fork of it has it too, one of the parent at an earlier call does not."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "parent") as parent:
+            executor = desk(parent)
+            call(executor, "list_orders", "before", "r1")
+            parent.fork(at=("r1", "before"), session_id="early").close()
+            parent.child(session_id="child").close()
+            with parent.child(session_id="other") as child:
+                child.fork(session_id="fork").close()
+            # Also what is read when the child is there already.
+            call(executor, "read_mail", "read", "r2", number=1)
+        for name, found in (("child", ["read"]), ("fork", ["read"]), ("early", [])):
+            with Session.open(store, name) as session:
+                assert [each.provenance.call_id for each in taints_of(session)] == found
+                assert sources(session) == []
+        with Session.open(store, "child") as child, child.child() as below, child.fork() as fork:
+            assert [len(taints_of(each)) for each in (below, fork)] == [1, 1]
+
+
+def test_a_question_of_a_child_that_is_opened_alone_names_the_same_arguments(tmp_path: Path) -> None:
+    """So an answer that was given to it holds."""
+    questions: list[str] = []
+    iban = "DE89370400440532013000"
+
+    def approver(request: ApprovalRequest) -> bool:
+        questions.extend(each.text for each in request.questions)
+        return False
+
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "parent") as parent:
+            call(desk(parent), "read_mail", "read", "r", number=1)
+            with parent.child(session_id="child") as child:
+                call(desk(child, TaintPolicy(), approver=approver), "pay", iban=iban, cents=5)
+        with Session.open(store, "child") as child:
+            call(desk(child, TaintPolicy(), approver=approver), "pay", iban=iban, cents=5)
+    first, second = questions
+    assert first == second
+    assert "$.iban contains text" in first

@@ -16,6 +16,7 @@ from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.session.relatives import UnopenedSession
 from handrail.taint.judged_arguments import JudgedArguments
 from handrail.taint.overlap import arguments_from
 from handrail.taint.sanitized import are_sanitized
@@ -96,13 +97,15 @@ class TaintPolicy:
         given = arguments()
         if are_sanitized(session, given):
             return PolicyDecision.allow()
-        read = f"the session has read untrusted content, from {_listed([item.provenance.origin for _, item in taints])}"
+        read = (
+            f"the session has read untrusted content, from {_listed([each.item.provenance.origin for each in taints])}"
+        )
         if self.on_tainted == "deny":
             return PolicyDecision.deny(f"{read}; {tool} does not run after that. Answer without it.")
         found = [
-            f"{path} contains text of {item.provenance.source}"
-            for reader, item in taints
-            for path in arguments_from(given, _text_of(reader, item.provenance.ref))
+            f"{path} contains text of {each.item.provenance.source}"
+            for each in taints
+            for path in arguments_from(given, _text_of(each.reader, each.item.provenance.ref))
         ]
         return PolicyDecision.ask(f"{read}. {_listed(found) or 'No argument contains text from there'}.")
 
@@ -122,10 +125,12 @@ def _arguments(tool: Tool[Any, Any], params: object) -> JudgedArguments:
     return JudgedArguments(tool.masking.mask(values), tool.parameters_schema)
 
 
-def _text_of(session: Session, ref: CallRef) -> str:
+def _text_of(reader: Session | UnopenedSession, ref: CallRef) -> str:
     """The text that a call has brought; of a nested call, that of the call it was made in. Empty if it is unknown."""
     for call in (ref, *ref.ancestors):
-        record: object = session.recorded_call(call, own=False)
+        record: object = (
+            reader.recorded_call(call) if isinstance(reader, UnopenedSession) else reader.recorded_call(call, own=False)
+        )
         if isinstance(record, HasResult):
             return record.result.render()
     return ""

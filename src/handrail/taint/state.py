@@ -19,11 +19,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
+from handrail.session.relatives import UnopenedSession, sessions_above
 
 _MOST_ARGUMENTS = 300
 """Characters of the arguments that a provenance repeats."""
@@ -186,18 +187,33 @@ def shown_arguments(arguments: str) -> str:
     return shorten(arguments, _MOST_ARGUMENTS)
 
 
+class PlacedTaint(NamedTuple):
+    """What a session has read that is untrusted.
+
+    Attributes:
+        item: where the content comes from.
+        reader: the session that has read it.
+    """
+
+    item: Tainted
+    reader: Session | UnopenedSession
+
+
 def taints_of(session: Session) -> tuple[Tainted, ...]:
     """What a session has read that is untrusted, and the sessions that it works for; the oldest first, empty for none.
 
     The session itself comes first, then its parent, and so on.
+
+    Raises:
+        StoreError: the store of the session cannot be read.
     """
-    return tuple(item for _, item in placed_taints(session))
+    return tuple(each.item for each in placed_taints(session))
 
 
-def placed_taints(session: Session) -> Iterator[tuple[Session, Tainted]]:
+def placed_taints(session: Session) -> Iterator[PlacedTaint]:
     """The same, each with the session that has read it."""
-    reader: Session | None = session
-    while reader is not None:
-        for item in reader[Tainted]:
-            yield reader, item
-        reader = reader.parent
+    for item in session[Tainted]:
+        yield PlacedTaint(item, session)
+    for above in sessions_above(session):
+        for item in above.log(Tainted) if isinstance(above, UnopenedSession) else above[Tainted]:
+            yield PlacedTaint(item, above)
