@@ -65,6 +65,7 @@ from handrail.adapters.pydantic_ai.added_tools import WithAddedTools
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
+from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY, reaches_pipeline
 from handrail.adapters.pydantic_ai.questions import (
     OnAsk,
     check_permits_deferred,
@@ -73,7 +74,7 @@ from handrail.adapters.pydantic_ai.questions import (
     with_caller_answers,
 )
 from handrail.adapters.pydantic_ai.replies import name_of_answer, stamped
-from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, HandrailToolset, reaches_pipeline
+from handrail.adapters.pydantic_ai.toolset import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     BudgetExceededError,
@@ -156,7 +157,7 @@ class HandrailCapability(AbstractCapability[Any]):
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """All toolsets of the agent, with the tools that the session adds."""
-        return WithAddedTools(toolset, self.toolset)
+        return WithAddedTools(toolset, self.toolset, used=type(self).__name__)
 
     @override
     def get_ordering(self) -> CapabilityOrdering:

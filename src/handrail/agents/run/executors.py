@@ -23,7 +23,8 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
 from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
-from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, RawArguments, call_run_context
+from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY
+from handrail.adapters.pydantic_ai.toolset import RawArguments, call_run_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
 from handrail.agents.approval.gate import GatePolicy
