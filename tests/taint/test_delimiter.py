@@ -9,8 +9,9 @@ import handrail.store
 from handrail import tool
 from handrail.prompt import BinaryPart, TextPart, ToolContext, ToolResult, ToolsSection
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
-from handrail.runtime import Session, ToolCall, ToolMessage
-from handrail.taint import TaintPolicy, taints_of
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.session.call_ref import CallRef
+from handrail.taint import Tainted, TaintPolicy, taints_of
 from handrail.taint.delimiter import delimiter_of
 from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, taint
 from tests.taint.desk import MAIL, call, desk
@@ -104,6 +105,18 @@ def test_a_replay_is_the_same_in_another_process(tmp_path: Path) -> None:
             messages.append(call(desk(session), "read_mail", "c", "r", number=1))
     assert [each.replayed for each in messages] == [False, True]
     assert messages[0].content == messages[1].content
+
+
+def test_the_json_of_a_session_has_no_secret() -> None:
+    """People read it. A session that is read from it is tainted, and has delimiters of another secret."""
+    session = Session()
+    before = call(desk(session), "read_mail", "c", "r", number=1)
+    data = session.to_json()
+    assert session[DelimiterSecret][0].secret not in data
+    again = Session.from_json(data, types=(Tainted, ToolInvoked))
+    after = call(desk(again), "read_mail", "d", "r", number=1)
+    assert [each.provenance.call_id for each in taints_of(again)] == ["c", "d"]
+    assert delimiter(after) not in {delimiter(before), delimiter_of(session, CallRef("r", "d"))}
 
 
 def test_files_are_between_the_delimiters_too() -> None:

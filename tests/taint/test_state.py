@@ -9,14 +9,14 @@ import pytest
 
 import handrail.store
 from handrail import tool
-from handrail.errors import PromptValidationError, SessionUseError
+from handrail.errors import InvalidArgumentError, PromptValidationError, SessionUseError
 from handrail.prompt import ApprovalRequest, Section, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.call_ref import CallRef
 from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, taints_of
 from handrail.taint.state import TaintIndex
 from handrail.testing import run_to_crash
-from tests.taint.desk import MAIL, call, desk, read_mail
+from tests.taint.desk import MAIL, call, desk, known_account, read_mail
 from tests.wording import Wording
 
 
@@ -76,6 +76,9 @@ def test_marks_are_booleans_and_exclude_each_other(wording: Wording) -> None:
         faults.append(str(raised.value))
     with pytest.raises(PromptValidationError) as raised:
         Section(title="Web", untrusted="no")  # type: ignore[arg-type]
+    faults.append(str(raised.value))
+    with pytest.raises(PromptValidationError) as raised:
+        Section(title="Web", untrusted=True, children=[ToolsSection(title="Books", tools=[known_account])])
     assert "\n".join([*faults, str(raised.value)]) == wording
 
 
@@ -153,6 +156,14 @@ def test_the_answer_of_a_tainted_child_taints_the_parent() -> None:
         taint_by_answer(parent, child, tool="research", ref=ref, arguments="{}")
     (item,) = parent[Tainted]
     assert item.provenance == Provenance("research", "r", "c", "{}", ('read_mail {"number":1} (call r/inner)',))
+
+
+def test_the_call_of_an_answer_is_an_identity(wording: Wording) -> None:
+    """Also where the child has read nothing: the mistake is the program's."""
+    parent = Session()
+    with pytest.raises(InvalidArgumentError) as raised:
+        taint_by_answer(parent, parent.child(), tool="research", ref=("r", "c"), arguments="{}")  # type: ignore[arg-type]
+    assert str(raised.value) == wording
 
 
 def test_a_child_has_the_taint_of_its_parent() -> None:

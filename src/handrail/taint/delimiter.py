@@ -14,7 +14,7 @@ from typing import NamedTuple
 from handrail.prompt.content_parts import ContentPart, TextPart
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-from handrail.taint.state import DelimiterSecret, Tainted, TaintIndex
+from handrail.taint.state import Tainted, TaintIndex, secret_of
 
 _DIGITS = 24
 """Hexadecimal digits of a delimiter: 96 bits."""
@@ -70,7 +70,7 @@ def delimiter_of(session: Session, ref: CallRef, place: int | None = None) -> st
         ref: the identity of the call.
         place: the place of its item, if another call may have the same name.
     """
-    secret = session[DelimiterSecret][0].secret
+    secret = secret_of(session)
     # With the session, because a fork has the secret of its origin, and may have calls of the same names.
     named = repr((session.session_id, *ref.stored, place))
     return hmac.digest(secret.encode(), named.encode(errors="surrogatepass"), "sha256").hex()[:_DIGITS]

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+from handrail.errors.developer import check_argument
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
@@ -104,12 +105,15 @@ DELIMITER_SECRET = "handrail.delimiter_secret"  # noqa: S105 - the name of a typ
 class DelimiterSecret:
     """The secret of a session, from which its delimiters are made. The first one of the slice is used.
 
+    It is stored, and not in the JSON of `Session.to_json`, which people read.
+
     Attributes:
         secret: 32 hexadecimal digits.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
     survives_reset: ClassVar[bool] = True
+    is_not_exported: ClassVar[bool] = True
 
     secret: str = field(repr=False)
 
@@ -172,13 +176,23 @@ def taint(
     if known is not None and after is None:
         return known
     session = index.session
-    if not len(session[DelimiterSecret]):
-        session.log_item(DelimiterSecret, DelimiterSecret(secret()), written="deferred")
+    secret_of(session, secret)
     item = Tainted(provenance, after)
     session.log_item(Tainted, item, provenance.ref, written="deferred")
     # By identity, from the end: another thread may have appended an equal one.
     items = session[Tainted]
     return next(place for place in reversed(range(len(items))) if items[place] is item)
+
+
+def secret_of(session: Session, secret: Callable[[], str] = new_secret) -> str:
+    """The secret of a session; a new one if it has none, as one that was read from JSON.
+
+    Raises:
+        SessionError: as for `taint`.
+    """
+    if not len(session[DelimiterSecret]):
+        session.log_item(DelimiterSecret, DelimiterSecret(secret()), written="deferred")
+    return session[DelimiterSecret][0].secret
 
 
 def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef, arguments: str) -> None:
@@ -188,12 +202,14 @@ def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef
         session: the session of the call.
         child: the session in which the call was carried out.
         tool: the tool that was called.
-        ref: the identity of the call in `session`.
+        ref: the identity of the call in `session`: `context.call` of its handler.
         arguments: its arguments as JSON, without secrets.
 
     Raises:
+        InvalidArgumentError: `ref` is not a `CallRef`.
         SessionError: as for `taint`.
     """
+    check_argument("taint_by_answer", "ref", ref, CallRef, "the identity of the call: ref=context.call")
     if not len(child[Tainted]):
         return
     through = tuple(str(each.provenance) for each in child[Tainted][:_MOST_THROUGH])
