@@ -179,7 +179,7 @@ class Section(Generic[ParamsT]):
             if tool.sanitizes:
                 raise PromptValidationError(
                     f"the section is untrusted, and its tool {tool.name} sanitizes: what a tool returns is one or the "
-                    "other. Move the tool to another section, or mark the other tools themselves: Tool(..., untrusted=True).",
+                    "other. Move it to another section, or mark the other tools themselves: Tool(..., untrusted=True).",
                     section_path=(self.key,),
                 )
         for below in section.children:

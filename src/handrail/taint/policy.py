@@ -10,7 +10,6 @@ from typing import Any, Literal, cast, get_args
 
 from handrail.errors import DumpError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import Effect
 from handrail.prompt.policies.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
@@ -34,7 +33,9 @@ _LONGEST_SOURCE = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaintPolicy:
-    """In a tainted session, a call with an external effect is asked about, or denied.
+    """In a tainted session, a call that may act outside is asked about, or denied.
+
+    That is one with an external effect, and one of a tool that is not Handrail's and whose effect nobody has declared.
 
     A session is tainted once it, or a session that it works for, has read the result of a tool that is marked
     `untrusted`; see `handrail.taint.state`. The question names the sources, and the arguments that contain text of
@@ -70,13 +71,13 @@ class TaintPolicy:
             raise PromptValidationError(f"policy {self.name}: tools holds {wrong!r}; write globs: tools=['read_keys'].")
         object.__setattr__(self, "tools", globs)
 
-    def guards(self, tool: str, effect: Effect) -> bool:
-        """Whether the calls of a tool of that name and effect are judged in a tainted session."""
-        return effect == "external" or any(fnmatchcase(tool, glob) for glob in self.tools)
+    def guards(self, tool: str, *, may_act: bool) -> bool:
+        """Whether the calls of a tool of that name are judged in a tainted session; see `Tool.may_act`."""
+        return may_act or any(fnmatchcase(tool, glob) for glob in self.tools)
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the protocol's
         """Allow the call unless it acts and the session is tainted."""
-        if not self.guards(tool.name, tool.effect):
+        if not self.guards(tool.name, may_act=tool.may_act):
             return PolicyDecision.allow()
         return self.judge(context.session, tool.name, partial(_arguments, tool, params))
 

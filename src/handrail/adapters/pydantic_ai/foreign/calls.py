@@ -145,6 +145,12 @@ class ForeignTool(Tool[Any, Any]):
 
     @property
     @override
+    def may_act(self) -> bool:
+        """Also if nobody has declared an effect: such a tool is any function, or that of any server."""
+        return self.effect == "external" or not self.declares_effect
+
+    @property
+    @override
     def parameters_schema(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, as PydanticAI has it."""
         return dict(self.arguments_schema)
