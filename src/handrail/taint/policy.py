@@ -128,7 +128,7 @@ def _question(read: str, given: JudgedArguments, taints: tuple[PlacedTaint, ...]
     if found:
         return f"{_listed(found)}. The {read}."
     if not is_complete:
-        return f"the {read}. The text is no longer there to compare the arguments with."
+        return f"the {read}. What was read is not recorded, so the arguments were not compared with it."
     return f"the {read}. Its text was not found in the arguments, which does not show that they are not from there."
 
 

@@ -26,6 +26,7 @@ from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
 from handrail.session.relatives import UnopenedSession, sessions_above
+from handrail.session.slices import LogWrite
 
 _MOST_ARGUMENTS = 300
 """Characters of the arguments that a provenance repeats."""
@@ -156,21 +157,28 @@ class TaintIndex:
 
 
 def taint(
-    index: TaintIndex, provenance: Provenance, *, after: int | None = None, secret: Callable[[], str] = new_secret
+    index: TaintIndex,
+    provenance: Provenance,
+    *,
+    after: int | None = None,
+    secret: Callable[[], str] = new_secret,
+    written: LogWrite = "deferred",
 ) -> int:
     """Record that a session has read untrusted content; returns the place of the item in its slice.
 
-    The item is in the session at once, and in its store with its next unit, which comes before any message. Idempotent
-    for one call, unless that may have the name of another one.
+    The item is in the session at once, and in its store with its next unit, which comes before the message of a call.
+    Idempotent for one call, unless that may have the name of another one.
 
     Args:
         index: the items of the session of the call.
         provenance: where the content comes from.
         after: as in `Tainted`.
         secret: makes the secret of a session that has none yet.
+        written: when the item is stored, if no call follows it.
 
     Raises:
         SessionError: the session is closed, or its store cannot hold the item.
+        StoreError: it was to be stored now, and could not.
     """
     known = index.place_of(provenance.ref)
     if known is not None and after is None:
@@ -178,7 +186,7 @@ def taint(
     session = index.session
     secret_of(session, secret)
     item = Tainted(provenance, after)
-    session.log_item(Tainted, item, provenance.ref, written="deferred")
+    session.log_item(Tainted, item, provenance.ref, written=written)
     # By identity, from the end: another thread may have appended an equal one.
     items = session[Tainted]
     return next(place for place in reversed(range(len(items))) if items[place] is item)

@@ -65,6 +65,7 @@ from handrail.adapters.pydantic_ai.added_tools import WithAddedTools
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
+from handrail.adapters.pydantic_ai.outside_results import OutsideResults
 from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY, reaches_pipeline
 from handrail.adapters.pydantic_ai.questions import (
     OnAsk,
@@ -111,6 +112,7 @@ class HandrailCapability(AbstractCapability[Any]):
             makes it a deferred request, which the run returns with the others as `DeferredToolRequests`.
         toolset: the tools, as a toolset.
         line: the calls of the run that have not reached the pipeline yet.
+        outside: delimits results that the program gives to calls that a run has left open.
     """
 
     executor: ToolExecutor
@@ -118,6 +120,7 @@ class HandrailCapability(AbstractCapability[Any]):
     on_ask: OnAsk = field(default="deny", kw_only=True)
     toolset: HandrailToolset = field(init=False, repr=False)
     line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
+    outside: OutsideResults = field(init=False, repr=False)
     _mistakes: list[BaseException] = field(init=False, repr=False, default_factory=list[BaseException])
     _left_open: list[CallPostponed] = field(init=False, repr=False, default_factory=list[CallPostponed])
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
@@ -131,6 +134,7 @@ class HandrailCapability(AbstractCapability[Any]):
             self.executor = self.executor.with_approver(defer_question)
         self.executor = with_caller_answers(self.executor)
         self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
+        self.outside = OutsideResults(self.executor.environment)
 
     def _check_on_ask(self) -> None:
         what = type(self).__name__
@@ -236,6 +240,8 @@ class HandrailCapability(AbstractCapability[Any]):
                 raise
             raise raised from error
         self._raise_mistakes()
+        if isinstance(node, CallToolsNode) and isinstance(result, ModelRequestNode):
+            result.request = await self.outside.marked(result.request, ctx, node.tool_call_results)
         if isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None:
             answer = None if self.conversation is None else self.conversation.unchecked_answer
             return result if answer is None else CallToolsNode(answer)

@@ -307,6 +307,8 @@ class ThroughPipeline(WrapperToolset[Any]):
         # A wrong declaration is reported before the model sees the tool, and not at its first call.
         for name, tool in tools.items():
             said = read_tool_metadata(tool.tool_def)
+            if said.untrusted and tool.tool_def.kind == "external":
+                self.capability.outside.tools[name] = tool.tool_def
             if said.external is not None and said.external.apply is not None:
                 self.capability.check_one_store(name)
         last = ctx.messages[-1] if ctx.messages else None
