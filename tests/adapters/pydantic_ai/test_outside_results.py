@@ -57,6 +57,11 @@ async def play(session: Session, given: object, toolset: ExternalToolset[Any] | 
     return [part for each in second.new_messages() if isinstance(each, ModelRequest) for part in each.parts]
 
 
+def contents(parts: list[Any]) -> list[Any]:
+    """What the model has read of the results of calls."""
+    return [part.content for part in parts if isinstance(part, ToolReturnPart)]
+
+
 @pytest.mark.parametrize("toolset", [outside(untrusted=True), None], ids=["external toolset", "deferred call"])
 @pytest.mark.parametrize("given", [MAIL, {"text": MAIL}, ToolReturn(MAIL, content=MAIL)], ids=["text", "JSON", "more"])
 async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
@@ -67,11 +72,11 @@ async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
     parts = await play(session, given, toolset)
     (item,) = taints_of(session)
     assert (item.provenance.tool, item.provenance.arguments) == ("browse", '{"url":"x"}')
-    returned, paid = [part for part in parts if isinstance(part, ToolReturnPart)]
-    opening = str(returned.content).splitlines()[0]
+    returned, paid = contents(parts)
+    opening = str(returned).splitlines()[0]
     assert opening.startswith("<untrusted ")
-    assert str(returned.content).endswith(opening.replace("<", "</"))
-    assert "approval of pay" in str(paid.content) or "pay needs approval" in str(paid.content)
+    assert str(returned).endswith(opening.replace("<", "</"))
+    assert "approval of pay" in str(paid) or "pay needs approval" in str(paid)
     said = [part.content for part in parts if isinstance(part, UserPromptPart) and MAIL in part.content]
     assert [list(each)[-1] for each in said] == [opening.replace("<", "</")] * len(said)
     assert len(said) == isinstance(given, ToolReturn)
@@ -81,6 +86,6 @@ async def test_what_comes_back_for_a_trusted_tool_is_as_it_was_given() -> None:
     """And nothing is asked about."""
     session = Session()
     parts = await play(session, MAIL, outside(untrusted=False))
-    returned, paid = [part for part in parts if isinstance(part, ToolReturnPart)]
-    assert (returned.content, paid.content) == (MAIL, f"paid 5 to {IBAN}")
+    returned, paid = contents(parts)
+    assert (returned, paid) == (MAIL, f"paid 5 to {IBAN}")
     assert taints_of(session) == ()

@@ -11,7 +11,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
 
-from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
 from handrail.errors import PromptValidationError
 
 PIPELINE_METADATA_KEY = "handrail"
@@ -47,12 +46,13 @@ def refuse_lost_marks(tools: Mapping[str, ToolsetTool[Any]], ctx: RunContext[Any
     """
     for name, tool in tools.items():
         definition = tool.tool_def
-        if not definition.metadata or reaches_pipeline(definition) or not read_tool_metadata(definition).untrusted:
+        # A value that is not a boolean is refused where it is read, and means at least that the tool is not trusted.
+        if reaches_pipeline(definition) or (definition.metadata or {}).get("untrusted", False) is False:
             continue
         if any(isinstance(each, SendsAllCalls) for each in ctx.capabilities.values()):
             return
         raise PromptValidationError(
-            f"its metadata has untrusted=True, and nothing reads it, because {used} sends only its own tools through "
-            "the pipeline; use PipelineCapability, which sends those of the agent too.",
+            f"its metadata has the mark untrusted, and nothing reads it, because {used} sends only its own tools "
+            "through the pipeline; use PipelineCapability, which sends those of the agent too.",
             tool=name,
         )
