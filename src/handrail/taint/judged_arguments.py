@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from handrail.redaction import MASK
-from handrail.serde import canonical_json
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, is_array, is_object
 
@@ -87,16 +86,13 @@ def declared_names(schema: object) -> frozenset[str]:
 
 def _text_of(value: object) -> str:
     """The text of a value that has no others in it."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return json.dumps(value)
+    return value if isinstance(value, str) else _json_of(value)
 
 
 def _without_defaults(value: object, schemas: Sequence[Node], root: Node) -> object:
     """Decoded JSON without the entries of objects that are equal to the default that a schema declares for them."""
-    described = [each for schema in schemas for each in _alternatives(schema, root)]
+    seen: set[str] = set()
+    described = [each for schema in schemas for each in _alternatives(schema, root, seen)]
     if is_object(value):
         kept: dict[str, object] = {}
         for name, item in value.items():
@@ -110,17 +106,19 @@ def _without_defaults(value: object, schemas: Sequence[Node], root: Node) -> obj
     return value
 
 
-def _alternatives(schema: Node, root: Node, within: tuple[str, ...] = ()) -> Iterator[Node]:
-    """A schema, and those that it refers to or combines for the same value."""
+def _alternatives(schema: Node, root: Node, seen: set[str]) -> Iterator[Node]:
+    """A schema, and those that it refers to or combines for the same value; each reference is followed once."""
     yield schema
     reference: object = schema.get("$ref")
-    if isinstance(reference, str) and reference not in within:  # one may refer to itself
-        yield from _alternatives(_referred(reference, root), root, (*within, reference))
+    # A server may have made the schema: references may be circular, or multiply.
+    if isinstance(reference, str) and reference not in seen:
+        seen.add(reference)
+        yield from _alternatives(_referred(reference, root), root, seen)
     for keyword in _CHOICES:
         members: object = schema.get(keyword)
         for member in members if is_array(members) else ():
             if is_object(member):
-                yield from _alternatives(member, root, within)
+                yield from _alternatives(member, root, seen)
 
 
 def _referred(reference: str, root: Node) -> Node:
@@ -143,5 +141,18 @@ def _is_default(value: object, schema: Node) -> bool:
     if "default" not in schema:
         return False
     # As text, because `True == 1`. Two secrets have one mask, so a secret is never equal to its default.
-    text = canonical_json(value)
-    return MASK.encode() not in text and text == canonical_json(schema["default"])
+    text = _json_of(value)
+    return MASK not in text and text == _json_of(schema["default"])
+
+
+def _json_of(value: object) -> str:
+    """The JSON of a value, in which equal numbers are equal."""
+    return json.dumps(_with_whole_numbers(value), sort_keys=True, ensure_ascii=False)
+
+
+def _with_whole_numbers(value: object) -> object:
+    if is_object(value):
+        return {name: _with_whole_numbers(item) for name, item in value.items()}
+    if is_array(value):
+        return [_with_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
