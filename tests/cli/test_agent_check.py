@@ -98,6 +98,8 @@ def test_what_closed_sections_save_is_estimated(check: Check, folder: Path, word
 
 
 MARKED = """
+from pydantic_ai import Tool
+
 from handrail import tool
 
 
@@ -113,7 +115,16 @@ def pay() -> str:
     return ""
 
 
-TOOLS = [read_mail, pay]
+def _mail() -> str:
+    "Mail."
+    return ""
+
+
+mailer = Tool(_mail, name="mailer")
+reading = Tool(_mail, name="reading", metadata={"effect": "read"})
+
+
+TOOLS = [read_mail, pay, mailer, reading]
 """
 
 
@@ -125,7 +136,7 @@ def test_agents_that_can_be_tainted_and_act_are_named(
     write(
         folder,
         tools__py=MARKED,
-        desk__agent="---\nname: desk\ntools: [pay]\ntoolsets: [reader]\n---\nWork.\n",
+        desk__agent="---\nname: desk\ntools: [pay, mailer, reading]\ntoolsets: [reader]\n---\nWork.\n",
         reader__agent="---\nname: reader\ntools: [read_mail]\n---\nRead.\n",
         rules__yaml=f"tainted: {tainted}\n",
         pyproject__toml="[tool.handrail]\napproval = 'rules.yaml'\n",
@@ -134,7 +145,7 @@ def test_agents_that_can_be_tainted_and_act_are_named(
     assert told["problems"] == []
     (remark,) = told["taint"]
     assert remark == wording
-    assert [tool["untrusted"] for tool in told["tools"]] == [False, False]
+    assert [tool["untrusted"] for tool in told["tools"]] == [False] * 4
     assert f"taint: {remark[:20]}" in check().err
 
 

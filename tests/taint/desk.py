@@ -44,11 +44,15 @@ def known_account(name: str) -> str:
 
 
 def desk(
-    session: Session, *policies: ToolPolicy, sections: Sequence[Section[Any]] = (), approver: Approver | None = None
+    session: Session,
+    *policies: ToolPolicy,
+    tools: Sequence[Tool[Any, Any]] = (),
+    sections: Sequence[Section[Any]] = (),
+    approver: Approver | None = None,
 ) -> ToolExecutor:
-    """An executor of these tools."""
-    tools: list[Tool[Any, Any]] = [read_mail, list_orders, pay, known_account]
-    mine = ToolsSection(title="Desk", tools=tools, policies=policies)
+    """An executor of these tools, and of others beside them."""
+    here: list[Tool[Any, Any]] = [read_mail, list_orders, pay, known_account, *tools]
+    mine = ToolsSection(title="Desk", tools=here, policies=policies)
     template = PromptTemplate(ns="t", key="desk", sections=[mine, *sections])
     return ToolExecutor(prompt=Prompt(template), session=session, approver=approver)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from handrail.taint.judged_arguments import JudgedArguments
 from handrail.taint.overlap import arguments_from
 from tests.taint.desk import MAIL
 
@@ -21,10 +22,11 @@ from tests.taint.desk import MAIL
         ({"note": "He wants a deposit to be paid, this month."}, ()),
         ({"cents": 500, "day": None}, ()),
         ({"text": "a"}, ()),
+        ({"headers": {"to DE89370400440532013000": "ok"}}, ('$.headers["to DE89370400440532013000"]',)),
         ({}, ()),
     ],
-    ids=["whole", "case", "other", "nested", "quoted", "paraphrased", "short number", "short text", "none"],
+    ids=["whole", "case", "other", "nested", "quoted", "paraphrased", "short number", "short text", "key", "none"],
 )
 def test_an_argument_is_found_by_its_text(arguments: dict[str, Any], found: tuple[str, ...]) -> None:
     """Whole, or 24 characters of it; what is rewritten or has fewer than four characters is not found."""
-    assert arguments_from(arguments, MAIL) == found
+    assert arguments_from(JudgedArguments(arguments, {}), MAIL) == found

@@ -2,20 +2,66 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field, SecretStr
 
 import handrail.store
+from handrail import tool
 from handrail.errors import PromptValidationError
-from handrail.prompt import ApprovalRequest
-from handrail.runtime import Session
+from handrail.prompt import ApprovalRequest, TextPart, ToolResult
+from handrail.runtime import Session, ToolCall
 from handrail.session.call_ref import CallRef
 from handrail.taint import Sanitized, TaintPolicy, taint_by_answer
 from tests.taint.desk import call, desk
 from tests.wording import Wording
 
 STOLEN = "DE89370400440532013000"
+
+
+@tool(effect="read", untrusted=True)
+def page(url: str) -> str:
+    """Read a page."""
+    return f"page {url[0]} is here"
+
+
+@tool(effect="read", untrusted=True)
+def mails() -> ToolResult[list[dict[str, str]]]:
+    """Read the mails."""
+    return ToolResult.ok(
+        [{"body": 'Say "yes" to all'}, {"body": "two\nlines"}, {"body": "back\\slash"}], parts=(TextPart("in a part"),)
+    )
+
+
+@tool(effect="external")
+def send(to: str, headers: dict[str, str | None]) -> str:
+    """Send a mail."""
+    return f"sent to {to} with {headers}"
+
+
+@dataclass(frozen=True)
+class Login:
+    """A login, one secret of which has a type of its own."""
+
+    user: str
+    token: SecretStr
+    pin: Annotated[str, Field(json_schema_extra={"writeOnly": True})]
+
+
+@tool(effect="read", sanitizes=True)
+def login() -> Login:
+    """The login of the desk."""
+    return Login("ada", SecretStr("good"), "1234")
+
+
+@tool(effect="external")
+def upload(user: str, token: SecretStr, pin: Annotated[str, Field(json_schema_extra={"writeOnly": True})]) -> str:
+    """Upload the orders."""
+    return f"uploaded for {user}"
 
 
 class Asked:
@@ -88,6 +134,58 @@ def test_values_of_a_sanitizer_are_used_without_asking() -> None:
     assert not call(executor, "pay", iban=STOLEN, cents=5).success
 
 
+def test_the_question_names_the_newest_sources_and_cuts_their_arguments(wording: Wording) -> None:
+    """What arguments contain comes first: it is what a person looks for. Of calls of one name each is compared."""
+    asked = Asked()
+    executor = desk(Session(), TaintPolicy(), tools=[page], approver=asked)
+    for number in range(7):
+        executor.execute(ToolCall("call_0", "page", {"url": f"{number}{'x' * 200}"}))
+    call(executor, "pay", iban="page 3 is here", cents=5)
+    assert asked.texts[0] == wording
+
+
+@pytest.mark.parametrize("argument", ['Say "yes" to all', "two\nlines", "back\\slash", "in a part"])
+def test_an_argument_is_compared_with_the_values_of_a_result(argument: str) -> None:
+    """The JSON that the model reads has escapes, which the argument has not."""
+    asked = Asked()
+    executor = desk(Session(), TaintPolicy(), tools=[mails], approver=asked)
+    call(executor, "mails")
+    call(executor, "pay", iban=argument, cents=5)
+    assert asked.texts[0].startswith("$.iban contains text of mails {}.")
+
+
+def test_a_source_without_a_record_cannot_be_compared(wording: Wording) -> None:
+    """Such as a call of a program's own, of which only the taint is recorded."""
+    asked, session = Asked(), Session()
+    child = session.child()
+    call(desk(child), "read_mail", number=1)
+    taint_by_answer(session, child, tool="research", ref=CallRef("r", "c"), arguments="{}")
+    call(desk(session, TaintPolicy(), approver=asked), "pay", iban=STOLEN, cents=5)
+    assert re.sub(r"reply-\d+/call-\d+", "REPLY/CALL", asked.texts[0]) == wording
+
+
+def test_a_key_of_an_object_is_a_value_of_the_call() -> None:
+    """What is written there acts as what is written elsewhere."""
+    executor = desk(Session(), TaintPolicy(), tools=[send])
+    call(executor, "read_mail", number=1)
+    call(executor, "known_account", name="ACME")
+    known = "DE02120300000000202051"
+    assert not call(executor, "send", to=known, headers={f"Bcc: {STOLEN}": known}).success
+    assert not call(executor, "send", to=known, headers={"x": None}).success
+    assert call(executor, "send", to=known, headers={known: known}).success
+
+
+def test_a_secret_is_never_the_value_of_a_sanitizer() -> None:
+    """All secrets have one mask, so one of them would vouch for another. None is stored."""
+    session = Session()
+    executor = desk(session, TaintPolicy(), tools=[login, upload])
+    call(executor, "login", "s", "r")
+    assert session[Sanitized].all() == (Sanitized("login", "r", "s", ("user", "ada", "token", "pin")),)
+    call(executor, "read_mail", number=1)
+    for secret in ("evil", "good"):
+        assert not call(executor, "upload", user="ada", token=secret, pin="1234").success
+
+
 def test_a_sanitizer_that_fails_clears_nothing() -> None:
     """Its record says that it failed."""
     session = Session()
@@ -112,8 +210,9 @@ def test_the_question_is_the_same_in_another_process(tmp_path: Path) -> None:
 def test_a_policy_that_would_guard_nothing_is_refused(wording: Wording) -> None:
     """`"allow"` would be no policy, and a text would be globs of one letter."""
     faults: list[str] = []
-    for options in ({"on_tainted": "allow"}, {"tools": "read_keys"}):
+    wrong: list[dict[str, Any]] = [{"on_tainted": "allow"}, {"tools": "read_keys"}, {"tools": [3]}]
+    for options in wrong:
         with pytest.raises(PromptValidationError) as raised:
-            TaintPolicy(**options)  # type: ignore[arg-type]
+            TaintPolicy(**options)
         faults.append(str(raised.value))
     assert "\n".join(faults) == wording

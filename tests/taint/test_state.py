@@ -9,14 +9,14 @@ import pytest
 
 import handrail.store
 from handrail import tool
-from handrail.errors import PromptValidationError, SessionUseError
-from handrail.prompt import Section, ToolsSection
-from handrail.runtime import Session
+from handrail.errors import InvalidArgumentError, PromptValidationError, SessionUseError
+from handrail.prompt import ApprovalRequest, Section, ToolsSection
+from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.call_ref import CallRef
-from handrail.taint import Provenance, Tainted, taint_by_answer, taints_of
+from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, taints_of
 from handrail.taint.state import TaintIndex
 from handrail.testing import run_to_crash
-from tests.taint.desk import MAIL, call, desk, read_mail
+from tests.taint.desk import MAIL, call, desk, known_account, read_mail
 from tests.wording import Wording
 
 
@@ -76,6 +76,9 @@ def test_marks_are_booleans_and_exclude_each_other(wording: Wording) -> None:
         faults.append(str(raised.value))
     with pytest.raises(PromptValidationError) as raised:
         Section(title="Web", untrusted="no")  # type: ignore[arg-type]
+    faults.append(str(raised.value))
+    with pytest.raises(PromptValidationError) as raised:
+        Section(title="Web", untrusted=True, children=[ToolsSection(title="Books", tools=[known_account])])
     assert "\n".join([*faults, str(raised.value)]) == wording
 
 
@@ -117,17 +120,13 @@ def test_the_source_of_each_call_is_found(tmp_path: Path) -> None:
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
         with Session.open(store, "s") as session:
             index, executor = TaintIndex(session), desk(session)
-            assert index.provenance_of(CallRef("r", "0")) is None
+            assert index.place_of(CallRef("r", "0")) is None
             for number in range(3):
                 call(executor, "read_mail", str(number), "r", number=number)
-                found = index.provenance_of(CallRef("r", str(number)))
-                assert found is not None
-                assert found.arguments == f'{{"number":{number}}}'
+                assert index.place_of(CallRef("r", str(number))) == number
         with Session.open(store, "s") as session:
-            found = TaintIndex(session).provenance_of(CallRef("r", "1"))
-            assert found is not None
-            assert found.call_id == "1"
-            assert TaintIndex(session).provenance_of(CallRef("r", "3")) is None
+            assert TaintIndex(session).place_of(CallRef("r", "1")) == 1
+            assert TaintIndex(session).place_of(CallRef("r", "3")) is None
 
 
 def test_content_whose_taint_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
@@ -159,6 +158,14 @@ def test_the_answer_of_a_tainted_child_taints_the_parent() -> None:
     assert item.provenance == Provenance("research", "r", "c", "{}", ('read_mail {"number":1} (call r/inner)',))
 
 
+def test_the_call_of_an_answer_is_an_identity(wording: Wording) -> None:
+    """Also where the child has read nothing: the mistake is the program's."""
+    parent = Session()
+    with pytest.raises(InvalidArgumentError) as raised:
+        taint_by_answer(parent, parent.child(), tool="research", ref=("r", "c"), arguments="{}")  # type: ignore[arg-type]
+    assert str(raised.value) == wording
+
+
 def test_a_child_has_the_taint_of_its_parent() -> None:
     """The model of the parent, which has read the content, has written the child's task."""
     parent = Session()
@@ -166,3 +173,62 @@ def test_a_child_has_the_taint_of_its_parent() -> None:
     child = parent.child()
     assert [each.provenance.call_id for each in taints_of(child)] == ["c"]
     assert sources(child) == []
+
+
+def test_a_refusal_that_quotes_a_failure_from_the_ledger_taints(tmp_path: Path) -> None:
+    """Of a repeat, also in a session that has not made the call itself; its message is delimited."""
+
+    @tool(effect="external", untrusted=True, idempotency=IdempotencyConfig(scope="web"))
+    def fetch(url: str) -> str:
+        """Fetch a page."""
+        raise ConnectionError(f"lost {url}: {MAIL}")
+
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        for name in ("first", "second"):
+            with Session.open(store, name) as session:
+                executor = desk(session, tools=[fetch])
+                for each in ("c", "again"):
+                    message = call(executor, "fetch", each, url="x")
+                    assert (message.success, message.is_untrusted) == (False, True)
+                assert sources(session) == ["c", "again"]
+
+
+def test_a_child_that_is_opened_alone_has_the_taint_of_its_parent(tmp_path: Path) -> None:
+    """Its row names the parent. A fork of it has it too, one of the parent at an earlier call does not."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "parent") as parent:
+            executor = desk(parent)
+            call(executor, "list_orders", "before", "r1")
+            parent.fork(at=("r1", "before"), session_id="early").close()
+            parent.child(session_id="child").close()
+            with parent.child(session_id="other") as child:
+                child.fork(session_id="fork").close()
+            # Also what is read when the child is there already.
+            call(executor, "read_mail", "read", "r2", number=1)
+        for name, found in (("child", ["read"]), ("fork", ["read"]), ("early", [])):
+            with Session.open(store, name) as session:
+                assert [each.provenance.call_id for each in taints_of(session)] == found
+                assert sources(session) == []
+        with Session.open(store, "child") as child, child.child() as below, child.fork() as fork:
+            assert [len(taints_of(each)) for each in (below, fork)] == [1, 1]
+
+
+def test_a_question_of_a_child_that_is_opened_alone_names_the_same_arguments(tmp_path: Path) -> None:
+    """So an answer that was given to it holds."""
+    questions: list[str] = []
+    iban = "DE89370400440532013000"
+
+    def approver(request: ApprovalRequest) -> bool:
+        questions.extend(each.text for each in request.questions)
+        return False
+
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "parent") as parent:
+            call(desk(parent), "read_mail", "read", "r", number=1)
+            with parent.child(session_id="child") as child:
+                call(desk(child, TaintPolicy(), approver=approver), "pay", iban=iban, cents=5)
+        with Session.open(store, "child") as child:
+            call(desk(child, TaintPolicy(), approver=approver), "pay", iban=iban, cents=5)
+    first, second = questions
+    assert first == second
+    assert "$.iban contains text" in first

@@ -104,6 +104,8 @@ class Section(Generic[ParamsT]):
         self._check_switch("starts_open", self.starts_open)
         self._check_flag("accepts_overrides", self.accepts_overrides)
         self._check_flag("untrusted", self.untrusted)
+        if self.untrusted:
+            self._refuse_sanitizers(self)
 
     @property
     def brings_tools(self) -> bool:
@@ -171,6 +173,17 @@ class Section(Generic[ParamsT]):
             raise PromptValidationError(
                 f"{name} is {given!r}; write {name}=True or {name}=False.", section_path=(self.key,)
             )
+
+    def _refuse_sanitizers(self, section: Section[Any]) -> None:
+        for tool in section.tools:
+            if tool.sanitizes:
+                raise PromptValidationError(
+                    f"the section is untrusted, and its tool {tool.name} sanitizes: what a tool returns is one or the "
+                    "other. Move it to another section, or mark the other tools themselves: Tool(..., untrusted=True).",
+                    section_path=(self.key,),
+                )
+        for below in section.children:
+            self._refuse_sanitizers(below)
 
     def _check_switch(self, name: str, switch: object) -> None:
         if isinstance(switch, bool):

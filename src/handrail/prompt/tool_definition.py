@@ -312,6 +312,11 @@ class Tool(Generic[P, R]):
         return found
 
     @property
+    def may_act(self) -> bool:
+        """Whether a call may change the world outside of the program."""
+        return self.effect == "external"
+
+    @property
     def parameters_schema(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, as the model sees it; a new one each time."""
         return self.codec.schema

@@ -110,6 +110,7 @@ class Invocation:
         secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
             has some.
         once_recorded: called once the refusal of the call has a final record; `None` for nothing.
+        taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
 
     step = Step.LOOK_UP
@@ -130,6 +131,7 @@ class Invocation:
     secrets: CallSecrets | None = None
     _secrets_before: CallSecrets | None = None
     once_recorded: Callable[[], object] | None = None
+    taint_place: int | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
         """Queue the call."""
@@ -440,8 +442,14 @@ class Invocation:
         """
         environment = self.environment
         if tool.untrusted or tool.name in environment.prompt.template.untrusted_tools:
+            if self.taint_place is not None:
+                return  # the refusal of the effect that it repeats was read before
             arguments = recorded_arguments(self.call, self.params, tool.masking).decode()
-            taint(environment.taints, Provenance(tool.name, *self.ref.stored, shown_arguments(arguments)))
+            provenance = Provenance(tool.name, *self.ref.stored, shown_arguments(arguments))
+            # Without a reply, and inside of another call, several calls may have one name.
+            is_one = self.turn.outer is None and (self.ref.reply is not None or self.has_identity)
+            after = None if is_one else len(environment.session[ToolInvoked])
+            self.taint_place = taint(environment.taints, provenance, after=after)
 
     def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
@@ -570,7 +578,7 @@ class Invocation:
             note_cut(self.environment.session, self.ref, self.call.name, len(text))
             text = cut_text(text, most, self.ref, self.environment.reader_name)
             parts = with_cut_text(parts, text)
-        marks = marks_of(self.environment.taints, self.ref)
+        marks = marks_of(self.environment.taints, self.ref, self.taint_place)
         if marks is not None:
             text, parts = marks.around(text), marks.around_parts(parts)
         message = ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)

@@ -400,7 +400,7 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     if hasattr(type(value), "__dataclass_fields__"):
         session.dispatch(value)
     if tool is not None and tool.sanitizes:
-        note_sanitized(session, run.call.name, run.ref, value)
+        note_sanitized(session, tool, run.ref, value)
 
 
 async def _record_by_policies(run: Invocation, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:

@@ -160,6 +160,8 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
 
 async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
     """The outcome of an unknown effect; `None` if it certainly has not happened. Raises as `has_not_happened` does."""
+    # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
+    run.note_taint(tool)
     reconcile: Any = tool.reconcile
     message = Unknown(row).message
     if reconcile is None:

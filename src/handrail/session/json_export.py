@@ -103,7 +103,9 @@ def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> Sessi
 
 
 def _dumped(slices: Items) -> dict[str, list[dict[str, Any]]]:
-    return {_name(kind): _dumped_items(kind, items) for kind, items in slices.items()}
+    # A secret of the session itself: what is read back makes another one when it needs one.
+    shown = {kind: items for kind, items in slices.items() if not getattr(kind, "is_not_exported", False)}
+    return {_name(kind): _dumped_items(kind, items) for kind, items in shown.items()}
 
 
 def _dumped_items(kind: type[Any], items: tuple[Any, ...]) -> list[dict[str, Any]]:

@@ -341,9 +341,11 @@ class Session:
             raise SessionError("a stored session is forked between calls, because only what is committed is in it")
         kept.flush()
         with self._lock:
-            kinds = tuple(kept.kinds.values())
-        copy_for_fork(opening.store, self.session_id, new_id, at)
-        return self._resume(opening._replace(types=(*opening.types, *kinds)), new_id, rules=self._rules)
+            types = (*opening.types, *kept.kinds.values())
+        note = copy_for_fork(opening.store, self.session_id, new_id, at)
+        fork = self._resume(opening._replace(types=types), new_id, parent=self.parent, rules=self._rules)
+        fork.log_item(type(note), note)
+        return fork
 
     @classmethod
     def _resume(  # noqa: PLR0913, PLR0917 - what `open` takes
@@ -539,9 +541,7 @@ class Session:
         return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
 
     def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
-        """Append an item to the LOG of a type, past all reducers and subscribers.
-
-        `ref` is the call that it belongs to, and `written` when a stored session stores it.
+        """Append an item of a call to the LOG of a type, past reducers and subscribers; see `LogWrite`.
 
         Raises:
             SessionError: it cannot be stored, or the session is closed. Nothing was appended.

@@ -7,10 +7,8 @@ summarized is not found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from handrail.serde.formatting import format_path
-from handrail.serde.json_schema import is_array, is_object
+from handrail.taint.judged_arguments import JudgedArguments
 
 SHORTEST_FOUND = 4
 """The fewest characters of an argument that are looked for as a whole."""
@@ -22,30 +20,19 @@ _WORD = re.compile(r"\S+")
 _SPACE = re.compile(r"\s+")
 
 
-def leaves(arguments: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
-    """The values of decoded JSON that are neither objects nor arrays nor null, as text, each with its path."""
-    if is_object(arguments):
-        for name, value in arguments.items():
-            yield from leaves(value, (*path, name))
-    elif is_array(arguments):
-        for index, value in enumerate(arguments):
-            yield from leaves(value, (*path, index))
-    elif arguments is not None:
-        yield format_path(path), str(arguments)
-
-
-def arguments_from(arguments: object, text: str) -> tuple[str, ...]:
+def arguments_from(arguments: JudgedArguments, text: str) -> tuple[str, ...]:
     """The paths of the arguments that contain text of a text that was read, in their order.
 
     An argument of 4 characters or more is found where it occurs as a whole, and a longer one where 24 characters from
     the beginning of one of its words do. Case and the kind of white space make no difference.
 
     Args:
-        arguments: the arguments, as decoded JSON.
+        arguments: the arguments.
         text: what was read.
     """
     read = _folded(text)
-    return tuple(path for path, value in leaves(arguments) if _occurs(_folded(value), read))
+    found = [path for path, value in arguments.texts() if _occurs(_folded(value), read)]
+    return tuple(dict.fromkeys(found))  # a key has the path of its value
 
 
 def _folded(text: str) -> str:

@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Literal, cast, get_args
 
 from handrail.errors import DumpError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import Effect
 from handrail.prompt.policies.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
+from handrail.serde.formatting import shorten
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.taint.judged_arguments import JudgedArguments
 from handrail.taint.overlap import arguments_from
+from handrail.taint.read_texts import text_of
 from handrail.taint.sanitized import are_sanitized
-from handrail.taint.state import placed_taints
+from handrail.taint.state import PlacedTaint, Provenance, newest_taints
 
 OnTainted = Literal["ask", "deny"]
 """What is done with a call that acts in a tainted session."""
 
 _MOST_LISTED = 5
-"""Sources that a question names, and arguments."""
+"""Sources that a question names, the newest first, and arguments."""
 
-
-@runtime_checkable
-class HasResult(Protocol):
-    """The record of a call, as far as its text is concerned."""
-
-    @property
-    def result(self) -> ToolResult[Any]:
-        """What the handler returned."""
-        ...
+_LONGEST_SOURCE = 120
+"""Characters of the arguments of a source that a question repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TaintPolicy:
-    """In a tainted session, a call with an external effect is asked about, or denied.
+    """In a tainted session, a call that may act outside is asked about, or denied.
+
+    That is one with an external effect, and one of a tool that is not Handrail's and whose effect nobody has declared.
 
     A session is tainted once it, or a session that it works for, has read the result of a tool that is marked
     `untrusted`; see `handrail.taint.state`. The question names the sources, and the arguments that contain text of
@@ -69,63 +65,78 @@ class TaintPolicy:
         given = cast("object", self.tools)
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise PromptValidationError(f"policy {self.name}: tools is {given!r}; write tools=['read_keys'].")
-        object.__setattr__(self, "tools", tuple(cast("Iterable[str]", given)))
+        globs = tuple(cast("Iterable[object]", given))
+        wrong = next((each for each in globs if not isinstance(each, str)), None)
+        if wrong is not None:
+            raise PromptValidationError(f"policy {self.name}: tools holds {wrong!r}; write globs: tools=['read_keys'].")
+        object.__setattr__(self, "tools", globs)
 
-    def guards(self, tool: str, effect: Effect) -> bool:
-        """Whether the calls of a tool of that name and effect are judged in a tainted session."""
-        return effect == "external" or any(fnmatchcase(tool, glob) for glob in self.tools)
+    def guards(self, tool: str, *, may_act: bool) -> bool:
+        """Whether the calls of a tool of that name are judged in a tainted session; see `Tool.may_act`."""
+        return may_act or any(fnmatchcase(tool, glob) for glob in self.tools)
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the protocol's
         """Allow the call unless it acts and the session is tainted."""
-        if not self.guards(tool.name, tool.effect):
+        if not self.guards(tool.name, may_act=tool.may_act):
             return PolicyDecision.allow()
         return self.judge(context.session, tool.name, partial(_arguments, tool, params))
 
-    def judge(self, session: Session, tool: str, arguments: Callable[[], object]) -> PolicyDecision:
+    def judge(self, session: Session, tool: str, arguments: Callable[[], JudgedArguments]) -> PolicyDecision:
         """The decision on a call that is guarded.
 
         Args:
             session: the session of the call.
             tool: the name of the tool.
-            arguments: returns the arguments as decoded JSON; called only in a tainted session.
+            arguments: returns the arguments; called only in a tainted session.
         """
-        taints = tuple(placed_taints(session))
+        taints = tuple(newest_taints(session))
         if not taints:
             return PolicyDecision.allow()
         given = arguments()
         if are_sanitized(session, given):
             return PolicyDecision.allow()
-        read = f"the session has read untrusted content, from {_listed([item.provenance.origin for _, item in taints])}"
+        read = f"session has read untrusted content, from {_listed([_brief(each).origin for each in taints])}"
         if self.on_tainted == "deny":
-            return PolicyDecision.deny(f"{read}; {tool} does not run after that. Answer without it.")
-        found = [
-            f"{path} contains text of {item.provenance.source}"
-            for reader, item in taints
-            for path in arguments_from(given, _text_of(reader, item.provenance.ref))
-        ]
-        return PolicyDecision.ask(f"{read}. {_listed(found) or 'No argument contains text from there'}.")
+            return PolicyDecision.deny(f"the {read}; {tool} does not run after that. Answer without it.")
+        return PolicyDecision.ask(_question(read, given, taints))
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
         """Take no note: the pipeline records what a session has read."""
 
 
-def _arguments(tool: Tool[Any, Any], params: object) -> object:
-    """The arguments as decoded JSON; empty if they have none."""
-    if params is None or isinstance(params, dict):  # a tool that is not Handrail's has them decoded
-        return cast("object", params) or {}
-    try:
-        return tool.codec.dump(params)
-    except (DumpError, SchemaError):
-        return {}
+def _arguments(tool: Tool[Any, Any], params: object) -> JudgedArguments:
+    """The arguments of a call; none if they have no JSON."""
+    values: object = params
+    if params is None:
+        values = {}
+    elif not isinstance(params, dict):  # a tool that is not Handrail's has them decoded
+        try:
+            values = tool.codec.dump(params)
+        except (DumpError, SchemaError):
+            values = {}
+    return JudgedArguments(tool.masking.mask(values), tool.parameters_schema)
 
 
-def _text_of(session: Session, ref: CallRef) -> str:
-    """The text that a call has brought; of a nested call, that of the call it was made in. Empty if it is unknown."""
-    for call in (ref, *ref.ancestors):
-        record: object = session.recorded_call(call, own=False)
-        if isinstance(record, HasResult):
-            return record.result.render()
-    return ""
+def _question(read: str, given: JudgedArguments, taints: tuple[PlacedTaint, ...]) -> str:
+    """The question: first which arguments contain text from a source, then what the session has read."""
+    found: list[str] = []
+    is_complete = True
+    for each in taints:
+        text = text_of(each)
+        is_complete &= text is not None
+        found += [f"{path} contains text of {_brief(each).source}" for path in arguments_from(given, text or "")]
+    if found:
+        return f"{_listed(found)}. The {read}."
+    if not is_complete:
+        return f"the {read}. What was read is not recorded, so the arguments were not compared with it."
+    return f"the {read}. Its text was not found in the arguments, which does not show that they are not from there."
+
+
+def _brief(taint: PlacedTaint) -> Provenance:
+    """A source as a question names it, so that long arguments do not hide the rest."""
+    found = taint.item.provenance
+    through = tuple(shorten(each, _LONGEST_SOURCE) for each in found.through)
+    return replace(found, arguments=shorten(found.arguments, _LONGEST_SOURCE), through=through)
 
 
 def _listed(parts: list[str]) -> str:

@@ -19,11 +19,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from handrail.errors.developer import check_argument
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
+from handrail.session.relatives import UnopenedSession, sessions_above
+from handrail.session.slices import LogWrite
 
 _MOST_ARGUMENTS = 300
 """Characters of the arguments that a provenance repeats."""
@@ -83,12 +86,15 @@ class Tainted:
 
     Attributes:
         provenance: where the content comes from.
+        after: of a call whose id may be that of another one, because its reply was not stated: how many calls the
+            session had recorded before its handler ended; `None` for any other call.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
     survives_reset: ClassVar[bool] = True
 
     provenance: Provenance
+    after: int | None = None
 
 
 DELIMITER_SECRET = "handrail.delimiter_secret"  # noqa: S105 - the name of a type
@@ -100,12 +106,15 @@ DELIMITER_SECRET = "handrail.delimiter_secret"  # noqa: S105 - the name of a typ
 class DelimiterSecret:
     """The secret of a session, from which its delimiters are made. The first one of the slice is used.
 
+    It is stored, and not in the JSON of `Session.to_json`, which people read.
+
     Attributes:
         secret: 32 hexadecimal digits.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
     survives_reset: ClassVar[bool] = True
+    is_not_exported: ClassVar[bool] = True
 
     secret: str = field(repr=False)
 
@@ -120,46 +129,78 @@ def new_secret() -> str:
 
 
 class TaintIndex:
-    """The provenances of one session by their calls, each item of which is read once. Safe to use from any thread."""
+    """The items of one session by their calls, each of which is read once. Safe to use from any thread.
 
-    __slots__ = ("_known", "session")
+    Of calls that have one name, because their reply was not stated, it finds the newest.
+    """
+
+    __slots__ = ("_known", "_read", "session")
 
     def __init__(self, session: Session) -> None:
         """Look up in a session; nothing is read yet."""
         self.session: Session = session
-        self._known: dict[CallRef, Provenance] = {}
+        self._read = 0
+        self._known: dict[CallRef, int] = {}
 
-    def provenance_of(self, ref: CallRef) -> Provenance | None:
-        """Where the untrusted content that a call has brought comes from; `None` if it has brought none."""
+    def place_of(self, ref: CallRef) -> int | None:
+        """The place in the slice of the untrusted content that a call has brought; `None` if it has brought none."""
         # The fast path: every message of every call asks this, and nearly no session is tainted.
         if self.session.version_of(Tainted) is None:
             return None
         # A LOG only grows, and this one survives a reset. Without a lock: what is known is always a beginning of the
         # slice, and threads that read the same items note the same.
-        for item in self.session[Tainted][len(self._known) :]:
-            self._known.setdefault(item.provenance.ref, item.provenance)
+        start, items = self._read, self.session[Tainted]
+        for place in range(start, len(items)):
+            self._known[items[place].provenance.ref] = place
+            self._read = place + 1
         return self._known.get(ref.stored)
 
 
-def taint(index: TaintIndex, provenance: Provenance, *, secret: Callable[[], str] = new_secret) -> None:
-    """Record that a session has read untrusted content. Idempotent for one call.
+def taint(
+    index: TaintIndex,
+    provenance: Provenance,
+    *,
+    after: int | None = None,
+    secret: Callable[[], str] = new_secret,
+    written: LogWrite = "deferred",
+) -> int:
+    """Record that a session has read untrusted content; returns the place of the item in its slice.
 
-    The item is in the session at once, and in its store with its next unit, which comes before any message.
+    The item is in the session at once, and in its store with its next unit, which comes before the message of a call.
+    Idempotent for one call, unless that may have the name of another one.
 
     Args:
-        index: the provenances of the session of the call.
+        index: the items of the session of the call.
         provenance: where the content comes from.
+        after: as in `Tainted`.
         secret: makes the secret of a session that has none yet.
+        written: when the item is stored, if no call follows it.
 
     Raises:
         SessionError: the session is closed, or its store cannot hold the item.
+        StoreError: it was to be stored now, and could not.
     """
-    if index.provenance_of(provenance.ref) is not None:
-        return
+    known = index.place_of(provenance.ref)
+    if known is not None and after is None:
+        return known
     session = index.session
+    secret_of(session, secret)
+    item = Tainted(provenance, after)
+    session.log_item(Tainted, item, provenance.ref, written=written)
+    # By identity, from the end: another thread may have appended an equal one.
+    items = session[Tainted]
+    return next(place for place in reversed(range(len(items))) if items[place] is item)
+
+
+def secret_of(session: Session, secret: Callable[[], str] = new_secret) -> str:
+    """The secret of a session; a new one if it has none, as one that was read from JSON.
+
+    Raises:
+        SessionError: as for `taint`.
+    """
     if not len(session[DelimiterSecret]):
         session.log_item(DelimiterSecret, DelimiterSecret(secret()), written="deferred")
-    session.log_item(Tainted, Tainted(provenance), provenance.ref, written="deferred")
+    return session[DelimiterSecret][0].secret
 
 
 def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef, arguments: str) -> None:
@@ -169,12 +210,14 @@ def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef
         session: the session of the call.
         child: the session in which the call was carried out.
         tool: the tool that was called.
-        ref: the identity of the call in `session`.
+        ref: the identity of the call in `session`: `context.call` of its handler.
         arguments: its arguments as JSON, without secrets.
 
     Raises:
+        InvalidArgumentError: `ref` is not a `CallRef`.
         SessionError: as for `taint`.
     """
+    check_argument("taint_by_answer", "ref", ref, CallRef, "the identity of the call: ref=context.call")
     if not len(child[Tainted]):
         return
     through = tuple(str(each.provenance) for each in child[Tainted][:_MOST_THROUGH])
@@ -186,18 +229,36 @@ def shown_arguments(arguments: str) -> str:
     return shorten(arguments, _MOST_ARGUMENTS)
 
 
+class PlacedTaint(NamedTuple):
+    """What a session has read that is untrusted.
+
+    Attributes:
+        item: where the content comes from.
+        reader: the session that has read it.
+    """
+
+    item: Tainted
+    reader: Session | UnopenedSession
+
+
 def taints_of(session: Session) -> tuple[Tainted, ...]:
     """What a session has read that is untrusted, and the sessions that it works for; the oldest first, empty for none.
 
     The session itself comes first, then its parent, and so on.
+
+    Raises:
+        StoreError: the store of the session cannot be read.
     """
-    return tuple(item for _, item in placed_taints(session))
+    return tuple(each.item for read in _read_by_each(session) for each in read)
 
 
-def placed_taints(session: Session) -> Iterator[tuple[Session, Tainted]]:
-    """The same, each with the session that has read it."""
-    reader: Session | None = session
-    while reader is not None:
-        for item in reader[Tainted]:
-            yield reader, item
-        reader = reader.parent
+def newest_taints(session: Session) -> Iterator[PlacedTaint]:
+    """The same, each with the session that has read it; the newest of each session first."""
+    for read in _read_by_each(session):
+        yield from reversed(read)
+
+
+def _read_by_each(session: Session) -> Iterator[tuple[PlacedTaint, ...]]:
+    for reader in (session, *sessions_above(session)):
+        items = reader.log(Tainted) if isinstance(reader, UnopenedSession) else reader[Tainted]
+        yield tuple(PlacedTaint(item, reader) for item in items)

@@ -67,7 +67,11 @@ def replies(*calls: Call) -> list[Reply]:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("sender", [send, Tool(send_foreign, name="send", metadata={"effect": "external"})])
+@pytest.mark.parametrize(
+    "sender",
+    [send, Tool(send_foreign, name="send", metadata={"effect": "external"}), Tool(send_foreign, name="send")],
+    ids=["own", "external", "not declared"],
+)
 async def test_an_external_effect_is_asked_about_although_a_rule_allows_it(
     tmp_path: Path, source: str, sender: Any, wording: Wording
 ) -> None:

@@ -20,6 +20,7 @@ from pydantic_ai import RunContext, ToolsetTool
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
+from handrail.adapters.pydantic_ai.pipeline_reach import refuse_lost_marks
 from handrail.errors import ToolConflictError
 from handrail.loop_guard import asynchronous_entry
 
@@ -87,9 +88,11 @@ class WithAddedTools(WrapperToolset[Any]):
     Attributes:
         wrapped: the toolsets.
         adding: adds tools, and makes their calls.
+        used: the capability that brings them, in words.
     """
 
     adding: AddingToolset
+    used: str
 
     @override
     @asynchronous_entry
@@ -98,8 +101,10 @@ class WithAddedTools(WrapperToolset[Any]):
 
         Raises:
             ToolConflictError: a tool of the agent has the name of one that opens, closes or reads sections.
+            PromptValidationError: a tool is marked as untrusted, and its calls do not reach the pipeline.
         """
         tools = await super().get_tools(ctx)
+        refuse_lost_marks(tools, ctx, used=self.used)
         added = self.adding.added_tools()
         # Those of another capability of the agent are not the agent's.
         hidden = [name for name in added if name in tools and not isinstance(tools[name], AddedTool)]

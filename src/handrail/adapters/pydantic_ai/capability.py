@@ -66,6 +66,8 @@ from handrail.adapters.pydantic_ai.added_tools import WithAddedTools
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
+from handrail.adapters.pydantic_ai.outside_results import OutsideResults
+from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY, reaches_pipeline
 from handrail.adapters.pydantic_ai.questions import (
     OnAsk,
     check_permits_deferred,
@@ -74,7 +76,7 @@ from handrail.adapters.pydantic_ai.questions import (
     with_caller_answers,
 )
 from handrail.adapters.pydantic_ai.replies import name_of_answer, stamped
-from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, HandrailToolset, reaches_pipeline
+from handrail.adapters.pydantic_ai.toolset import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     BudgetExceededError,
@@ -113,6 +115,7 @@ class HandrailCapability(AbstractCapability[Any]):
             makes it a deferred request, which the run returns with the others as `DeferredToolRequests`.
         toolset: the tools, as a toolset.
         line: the calls of the run that have not reached the pipeline yet.
+        outside: delimits results that the program gives to calls that a run has left open.
     """
 
     executor: ToolExecutor
@@ -120,6 +123,7 @@ class HandrailCapability(AbstractCapability[Any]):
     on_ask: OnAsk = field(default="deny", kw_only=True)
     toolset: HandrailToolset = field(init=False, repr=False)
     line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
+    outside: OutsideResults = field(init=False, repr=False)
     _mistakes: list[BaseException] = field(init=False, repr=False, default_factory=list[BaseException])
     _left_open: list[CallPostponed] = field(init=False, repr=False, default_factory=list[CallPostponed])
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
@@ -133,6 +137,7 @@ class HandrailCapability(AbstractCapability[Any]):
             self.executor = self.executor.with_approver(defer_question)
         self.executor = with_caller_answers(self.executor)
         self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
+        self.outside = OutsideResults(self.executor.environment)
 
     def _check_on_ask(self) -> None:
         what = type(self).__name__
@@ -160,7 +165,7 @@ class HandrailCapability(AbstractCapability[Any]):
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """All toolsets of the agent, with the tools that the session adds."""
-        return WithAddedTools(toolset, self.toolset)
+        return WithAddedTools(toolset, self.toolset, used=type(self).__name__)
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
@@ -243,6 +248,8 @@ class HandrailCapability(AbstractCapability[Any]):
                 raise
             raise raised from error
         self._raise_mistakes()
+        if isinstance(node, CallToolsNode) and isinstance(result, ModelRequestNode):
+            result.request = await self.outside.marked(result.request, ctx, node.tool_call_results)
         if isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None:
             answer = None if self.conversation is None else self.conversation.unchecked_answer
             return result if answer is None else CallToolsNode(answer)

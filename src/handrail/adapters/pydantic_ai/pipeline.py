@@ -41,9 +41,9 @@ from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.foreign.arguments import read_by_signature
 from handrail.adapters.pydantic_ai.foreign.calls import ForeignCall, ForeignTool, foreign_tool, plain_arguments
 from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata, read_tool_metadata
+from handrail.adapters.pydantic_ai.pipeline_reach import reaches_pipeline
 from handrail.adapters.pydantic_ai.questions import asked_by
 from handrail.adapters.pydantic_ai.replies import Asked, asked
-from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError, VisibilityExpansionRequired
 from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import RenderedPrompt, ToolPolicy
@@ -72,6 +72,11 @@ class PipelineCapability(HandrailCapability):
     _environments: dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]] = field(
         init=False, repr=False, default_factory=dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]]
     )
+
+    @property
+    def sends_all_calls(self) -> bool:
+        """True: the mark of an untrusted tool of the agent holds."""
+        return True
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
@@ -311,6 +316,8 @@ class ThroughPipeline(WrapperToolset[Any]):
         # A wrong declaration is reported before the model sees the tool, and not at its first call.
         for name, tool in tools.items():
             said = read_tool_metadata(tool.tool_def)
+            if said.untrusted and tool.tool_def.kind == "external":
+                self.capability.outside.tools[name] = tool.tool_def
             if said.external is not None and said.external.apply is not None:
                 self.capability.check_one_store(name)
         last = ctx.messages[-1] if ctx.messages else None

@@ -39,6 +39,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
+from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY, refuse_lost_marks
 from handrail.adapters.pydantic_ai.questions import asked_by, with_caller_answers
 from handrail.adapters.pydantic_ai.replies import asked, learn_replies
 from handrail.adapters.tool_executor import ToolExecutor
@@ -52,10 +53,6 @@ from handrail.runtime.disclosure import expansion_message
 from handrail.runtime.read_ahead import read_ahead
 from handrail.serde import canonical_json
 
-PIPELINE_METADATA_KEY = "handrail"
-"""The key in a tool's metadata that marks tools whose calls reach the pipeline by themselves; the value is the name of
-the tool there, without any prefix."""
-
 _RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")
 
 
@@ -66,11 +63,6 @@ def call_run_context() -> RunContext[Any]:
         LookupError: no such call runs here.
     """
     return _RUN_CONTEXT.get()
-
-
-def reaches_pipeline(definition: ToolDefinition) -> bool:
-    """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
-    return PIPELINE_METADATA_KEY in (definition.metadata or {})
 
 
 class RawArguments(dict[str, Any]):
@@ -207,7 +199,14 @@ class HandrailToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> ToolReturn[Any]:
-        """Run a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's."""
+        """Run a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's.
+
+        Raises:
+            PromptValidationError: a tool of the agent is marked as untrusted, and its calls do not reach the pipeline.
+        """
+        # A toolset does not see those of others before its own calls are made.
+        if self._is_bare and ctx.tool_manager is not None and ctx.tool_manager.tools:
+            refuse_lost_marks(ctx.tool_manager.tools, ctx, used=type(self).__name__)
         return await self.call(name, tool_args, ctx)
 
     @asynchronous_entry

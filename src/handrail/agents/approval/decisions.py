@@ -152,6 +152,7 @@ class Grant:
         origin: where the tool comes from, in words. A tool of that name from elsewhere is another one.
         verdict: whether those calls may run.
         reason: what was said, in words; for a no the model reads it.
+        asks: what policies asked when these arguments were allowed: a yes answers nothing else that they ask.
     """
 
     tool: str
@@ -160,6 +161,7 @@ class Grant:
     origin: str = ""
     verdict: Literal["allow", "deny"] = "allow"
     reason: str = ""
+    asks: tuple[str, ...] = ()
 
 
 def decision_of(
@@ -178,5 +180,7 @@ def decision_of(
     grant = None
     if answer.remember != "nothing":
         digest = call.digest if answer.remember == "arguments" else None
-        grant = Grant(call.tool, digest, origin=call.origin, verdict=verdict, reason=reason)
+        # A yes for the whole tool is given without knowing what a policy would ask about other arguments.
+        asks = () if digest is None or verdict == "deny" else call.asks
+        grant = Grant(call.tool, digest, origin=call.origin, verdict=verdict, reason=reason, asks=asks)
     return Decision(verdict, call.digest, reason, "person", by, at), grant

@@ -331,11 +331,11 @@ def _answers(grant: Grant, call: GatedCall) -> bool:
     # A tool of the same name from another module is another tool, about which no person was asked.
     if (grant.tool, grant.origin) != (call.tool, call.origin):
         return False
+    # A yes was given without knowing what a policy would ask by now.
+    if grant.verdict == "allow" and not set(call.asks) <= set(grant.asks):
+        return False
     if grant.digest is not None:
         return grant.digest == call.digest
-    # A yes for the whole tool was given without knowing what a policy would ask.
-    if grant.verdict == "allow" and call.asks:
-        return False
     return Rule("*", grant.arguments).fits(call, "narrow" if grant.verdict == "allow" else "wide")
 
 

@@ -112,6 +112,7 @@ class GrantRecord:
         origin: where the tool comes from, in words.
         verdict: whether those calls may run.
         reason: what was said, in words.
+        asks: what policies asked; empty in records of versions before.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -122,11 +123,12 @@ class GrantRecord:
     origin: str = ""
     verdict: Literal["allow", "deny"] = "allow"
     reason: str = ""
+    asks: tuple[str, ...] = ()
 
     @property
     def grant(self) -> Grant:
         """The answer."""
-        return Grant(self.tool, self.digest, self.arguments, self.origin, self.verdict, self.reason)
+        return Grant(self.tool, self.digest, self.arguments, self.origin, self.verdict, self.reason, self.asks)
 
 
 def record_decision(session: Session, call: GatedCall, decision: Decision) -> None:
@@ -178,7 +180,8 @@ def record_grants(session: Session, grants: Iterable[Grant]) -> None:
 
 def grant_record(grant: Grant) -> GrantRecord:
     """The record of a grant."""
-    return GrantRecord(grant.tool, grant.digest, dict(grant.arguments), grant.origin, grant.verdict, grant.reason)
+    arguments = dict(grant.arguments)
+    return GrantRecord(grant.tool, grant.digest, arguments, grant.origin, grant.verdict, grant.reason, grant.asks)
 
 
 def load_grants(session: Session) -> tuple[Grant, ...]:

@@ -23,7 +23,8 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
 from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
-from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, RawArguments, call_run_context
+from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY
+from handrail.adapters.pydantic_ai.toolset import RawArguments, call_run_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
 from handrail.agents.approval.gate import GatePolicy
@@ -57,6 +58,7 @@ from handrail.serde import Masking, digest, dump, schema_masking
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.taint import TaintPolicy
+from handrail.taint.judged_arguments import JudgedArguments
 
 _RUN_CONTEXT: Final = ResourceRegistry.of(
     Binding(PydanticRunContext, lambda _resources: call_run_context(), Scope.TOOL_CALL)
@@ -277,7 +279,7 @@ class RunExecutors:
         """A tool of this run, for people."""
         self.admit(definition)
         said = read_tool_metadata(definition)
-        section, default, untrusted = "", said.approval, said.untrusted
+        section, default, untrusted, may_act = "", said.approval, said.untrusted, said.may_act
         policies: tuple[str, ...] = ()
         hints = effect_hints(said.effect, declares_effect=said.declares_effect, idempotency=said.idempotency)
         name, own = _own_name(definition), self._own_of(definition)
@@ -290,6 +292,7 @@ class RunExecutors:
             tool = self.own_tool(definition)
             if tool is not None:
                 untrusted = tool.untrusted or name in environment.prompt.template.untrusted_tools
+                may_act = tool.may_act
                 hints = effect_hints(tool.effect, declares_effect=tool.declares_effect, idempotency=tool.idempotency)
         call = GatedCall(
             path=self._path,
@@ -315,6 +318,7 @@ class RunExecutors:
             hints=hints,
             on_arguments=rules_on_arguments(self._tree.rules, call, found),
             untrusted=untrusted,
+            may_act=may_act,
         )
 
     def own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
@@ -343,12 +347,13 @@ class RunExecutors:
             return None
         looks = _Looks.of(plain_arguments(args, definition), written, masking)
         gated = self._gated(ref, call.tool_name, said.effect, looks, _hidden(written, looks))
-        asks = self._asked_about_taint(call.tool_name, said.effect, looks.arguments)
+        judged = JudgedArguments(looks.arguments, definition.parameters_json_schema)
+        asks = self._asked_about_taint(call.tool_name, judged, may_act=said.may_act)
         return replace(gated, asks=asks, default=said.approval, description=definition.description or "")
 
-    def _asked_about_taint(self, tool: str, effect: Effect, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    def _asked_about_taint(self, tool: str, arguments: JudgedArguments, *, may_act: bool) -> tuple[str, ...]:
         """What the policy about taint asks, ahead of the call, about a tool that is not Handrail's."""
-        if self._taint is None or not self._taint.guards(tool, effect):
+        if self._taint is None or not self._taint.guards(tool, may_act=may_act):
             return ()
         decision = self._taint.judge(self._session, tool, lambda: arguments)
         return (redacted(decision.reason),) if decision.verdict == "ask" else ()
@@ -578,6 +583,7 @@ class ToolReport:
         parameters: the JSON Schema of its arguments.
         hints: what the developer may not have meant, in sentences.
         untrusted: whether third parties write what it returns, so that it taints the session.
+        may_act: whether its calls are asked about in a tainted session.
     """
 
     name: str
@@ -591,3 +597,4 @@ class ToolReport:
     hints: tuple[str, ...] = ()
     on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
     untrusted: bool = False
+    may_act: bool = False

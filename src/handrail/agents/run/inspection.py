@@ -100,7 +100,7 @@ def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:
 
 
 def taint_remarks(tools: Mapping[str, Sequence[ToolReport]], tainted: Verdict) -> list[str]:
-    """One sentence for each agent that can be tainted and has tools with an external effect.
+    """One sentence for each agent that can be tainted and has tools that may act outside.
 
     Args:
         tools: the tools of an agent and of those that it can call, by the name of the agent. Its taint is theirs, and
@@ -110,13 +110,17 @@ def taint_remarks(tools: Mapping[str, Sequence[ToolReport]], tainted: Verdict) -
     sources = [f"{tool.name} of {agent}" for agent, offered in tools.items() for tool in offered if tool.untrusted]
     if not sources:
         return []
-    acting = {agent: [tool.name for tool in offered if tool.effect == "external"] for agent, offered in tools.items()}
+    acting = {agent: [_acting(tool) for tool in offered if tool.may_act] for agent, offered in tools.items()}
     return [
         f"{agent} can be tainted by {', '.join(sources)}, and act by {', '.join(names)}; {_OUTCOMES[tainted]} "
         f"(tainted: {tainted})."
         for agent, names in acting.items()
         if names
     ]
+
+
+def _acting(tool: ToolReport) -> str:
+    return tool.name if tool.effect == "external" else f"{tool.name} (whose effect is not declared)"
 
 
 class _NoModel(Model):

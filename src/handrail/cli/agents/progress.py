@@ -43,7 +43,7 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 CANNOT_ASK = (
     "Without a terminal to ask on, calls that need approval are denied. Give --approve approve-all, --approve "
-    "later with a stored session, or what is allowed in --rules FILE."
+    "later with a stored session, or what is allowed in --rules FILE; no rule answers what a policy asks."
 )
 """Printed once, when a call is denied without a terminal."""
 

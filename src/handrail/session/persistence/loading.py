@@ -20,6 +20,7 @@ from handrail.errors.developer import check_argument
 from handrail.redaction import redacted_logger
 from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, index_of, load_indexes
+from handrail.session.persistence.forks import ForkedFrom, works_for
 from handrail.session.persistence.item_reader import ItemReader, decoded_items
 from handrail.session.persistence.protocol import (
     EntryPosition,
@@ -130,7 +131,7 @@ def load_session(
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
         kept = SessionRecorder(
-            store, lock, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
+            store, lock, row, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
         )
         kept.records = contents.records
     # Also for Ctrl-C: the lock would be held until the process ends.
@@ -353,8 +354,10 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
     return kinds
 
 
-def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | tuple[str | None, str] | None) -> None:
-    """Copy a session, up to the end of a call, or to its own.
+def copy_for_fork(
+    store: SessionStore, session_id: str, new_id: str, at: str | tuple[str | None, str] | None
+) -> ForkedFrom:
+    """Copy a session, up to the end of a call, or to its own; returns what the copy is to record of itself.
 
     Args:
         store: where both are.
@@ -382,6 +385,8 @@ def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | t
     fork = row._replace(session_id=new_id, parent=session_id, created_at=store.now(), head=end)
     if not store.copy(session_id, fork):
         raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
+    earlier = known_items(store, row, lambda kind: kind is ForkedFrom).get(ForkedFrom, [])
+    return ForkedFrom(new_id, works_for(row, earlier))
 
 
 def release_with(session: object, store: SessionStore, lock: SessionLock) -> None:

@@ -46,6 +46,7 @@ from handrail.session.persistence.protocol import (
     SessionEntry,
     SessionHeld,
     SessionLock,
+    SessionRow,
     SessionStore,
 )
 from handrail.session.persistence.shared_texts import SMALLEST_TEXT, SharedTexts, UnitTexts
@@ -107,6 +108,7 @@ class SessionRecorder:
     Attributes:
         store: the store.
         session_lock: the right to write.
+        row: the row of the session when it was opened.
         head: the number of the newest entry.
         layouts: where the items of every slice stand, by the names of their types.
         covered: the newest entry that a checkpoint covers.
@@ -130,6 +132,7 @@ class SessionRecorder:
 
     store: SessionStore
     session_lock: SessionLock
+    row: SessionRow
     head: int
     layouts: dict[str, EntryIndex]
     covered: int

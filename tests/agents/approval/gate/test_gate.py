@@ -194,6 +194,23 @@ async def test_a_remembered_no_wins_over_a_remembered_yes() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_remembered_yes_answers_only_what_policies_had_asked() -> None:
+    """Also one for these arguments: what makes a policy ask may have happened since. A no needs no question."""
+    person = Person(Answer("yes", remember="arguments"))
+    door = gate(person)
+    await door.decide(gated(id="a"))
+    assert door.judge(gated(id="b")).verdict == "allow"
+    tainted = gated(id="c", asks=("The session has read a mail.",))
+    assert door.judge(tainted).verdict == "ask"
+    await door.decide(tainted)
+    assert door.judge(replace(tainted, call_id="d")).verdict == "allow"
+    assert door.judge(gated(id="e", asks=("Another question.",))).verdict == "ask"
+    person.answer = Answer("no", remember="arguments")
+    await door.decide(gated(id="f", asks=("Another question.",)))
+    assert door.judge(gated(id="g", asks=("A third.",))).verdict == "deny"
+
+
+@pytest.mark.anyio
 async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there(wording: Wording) -> None:
     """For the tool of its origin alone, as a yes or as a no, with its reason; each is kept once."""
     person = Person(Answer("later"))

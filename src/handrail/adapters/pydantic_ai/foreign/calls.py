@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, Never, cast
 
 from pydantic import BaseModel
@@ -120,8 +120,12 @@ class ForeignTool(Tool[Any, Any]):
     """A tool that PydanticAI declares, validates and runs; its name and description are not checked.
 
     Its parameters are the validated arguments as JSON; the JSON Schema marks the secret ones.
+
+    Attributes:
+        arguments_schema: the JSON Schema of the arguments, by which PydanticAI validates them; open if it is not known.
     """
 
+    arguments_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
     masking: Masking = NOTHING_HIDDEN
     result_masking: Masking = NOTHING_HIDDEN
 
@@ -141,9 +145,15 @@ class ForeignTool(Tool[Any, Any]):
 
     @property
     @override
+    def may_act(self) -> bool:
+        """Also if nobody has declared an effect: such a tool is any function, or that of any server."""
+        return self.effect == "external" or not self.declares_effect
+
+    @property
+    @override
     def parameters_schema(self) -> dict[str, Any]:
-        """An open schema: PydanticAI has that of the arguments."""
-        return {"type": "object"}
+        """The JSON Schema of the arguments, as PydanticAI has it."""
+        return dict(self.arguments_schema)
 
     @override
     def parse(self, arguments: str | bytes | Mapping[str, Any], *, max_bytes: int | None = None) -> Any:
@@ -314,6 +324,7 @@ def foreign_tool(name: str, description: str, said: ToolMetadata, schema: Mappin
         idempotency=said.idempotency,
         max_result_chars=said.max_result_chars,
         untrusted=said.untrusted,
+        arguments_schema=schema,
         masking=schema_masking(schema),
     )
 

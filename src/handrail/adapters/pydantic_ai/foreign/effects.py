@@ -82,6 +82,11 @@ class ToolMetadata:
     max_result_chars: int = MAX_RESULT_CHARS
     untrusted: bool = False
 
+    @property
+    def may_act(self) -> bool:
+        """Whether a call may change the world outside of the program: also if nobody has declared an effect."""
+        return self.effect == "external" or (self.effect == "state" and not self.declares_effect)
+
 
 def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     """Read the declaration of a tool.

@@ -1,0 +1,70 @@
+"""Which sessions another one works for: its parent, the parent of that, and so on, whether they are open or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar, cast
+
+from handrail.session.call_ref import CallRef
+from handrail.session.persistence.forks import ForkedFrom, works_for
+from handrail.session.persistence.loading import known_items, recorded_item
+from handrail.session.persistence.protocol import SessionRow, SessionStore
+from handrail.session.session import Session
+
+T = TypeVar("T")
+
+
+class UnopenedSession(NamedTuple):
+    """A session in its store, which another process may have open.
+
+    Attributes:
+        store: where it is kept.
+        row: its row.
+    """
+
+    store: SessionStore
+    row: SessionRow
+
+    def log(self, kind: type[T]) -> tuple[T, ...]:
+        """The items of a LOG, the oldest first.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        found = known_items(self.store, self.row, lambda each: each is kind)
+        return tuple(cast("list[T]", found.get(kind, [])))
+
+    def recorded_call(self, ref: CallRef) -> Any:  # noqa: ANN401 - of the class that the store names
+        """The event that recorded a call last; `None` if there is none, or its class is not known here.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        number = self.store.record_of_call(self.row.session_id, ref.stored)
+        return None if number is None else recorded_item(self.store, self.row.session_id, number)
+
+
+def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
+    """The sessions that a session works for, the nearest first. One that is no longer in the store ends the list.
+
+    A parent that this process has made the session for is that object, and any other one is read from the store.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    last = session.unbound
+    while last.parent is not None:
+        last = last.parent
+        yield last
+    recorder = last.recorder
+    # The fast path: most sessions have been made for none.
+    if recorder is None or recorder.row.parent is None:
+        return
+    store, seen = recorder.store, {last.session_id}
+    above = works_for(recorder.row, last[ForkedFrom].all())
+    # A session may have been deleted, and its id used again for one that is made for its former child.
+    while above is not None and above not in seen and (row := store.find(above)) is not None:
+        seen.add(above)
+        unopened = UnopenedSession(store, row)
+        yield unopened
+        above = works_for(row, unopened.log(ForkedFrom))
