@@ -90,7 +90,7 @@ def test_the_message_of_a_call_whose_question_is_left_open_is_pending(
 
 @pytest.mark.requirement("S-12b")
 @BOTH
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 def test_an_approver_that_is_interrupted_leaves_the_question_open(run: Run, kind: type[BaseException]) -> None:
     """It is raised, no call is recorded as failed, and the question can be answered from elsewhere."""
 
@@ -130,6 +130,37 @@ def test_a_reply_that_is_cancelled_while_its_approver_is_asked_leaves_its_calls_
     asyncio.run(cancelled(session))
     assert recorded(session) == [("1", True)]
     assert session.turn.queue == []
+
+
+@pytest.mark.requirement("S-12b")
+@pytest.mark.parametrize("replies", [("r1", "r2"), (None, None)], ids=["named", "unnamed"])
+def test_an_interrupt_ends_its_own_reply_alone(replies: tuple[str | None, str | None]) -> None:
+    """Another reply that waits for its turn on the same executor runs."""
+
+    async def both(session: Session) -> tuple[tuple[ToolMessage, ...] | BaseException, ...]:
+        asked, queued = asyncio.Event(), asyncio.Event()
+
+        async def is_cancelled(request: ApprovalRequest) -> bool:
+            asked.set()
+            await queued.wait()
+            raise asyncio.CancelledError
+
+        run = desk(is_cancelled, session)
+        first = asyncio.ensure_future(run.execute_all_async(REPLY, reply=replies[0]))
+        await asked.wait()
+        second = asyncio.ensure_future(run.execute_all_async([call("note", "d", id="4")], reply=replies[1]))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(session.turn.queue) == 3
+        queued.set()
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    session = Session()
+    ended, others = asyncio.run(both(session))
+    assert isinstance(ended, asyncio.CancelledError)
+    assert not isinstance(others, BaseException)
+    assert [message.success for message in others] == [True]
+    assert recorded(session) == [("1", True), ("4", True)]
 
 
 def test_an_approval_cannot_be_given_and_left_open() -> None:

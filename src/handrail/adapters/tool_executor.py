@@ -27,7 +27,7 @@ from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.completion import check_completion
 from handrail.runtime.disclosure import PromptRendering, expansion_message
-from handrail.runtime.environment import Environment, check_one_store, session_ledger
+from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
 from handrail.runtime.settlement import SettledCall, settle_before_run, settle_open
@@ -473,7 +473,10 @@ class ToolExecutor:
         """Run calls concurrently; a postponed one does not end the reply."""
         # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
         # queue in the order asked.
-        run = partial(self._outcome_of, reply=reply, environment=self._of_reply(reply))
+        environment = self._of_reply(reply)
+        if reply is None:
+            environment = replace(environment, questions=OpenQuestions(is_one_reply=True))
+        run = partial(self._outcome_of, reply=reply, environment=environment)
         taken = set[str]()
         tasks = [asyncio.ensure_future(run(_identified(call, reply, taken))) for call in calls]
         try:

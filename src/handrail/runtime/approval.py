@@ -9,7 +9,7 @@
 | an approver that raises an `Exception` | is refused; a repeat of it is judged anew |
 | an approver that raises `CallPostponed`, or returns `Approval.later()` | is postponed: it stays open |
 | such an approver, and the caller of the run says yes with the repeat | runs |
-| an approver that is interrupted: Ctrl-C, a cancellation, `SystemExit` | stays open, and the interrupt is raised |
+| an approver that is interrupted: Ctrl-C, `SystemExit`, `CancelledError` | stays open, and the interrupt is raised |
 
 A call that stays open is not recorded, because it has no outcome yet. In a stored session it is listed among the open
 calls with its question, so that a person can answer it from another process. Calls of the reply that wait for their
@@ -80,7 +80,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
     tool = request.tool
     seconds = seconds_left(run.environment.deadline)
     try:
-        with run.turn.judged(), run.environment.questions.asking():
+        with run.turn.judged(), run.environment.questions.asking(run.reply):
             answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except CallPostponed as postponed:
         if (said := run.environment.caller_answer(request)) is not None:
@@ -122,7 +122,7 @@ def is_unrecorded(run: Invocation, raised: BaseException) -> bool:
     # Nothing of it has run by then, so that it was interrupted is not its outcome.
     return not isinstance(raised, Exception) and (
         run.open_question is not None
-        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.interrupts, run.ends))
+        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.reply, run.interrupts))
     )
 
 
