@@ -5,7 +5,7 @@
 | with an answer that a person has recorded in the store | run, or refused |
 | that the approver of the executor, if there is one, answers now | run, or refused |
 | in `DeferredToolResults` with `ToolApproved` | run, with the `override_args` of the answer if it has some |
-| in `DeferredToolResults` with `ToolDenied` | answered by PydanticAI, and not recorded: it did not reach the pipeline |
+| in `DeferredToolResults` with `ToolDenied` | answered by PydanticAI; `outside_answers` has its record |
 | else | a deferred request: `DeferredToolRequests.approvals`, with the reason in `metadata` |
 """
 
