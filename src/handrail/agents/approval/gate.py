@@ -205,7 +205,8 @@ class ApprovalGate:
         A question that was left open is not asked again by this gate, but an answer that was given elsewhere since then
         decides it.
 
-        If the task is cancelled before the answer, nothing is decided, and the answer is dropped.
+        If asking is interrupted, or the task cancelled before the answer, the question is left open, and the answer is
+        dropped; in a run that is not stored, nothing is decided.
 
         Raises:
             AgentError: a person has to be asked, and the gate asks on another event loop than this one.
@@ -254,7 +255,14 @@ class ApprovalGate:
             return await self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
         # The listener may raise, and then the question is not asked and the call does not run.
         await self._notify(call, None)
-        answer = await _answer(self._asker, call)
+        try:
+            answer = await _answer(self._asker, call)
+        except (Exception, GeneratorExit):  # the latter of a loop that is closed: nothing can be awaited any more
+            raise
+        except BaseException:  # Ctrl-C, a cancellation: nobody has answered, and anybody may
+            if self._can_wait:
+                await self._left_open(call, ruled.reason)
+            raise
         if isinstance(answer, str):
             return await self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
         if answer.verdict == "later":
