@@ -3,6 +3,7 @@
 | the question has | the call |
 |---|---|
 | an answer that a person has recorded in the store | runs, or is refused |
+| one that is recorded while the approver is asked | the same, whatever the approver answers |
 | no such answer, and no approver | is refused; a repeat of it is judged anew |
 | an approver that approves | runs |
 | an approver that refuses | is refused |
@@ -69,6 +70,8 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
         if answer.left_open:
             raise _postponed(answer, request)
         run.open_question = None
+        # Of two answers the first stands: one that was recorded while the approver was asked.
+        answer = await recorded_answer(run, request) or answer
     if not answer.approved:
         reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
         refused = f"approval of {tool.name} was refused{reason}. Do not request it again; do without it."

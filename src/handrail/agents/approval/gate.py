@@ -115,7 +115,7 @@ class ApprovalGate:
             asker: asks a person; `None` if no person can be asked.
             can_wait: whether a question may be left open, because the run is stored and can be resumed.
             on_event: called with questions and decisions.
-            find_given: looks for an answer that was given elsewhere, before a person is asked.
+            find_given: looks for an answer that was given elsewhere, before a person is asked and after that.
 
         Raises:
             AgentError: something is of the wrong kind.
@@ -222,11 +222,14 @@ class ApprovalGate:
             decision = await self._known(call)
             if decision is not None and decision.verdict != "later":
                 return decision
-            given = None if self._find_given is None else await self._find_given(call)
-            if given is not None:
-                answer = Answer("yes" if given.approved else "no", given.remember, given.reason)
-                return await self._answered(call, answer, by=given.by, at=given.at)
-            return await self._decided_by_asking(call) if decision is None else decision
+            return await self._decided_elsewhere(call) or decision or await self._decided_by_asking(call)
+
+    async def _decided_elsewhere(self, call: GatedCall) -> Decision | None:
+        given = None if self._find_given is None else await self._find_given(call)
+        if given is None:
+            return None
+        answer = Answer("yes" if given.approved else "no", given.remember, given.reason)
+        return await self._answered(call, answer, by=given.by, at=given.at)
 
     async def _known(self, call: GatedCall) -> Decision | None:
         """The decision about a call, if no person has to be asked for it."""
@@ -263,6 +266,10 @@ class ApprovalGate:
             if self._can_wait:
                 await self._left_open(call, ruled.reason)
             raise
+        # Of two answers the first stands: one that was given elsewhere while the person was asked.
+        given = await self._decided_elsewhere(call)
+        if given is not None:
+            return given
         if isinstance(answer, str):
             return await self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
         if answer.verdict == "later":
