@@ -207,6 +207,16 @@ async def test_a_question_that_the_run_cannot_return_is_a_mistake_of_the_program
 
 
 @pytest.mark.anyio
+async def test_the_output_type_of_a_run_has_to_permit_deferred_requests_too(wording: Wording) -> None:
+    """That of the agent is no cause then, and there is no approver that could answer."""
+    capability = HandrailCapability(ToolExecutor(prompt=PROMPT, session=Session()), on_ask="defer")
+    agent = Agent(ScriptedModel([ASKED]), capabilities=[capability], output_type=DEFERRED)
+    with pytest.raises(InvalidArgumentError) as refused:
+        await agent.run("Pay.", output_type=str)
+    assert str(refused.value) == wording
+
+
+@pytest.mark.anyio
 async def test_an_evaluation_whose_approver_leaves_a_question_open_is_resumed(wording: Wording) -> None:
     """The other calls of the reply have run; the next evaluation asks again."""
     store = MemoryStore(clock=FakeClock())
