@@ -38,6 +38,7 @@ from handrail.runtime.calls import Step
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.pending_calls import waits_for_approval
 from handrail.runtime.recorded_answers import question_of, recorded_answer
 from handrail.session.postponed_calls import note_postponed
 
@@ -107,7 +108,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
 
 
 def _postponed(answer: Approval, request: ApprovalRequest) -> CallPostponed:
-    postponed = CallPostponed(answer.reason or f"{request.tool.name} waits for approval")
+    postponed = CallPostponed(answer.reason or waits_for_approval(request.tool.name))
     postponed.question = request
     return postponed
 

@@ -32,8 +32,6 @@ def calls_that_wait(session: Session) -> Iterator[PostponedCall]:
     Raises:
         StoreError: the store cannot be read.
     """
-    if session.store is None or not len(session[PostponedCall]):
-        return
     items: list[PostponedCall] = own_items(session[PostponedCall].all(), session.session_id)
     for ref, item in last_postponed(items).items():
         record = session.recorded_call(ref)

@@ -26,6 +26,7 @@ from handrail.runtime import ToolCall
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.outside_answers import calls_that_wait, record_outside_answer
+from handrail.runtime.pending_calls import has_pending
 from handrail.session.call_ref import CallRef
 from handrail.session.postponed_calls import PostponedCall
 
@@ -77,7 +78,7 @@ async def record_discarded(environment: Environment, messages: Sequence[ModelMes
 async def _waiting(environment: Environment, messages: Sequence[ModelMessage]) -> list[tuple[CallRef, _Waiting]]:
     session = environment.session
     # The common case costs no reading, and so no thread.
-    if session.store is None or not len(session[PostponedCall]):
+    if not has_pending(session):
         return []
     try:
         items = await ASYNC.write_to(session.store, partial(_items, environment))
