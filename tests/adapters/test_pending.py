@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from pydantic_ai import ApprovalRequired
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallPostponed, InvalidArgumentError
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision
+from handrail.errors import CallIdReusedError, CallPostponed, InvalidArgumentError
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.postponed_calls import PostponedCall
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.runtime.bench import Decides, call, executor, tool
+from tests.runtime.bench import Decides, Note, call, executor, tool
 from tests.wording import Wording
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
@@ -88,9 +89,37 @@ def test_the_message_of_a_call_whose_question_is_left_open_is_pending(
     assert recorded(session) == [("1", True), ("3", True), ("2", True)]
 
 
+def test_the_message_says_what_is_waited_for(wording: Wording) -> None:
+    """For an approval without a reason, or for what its handler waits for, whose changes were undone."""
+
+    def raises(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise ApprovalRequired
+
+    asks = executor(tool("pay"), policies=[ASKS_ABOUT_PAY], approver=lambda _: Approval.later())
+    (message,) = asks.execute_all([call("pay", "b", id="2")], reply="r1")
+    assert message.content == wording
+    (message,) = executor(tool("pay", raises)).execute_all([call("pay", "b", id="2")], reply="r1")
+    assert message.content == wording
+
+
+@pytest.mark.parametrize("name", ["execute_all", "execute_all_async"])
+def test_a_reply_without_a_name_is_not_repeated_while_a_call_waits(name: str) -> None:
+    """The calls that have run could not be answered, and the message of the one that waits would be lost."""
+
+    def run(desk: ToolExecutor) -> tuple[ToolMessage, ...]:
+        return desk.execute_all(REPLY) if name == "execute_all" else asyncio.run(desk.execute_all_async(REPLY))
+
+    with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
+        assert [message.pending for message in run(desk(returns_later, session))] == [False, True, False]
+        with pytest.raises(CallIdReusedError) as refused:
+            run(desk(yes, session))
+        assert refused.value.call_id == "1"
+        assert recorded(session) == [("1", True), ("3", True)]
+
+
 @pytest.mark.requirement("S-12b")
 @BOTH
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 def test_an_approver_that_is_interrupted_leaves_the_question_open(run: Run, kind: type[BaseException]) -> None:
     """It is raised, no call is recorded as failed, and the question can be answered from elsewhere."""
 
@@ -130,6 +159,37 @@ def test_a_reply_that_is_cancelled_while_its_approver_is_asked_leaves_its_calls_
     asyncio.run(cancelled(session))
     assert recorded(session) == [("1", True)]
     assert session.turn.queue == []
+
+
+@pytest.mark.requirement("S-12b")
+@pytest.mark.parametrize("replies", [("r1", "r2"), (None, None)], ids=["named", "unnamed"])
+def test_an_interrupt_ends_its_own_reply_alone(replies: tuple[str | None, str | None]) -> None:
+    """Another reply that waits for its turn on the same executor runs."""
+
+    async def both(session: Session) -> tuple[tuple[ToolMessage, ...] | BaseException, ...]:
+        asked, queued = asyncio.Event(), asyncio.Event()
+
+        async def is_cancelled(request: ApprovalRequest) -> bool:
+            asked.set()
+            await queued.wait()
+            raise asyncio.CancelledError
+
+        run = desk(is_cancelled, session)
+        first = asyncio.ensure_future(run.execute_all_async(REPLY, reply=replies[0]))
+        await asked.wait()
+        second = asyncio.ensure_future(run.execute_all_async([call("note", "d", id="4")], reply=replies[1]))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(session.turn.queue) == 3
+        queued.set()
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    session = Session()
+    ended, others = asyncio.run(both(session))
+    assert isinstance(ended, asyncio.CancelledError)
+    assert not isinstance(others, BaseException)
+    assert [message.success for message in others] == [True]
+    assert recorded(session) == [("1", True), ("4", True)]
 
 
 def test_an_approval_cannot_be_given_and_left_open() -> None:

@@ -41,6 +41,11 @@ def exits() -> Approval:
     raise SystemExit
 
 
+def cancelled() -> Approval:
+    """What the approver waits for is cancelled."""
+    raise asyncio.CancelledError
+
+
 YES: Reply = lambda: Approval(approved=True)  # noqa: E731 - a value of the table
 ANSWERS: dict[str, tuple[Reply, list[tuple[str, bool, bool]], list[tuple[str, bool, bool]]]] = {
     "yes": (YES, [("pay", True, True), ("note", True, True), ("send", True, True)], []),
@@ -52,6 +57,7 @@ ANSWERS: dict[str, tuple[Reply, list[tuple[str, bool, bool]], list[tuple[str, bo
     "later": (Approval.later, [("note", True, True), ("send", True, True)], [("pay", True, True)]),
     "exception": (fails, [("pay", False, False), ("note", True, True), ("send", True, True)], []),
     "exit": (exits, [], [("pay", True, True), ("note", True, True), ("send", True, True)]),
+    "cancelled": (cancelled, [], [("pay", True, True), ("note", True, True), ("send", True, True)]),
 }
 """How a question is answered; the records of the run: tool, success, final; and those that a resumed run adds by a yes.
 
@@ -187,9 +193,11 @@ def test_the_records_are_the_same_whatever_the_entry_point(
     reply, first, resumed = ANSWERS[answer]
     store = MemoryStore(clock=FakeClock())
     with Session.open(store, "s") as session:
-        if reply is exits:
-            with pytest.raises(SystemExit):
+        if reply in {exits, cancelled}:
+            with pytest.raises((SystemExit, asyncio.CancelledError)):
                 entry(session, reply, tmp_path)
+            # So that it can be answered from elsewhere.
+            assert ("pay", "postponed") in {(call.tool, call.state) for call in session.open_calls}
         else:
             entry(session, reply, tmp_path)
         assert recorded(session) == first

@@ -71,10 +71,23 @@ def _mounted(context: ToolContext) -> Write:
     return partial(context.resources.get(MountedFilesystem).mounts["notes"].write_text, "late.txt", "late")
 
 
+def _child(context: ToolContext) -> Session:
+    with context.session.child() as child:
+        return child
+
+
+def _parent(context: ToolContext) -> Write:
+    parent = _child(context).parent
+    assert parent is not None
+    return partial(parent[Note].append, Note("late"))
+
+
 WRITES: dict[str, Callable[[ToolContext], Write]] = {
     "a slice": lambda context: partial(context.session[Note].append, Note("late")),
     "an event": lambda context: partial(context.session.dispatch, Note("late")),
     "a session that is first asked for late": lambda context: lambda: context.session[Note].append(Note("late")),
+    "a child": lambda context: partial(_child(context)[Note].append, Note("late")),
+    "the parent of a child": _parent,
     "a snapshot": _restore,
     "a file": lambda context: partial(context.resources.get(Filesystem).write_text, "late.txt", "late"),
     "a filesystem that is first asked for late": lambda context: lambda: context.resources.get(Filesystem).remove("a"),
@@ -209,7 +222,7 @@ def leaving(desk: Desk) -> Tool[Asked, Asked]:
 
 @pytest.mark.requirement("M-03j")
 @pytest.mark.anyio
-async def test_no_write_of_fifty_late_threads_and_tasks_lands(desk: Desk) -> None:
+async def test_no_write_of_sixty_late_threads_and_tasks_lands(desk: Desk) -> None:
     """Each is refused with an error that names the ended call, whether that was committed or rolled back."""
     executor = desk.executor(leaving(desk))
     committed: list[Note] = []
@@ -222,8 +235,8 @@ async def test_no_write_of_fifty_late_threads_and_tasks_lands(desk: Desk) -> Non
     before = desk.content()
     assert before["notes"] == tuple(committed)
     errors = await desk.errors()
-    assert len(errors) == 50
-    assert [error.tool if isinstance(error, TransactionClosedError) else error for error in errors] == ["leave"] * 50
+    assert len(errors) == 60
+    assert [error.tool if isinstance(error, TransactionClosedError) else error for error in errors] == ["leave"] * 60
     assert desk.content() == before
     with desk.reopened() as session:
         assert session[Note].all() == tuple(committed)

@@ -6,13 +6,15 @@ import copy
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError, TransactionClosedError, TurnConflictError
-from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.resources import Binding, Scope
-from handrail.runtime import Session
+from handrail.runtime import Session, ToolCall
 from handrail.session.bound_session import BoundSession, bound_session
 from handrail.session.conversation import Conversation
 from handrail.testing import run_tool
@@ -79,7 +81,7 @@ def test_it_is_equal_to_the_session_and_not_the_same_object(session: Session, ca
 
 def test_every_public_method_runs_in_the_session(session: Session, call: Transaction) -> None:
     """None of those that a session gains later is left out: it would find no state in the view."""
-    own = {"child", "unbound", "bound_to", "open", "open_async", "from_json", "conversation"}
+    own = {"child", "fork", "unbound", "bound_to", "open", "open_async", "from_json", "conversation"}
     names = {name for name in vars(Session) if not name.startswith("_")} - own
     assert names <= set(vars(BoundSession))
     view = bound_session(session, call)
@@ -167,12 +169,62 @@ def test_a_class_of_the_program_keeps_its_methods_and_attributes(call: Transacti
     assert desk.texts == []
 
 
-def test_a_child_and_a_fork_belong_to_the_session(session: Session, call: Transaction) -> None:
-    """They live longer than the call."""
+def test_sessions_that_are_reached_from_a_view_are_views() -> None:
+    """What is written to them belongs to the call, and a late thread cannot write to them or call a tool on them."""
+    main = Session(session_id="main")
+    session = main.child(session_id="desk")
+    ticket = draw_ticket((session.turn,), exclusive=True)
+    call = Transaction("note", ticket=ticket, writes=True)
     view = bound_session(session, call)
-    assert view.child().parent is session
+    child = view.child(session_id="child")
+    reached = {"parent": view.parent, "child": child, "its parent": child.parent, "fork": view.fork()}
+    assert (view.parent, child.parent, child.session_id) == (main, session, "child")
+    assert view.fork().parent == main
+    for name, other in reached.items():
+        assert isinstance(other, BoundSession), name
+        other[Note].append(Note("in"))
+        assert (other[Note].all(), other.unbound[Note].all()) == ((Note("in"),), ()), name
+    call.rollback()
+    ticket.release()
+    for name, other in reached.items():
+        assert isinstance(other, BoundSession), name
+        with pytest.raises(TransactionClosedError):
+            other[Note].append(Note("late"))
+        assert other[Note].all() == (), name
+    assert session[Note].all() == main[Note].all() == ()
+
+
+def test_a_late_call_on_a_child_is_refused(wording: Wording) -> None:
+    """In a `concurrent` call it is independent, and ends with that call all the same."""
+    runs: list[ToolExecutor] = []
+
+    def answer(_: Note, *, context: ToolContext) -> ToolResult[str]:
+        return ToolResult.ok(context.session.session_id)
+
+    note = Tool[Note, str](name="note", description="Notes.", handler=answer)
+
+    def executor(session: Session, *tools: Tool[Any, Any]) -> ToolExecutor:
+        template = PromptTemplate(ns="tests", key="bound", sections=[ToolsSection(title="Tools", tools=tools)])
+        return ToolExecutor(prompt=Prompt(template), session=session)
+
+    def leave(_: None, *, context: ToolContext) -> ToolResult[str]:
+        runs.append(executor(context.session.child(), note))
+        with ThreadPoolExecutor(1) as pool:
+            return ToolResult.ok(
+                pool.submit(runs[0].execute, ToolCall("b", "note", {"text": "in time"})).result().content
+            )
+
+    tool = Tool[None, str](name="leave", description="Leaves.", handler=leave, concurrent=True)
+    message = executor(Session(), tool).execute(ToolCall("a", "leave", {}), reply="r1")
+    late = runs[0].execute(ToolCall("c", "note", {"text": "late"}))
+    assert (message.success, late.success) == (True, False)
+    assert late.content == wording
+
+
+def test_a_session_made_with_a_view_has_the_session_as_its_parent(session: Session, call: Transaction) -> None:
+    """It is the program's own: it lives longer than the call."""
+    view = bound_session(session, call)
     assert Session(parent=view).parent is session
-    assert not isinstance(view.fork(), BoundSession)
     assert copy.copy(view) == session
 
 

@@ -21,15 +21,16 @@ from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.loop_guard import asynchronous_entry, synchronous_entry
-from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolResult
+from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
 from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.completion import check_completion
 from handrail.runtime.disclosure import PromptRendering, expansion_message
-from handrail.runtime.environment import Environment, check_one_store, session_ledger
+from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
+from handrail.runtime.pending_calls import check_made_once, has_pending, pending_message
 from handrail.runtime.settlement import SettledCall, settle_before_run, settle_open
 from handrail.session import Session
 from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
@@ -322,9 +323,10 @@ class ToolExecutor:
         is recorded as `ID_2`, and so on, and an empty id as `call`. Each message has the id that the model gave the
         call. So `calls` are all calls of the reply, in its order. A call that opens sections is answered, as by
         `answer`. The message of a call whose question is left open is `pending`; with the same `reply`, these calls
-        are made again, and only what waits is asked about and run.
+        are made again, and only what waits is asked about and run. Without a reply they are not made again.
 
         Raises:
+            CallIdReusedError: a reply without a name is repeated while calls wait; none has been run.
             DeveloperMistake: as for `execute`, after the remaining calls have run. If there are several, the first is
                 raised, with the others as notes. An `ExceptionGroup` of a handler that contains one is treated the
                 same.
@@ -332,6 +334,8 @@ class ToolExecutor:
         """
         _check_calls("ToolExecutor.execute_all", calls)
         asked = tuple(calls)
+        if reply is None and has_pending(self.environment.session):
+            check_made_once(self.environment.session, asked)
         return tuple(map(_message, asked, self._run_each(asked, reply)))
 
     async def execute_all_async(
@@ -347,7 +351,9 @@ class ToolExecutor:
         """
         _check_calls("ToolExecutor.execute_all_async", calls)
         # Before the first task: an iterable that raises must not leave a call without an owner.
-        asked = tuple(calls)
+        asked, session = tuple(calls), self.environment.session
+        if reply is None and has_pending(session):
+            await ASYNC.write_to(session.store, partial(check_made_once, session, asked))
         return tuple(map(_message, asked, await self._run_together(asked, reply)))
 
     @synchronous_entry
@@ -473,7 +479,10 @@ class ToolExecutor:
         """Run calls concurrently; a postponed one does not end the reply."""
         # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
         # queue in the order asked.
-        run = partial(self._outcome_of, reply=reply, environment=self._of_reply(reply))
+        environment = self._of_reply(reply)
+        if reply is None:
+            environment = replace(environment, questions=OpenQuestions(is_one_reply=True))
+        run = partial(self._outcome_of, reply=reply, environment=environment)
         taken = set[str]()
         tasks = [asyncio.ensure_future(run(_identified(call, reply, taken))) for call in calls]
         try:
@@ -504,13 +513,7 @@ class ToolExecutor:
 
 
 def _message(call: ToolCall, outcome: ToolMessage | CallPostponed) -> ToolMessage:
-    """The message of a call; that of a postponed one says that it waits."""
-    if isinstance(outcome, ToolMessage):
-        return outcome
-    result = ToolResult[None].error(
-        f"{call.name} waits, and has not run yet: {outcome}. Its result follows when it has."
-    )
-    return ToolMessage(call.id, result.render(), result.success, result, pending=True)
+    return outcome if isinstance(outcome, ToolMessage) else pending_message(call, outcome)
 
 
 def _answered(
@@ -534,15 +537,10 @@ async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]
         # `FIRST_EXCEPTION` returns at each exception, also at a mistake, after which the loop waits for the other
         # calls.
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
-        if any(task.cancelled() or _ends_reply(task.exception()) for task in done):
+        if any(task.cancelled() or ((error := task.exception()) and not mistakes_in(error)) for task in done):
             break
     ended = [task for task in tasks if task.done() and not task.cancelled()]
     return [error for task in ended if (error := task.exception()) is not None]
-
-
-def _ends_reply(error: BaseException | None) -> bool:
-    """Whether an exception of a call cancels the other calls of its reply."""
-    return error is not None and not mistakes_in(error)
 
 
 async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]]) -> None:

@@ -3,13 +3,14 @@
 | the question has | the call |
 |---|---|
 | an answer that a person has recorded in the store | runs, or is refused |
+| one that is recorded while the approver is asked | the same, whatever the approver answers |
 | no such answer, and no approver | is refused; a repeat of it is judged anew |
 | an approver that approves | runs |
 | an approver that refuses | is refused |
 | an approver that raises an `Exception` | is refused; a repeat of it is judged anew |
 | an approver that raises `CallPostponed`, or returns `Approval.later()` | is postponed: it stays open |
 | such an approver, and the caller of the run says yes with the repeat | runs |
-| an approver that is interrupted: Ctrl-C, a cancellation, `SystemExit` | stays open, and the interrupt is raised |
+| an approver that is interrupted: Ctrl-C, `SystemExit`, `CancelledError` | stays open, and the interrupt is raised |
 
 A call that stays open is not recorded, because it has no outcome yet. In a stored session it is listed among the open
 calls with its question, so that a person can answer it from another process. Calls of the reply that wait for their
@@ -37,6 +38,7 @@ from handrail.runtime.calls import Step
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.pending_calls import waits_for_approval
 from handrail.runtime.recorded_answers import question_of, recorded_answer
 from handrail.session.postponed_calls import note_postponed
 
@@ -69,6 +71,8 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
         if answer.left_open:
             raise _postponed(answer, request)
         run.open_question = None
+        # Of two answers the first stands: one that was recorded while the approver was asked.
+        answer = await recorded_answer(run, request) or answer
     if not answer.approved:
         reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
         refused = f"approval of {tool.name} was refused{reason}. Do not request it again; do without it."
@@ -80,7 +84,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
     tool = request.tool
     seconds = seconds_left(run.environment.deadline)
     try:
-        with run.turn.judged(), run.environment.questions.asking():
+        with run.turn.judged(), run.environment.questions.asking(run.reply):
             answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except CallPostponed as postponed:
         if (said := run.environment.caller_answer(request)) is not None:
@@ -104,7 +108,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
 
 
 def _postponed(answer: Approval, request: ApprovalRequest) -> CallPostponed:
-    postponed = CallPostponed(answer.reason or f"{request.tool.name} waits for approval")
+    postponed = CallPostponed(answer.reason or waits_for_approval(request.tool.name))
     postponed.question = request
     return postponed
 
@@ -122,7 +126,7 @@ def is_unrecorded(run: Invocation, raised: BaseException) -> bool:
     # Nothing of it has run by then, so that it was interrupted is not its outcome.
     return not isinstance(raised, Exception) and (
         run.open_question is not None
-        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.interrupts, run.ends))
+        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.reply, run.interrupts))
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -67,57 +68,86 @@ def no_answer(_request: ApprovalRequest) -> None:
     """What a caller says that has said nothing."""
 
 
-class OpenQuestions:
-    """Whether the approver of a run is asked at this moment, or was interrupted. Threads and tasks may share it.
-
-    An interrupt of an approver or of a handler, such as `KeyboardInterrupt`, ends the reply: none of the calls behind
-    the one that it has met begins. The cancellation of a call spares the others; if who runs them cancels these, too,
-    while an approver is asked, they have no record.
+class Interrupts(NamedTuple):
+    """What has interrupted the calls of a reply so far.
 
     Attributes:
-        interrupts: how often the approver was interrupted or cancelled.
-        ends: how often a reply was ended by an interrupt.
+        asked: how often an approver was interrupted or cancelled.
+        ends: how often the reply was ended by an interrupt.
     """
 
-    __slots__ = ("_asked", "_lock", "ends", "interrupts")
+    asked: int = 0
+    ends: int = 0
 
-    def __init__(self) -> None:
-        """Begin with no question."""
+
+_NONE_YET = Interrupts()
+
+
+class OpenQuestions:
+    """For each reply of a run, whether an approver is asked at this moment, or was interrupted.
+
+    An interrupt of an approver or of a handler, such as `KeyboardInterrupt`, ends the reply: none of the calls behind
+    the one that it has met begins. So does a `CancelledError` that nobody has cancelled the call with. The cancellation
+    of a call spares the others; if who runs them cancels these, too, while an approver is asked, they have no record.
+    Other replies go on. Threads and tasks may share it.
+    """
+
+    __slots__ = ("_asked", "_is_one_reply", "_lock", "_met")
+
+    def __init__(self, *, is_one_reply: bool = False) -> None:
+        """Begin with no question.
+
+        Args:
+            is_one_reply: whether the calls without a reply are those of one; else each is by itself.
+        """
         self._lock = threading.Lock()
-        self._asked = 0
-        self.interrupts: int = 0
-        self.ends: int = 0
+        self._is_one_reply = is_one_reply
+        self._asked = Counter[str | None]()
+        self._met: dict[str | None, Interrupts] = {}
 
     @contextmanager
-    def asking(self) -> Generator[None]:
-        """A block in which the approver is asked."""
+    def asking(self, reply: str | None) -> Generator[None]:
+        """A block in which the approver is asked about a call of the reply."""
         with self._lock:
-            self._asked += 1
+            self._asked[reply] += 1
         try:
             yield
         except Exception:
             raise
         except BaseException:
-            with self._lock:
-                self.interrupts += 1
+            self._note(reply, asked=1)
             raise
         finally:
             with self._lock:
-                self._asked -= 1
+                self._asked[reply] -= 1
+                if not self._asked[reply]:
+                    del self._asked[reply]
 
-    def end(self) -> None:
-        """Have no call begin that has arrived by now, and waits."""
-        with self._lock:
-            self.ends += 1
+    def end(self, reply: str | None) -> None:
+        """Have no call of the reply begin that has arrived by now, and waits."""
+        self._note(reply, ends=1)
 
-    def held_back(self, interrupts: int, ends: int) -> bool:
+    def met(self, reply: str | None) -> Interrupts:
+        """What has interrupted the calls of the reply so far."""
+        return self._met.get(reply, _NONE_YET)
+
+    def held_back(self, reply: str | None, before: Interrupts) -> bool:
         """Whether a call that has not begun waits behind a question, or behind what was interrupted.
 
         Args:
-            interrupts: those when the call arrived.
-            ends: as well.
+            reply: the reply of the call.
+            before: what had interrupted that when the call arrived.
         """
-        return self._asked > 0 or (self.interrupts, self.ends) != (interrupts, ends)
+        if reply is None and not self._is_one_reply:
+            return False
+        return self._asked[reply] > 0 or self.met(reply) != before
+
+    def _note(self, reply: str | None, *, asked: int = 0, ends: int = 0) -> None:
+        if reply is None and not self._is_one_reply:
+            return
+        with self._lock:
+            before = self.met(reply)
+            self._met[reply] = Interrupts(before.asked + asked, before.ends + ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,7 +167,7 @@ class Environment:
         approver: asked where a policy requires approval; without one, such calls are refused.
         caller_answer: what the caller of the run has said about a call that it makes again; `None` if it has said
             nothing. It counts where the approver leaves the question open.
-        questions: whether the approver is asked.
+        questions: whether the approver is asked about a call of a reply.
         records_questions: whether the approver itself records the questions that it leaves open, as the gate of an
             agent's run does.
         clock: the source of the time.

@@ -392,6 +392,12 @@ def loop_is_running() -> bool:
     return True
 
 
+def is_being_cancelled() -> bool:
+    """Whether the task that runs here is being cancelled; a `CancelledError` may also be that of what it awaits."""
+    task = asyncio.current_task() if loop_is_running() else None
+    return task is not None and task.cancelling() > 0
+
+
 async def _settled(completable: Completable[Any], *, seconds: float | None) -> None:
     """Suspend until what another thread completes is done; its outcome stays in it.
 

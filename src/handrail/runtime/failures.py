@@ -284,7 +284,8 @@ def raise_as_meant(error: BaseException, tool_name: str) -> None:
     if _is_of_pydantic_ai(error, _REFUSALS):
         raise ToolValidationError(str(error)) from error
     if _is_of_pydantic_ai(error, _POSTPONING):
-        raise CallPostponed(f"{tool_name} is postponed: {str(error) or type(error).__name__}") from error
+        why = str(error) or f"its handler raised {type(error).__name__}"
+        raise CallPostponed(f"{tool_name} is postponed: {why}") from error
     if _is_of_pydantic_ai(error, _OVER_BUDGET):
         raise PromptEvaluationError(f"{tool_name}: {error}", phase="budget", tool=tool_name) from error
 

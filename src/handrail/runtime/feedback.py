@@ -36,7 +36,7 @@ from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, Feedbac
 from handrail.prompt.run_view import RunView
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
-from handrail.runtime.execution import ExecutionMode, loop_is_running
+from handrail.runtime.execution import ExecutionMode, is_being_cancelled
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import NESTED_SEPARATOR, CallRef, ToolCall
 
@@ -300,7 +300,7 @@ class RunFeedback:
             await self._note(given, mode)
         except asyncio.CancelledError:
             # Of a task that the provider awaits, unless the call itself is cancelled.
-            if _call_is_cancelled():
+            if is_being_cancelled():
                 raise
             _log.exception("feedback %s failed", provider.name)
             return ""
@@ -318,11 +318,6 @@ class RunFeedback:
             await mode.write_to(session.store, partial(session.log_item, FeedbackGiven, given))
         except StoreUnavailableError as error:  # the session has it all the same, and writes it with its next unit
             _log.warning("feedback %s is not stored yet: %s", given.provider, error)
-
-
-def _call_is_cancelled() -> bool:
-    task = asyncio.current_task() if loop_is_running() else None
-    return task is not None and task.cancelling() > 0
 
 
 def _identity(record: ToolInvoked) -> tuple[CallRef, datetime]:

@@ -48,7 +48,7 @@ from handrail.runtime.calls import (
     value_with_tags,
 )
 from handrail.runtime.disclosure import OpenSections
-from handrail.runtime.environment import Environment
+from handrail.runtime.environment import Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import (
     CallRefusedError,
@@ -83,6 +83,8 @@ class Invocation:
         call: what the model asked for.
         ref: the identity of the call within its session.
         environment: what all calls of the run share.
+        reply: the reply of the model that asked for it, as the caller named it.
+        interrupts: what had interrupted the calls of that reply when this one arrived.
         mode: how to wait and to run what may take long.
         tool: the tool, if one has that name.
         policies: the policies of the tool.
@@ -138,8 +140,8 @@ class Invocation:
         self.arrived: float = environment.clock.monotonic()
         self.call = call
         self.environment = environment
-        self.interrupts: int = environment.questions.interrupts
-        self.ends: int = environment.questions.ends
+        self.reply: str | None = reply
+        self.interrupts: Interrupts = environment.questions.met(reply)
         self.mode = mode
         # An adapter may hand over any value as the name, and one that is not hashable would raise here.
         tool = environment.tool(call.name, reply) if type(call.name) is str else None
@@ -239,7 +241,7 @@ class Invocation:
         """
         await self.turn.acquire(self.mode, self.environment.deadline)
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
-        if self.environment.questions.ends != self.ends:
+        if self.environment.questions.met(self.reply).ends != self.interrupts.ends:
             raise CancelledError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
         return await self.answer_from_record() if self.has_identity else None
 

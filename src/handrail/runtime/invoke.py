@@ -41,7 +41,7 @@ from handrail.runtime.approval import request_approval
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.execution import ExecutionMode, is_being_cancelled
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import NO_CLAIM
 from handrail.runtime.steps import (
@@ -131,8 +131,9 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
 
 async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
     """The outcome of an exception; see `Invocation.fail`."""
-    if not isinstance(error, Exception | CancelledError):
-        run.environment.questions.end()
+    # Not a cancellation of the call, which spares the others of its reply.
+    if not isinstance(error, Exception) and not (isinstance(error, CancelledError) and is_being_cancelled()):
+        run.environment.questions.end(run.reply)
     try:
         if isinstance(error, AppliedMeanwhileError) and run.replays_unapplied:
             return await _answer_anew(run, error), None

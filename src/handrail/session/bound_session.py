@@ -4,14 +4,17 @@ A view is a session: it has the class of the session, its methods and attributes
 in the session itself, with the call of the view as the current one (`handrail.transaction.InCall`), in whatever thread
 or task it is called. So a write through it belongs to the call while that is open, and is refused with
 `TransactionClosedError` when it has ended; a read sees what the call has written. The slices and the conversation of a
-view write through the view.
+view write through the view. Every session that is reached from a view is a view of the same call: its parent, the
+parent of that, a child, a fork.
 
 | through a view | while the call is open | after its end |
 |---|---|---|
 | a write to a STATE slice, `dispatch`, `restore` | belongs to the call | `TransactionClosedError` |
 | an item for a LOG, a message of the conversation | is appended | is appended |
-| reading, `snapshot`, `fork` of a session in memory | sees the changes of the call | sees what has been committed |
-| `child` | is made | `TransactionClosedError` |
+| reading, `snapshot` | sees the changes of the call | sees what has been committed |
+| `fork` of a session in memory | has what the call sees, and is a view | has what has been committed |
+| `child` | is made, and is a view | `TransactionClosedError` |
+| a call on a child, by `ToolExecutor` | is nested; in a `concurrent` call independent | `TransactionClosedError` |
 | rules, subscribers, `close` | as of the session | as of the session |
 
 Views exist only where they are asked for, so that nothing is spent on them in the session itself.
@@ -32,7 +35,9 @@ from handrail.transaction.call_views import forwarded_attributes
 
 T = TypeVar("T")
 
-_UNFORWARDED = frozenset({"__class_getitem__", "__enter__", "__exit__", "__getitem__", "__init__", "child", "unbound"})
+_UNFORWARDED = frozenset(
+    {"__class_getitem__", "__enter__", "__exit__", "__getitem__", "__init__", "child", "fork", "unbound"}
+)
 """The methods that the view has itself, and those that are made of others."""
 
 
@@ -57,7 +62,8 @@ class BoundSession(Session):
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a session
         if "_session" not in vars(self):  # as while it is being copied
             raise AttributeError(name)
-        return getattr(self.unbound, name)
+        found = getattr(self.unbound, name)
+        return bound_session(found, self.bound_to) if isinstance(found, Session) else found  # the parent
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self.unbound, name, value)
@@ -78,7 +84,7 @@ class BoundSession(Session):
         return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
-        """As `Session.child`.
+        """As `Session.child`, as a view. The child itself lives longer than the call; only what it is given is undone.
 
         Raises:
             TransactionClosedError: the call has ended.
@@ -86,7 +92,13 @@ class BoundSession(Session):
         call = self.bound_to
         if not call.is_open():
             raise TransactionClosedError(call.tool, "make a child session")
-        return self.unbound.child(session_id=session_id, tags=tags)
+        return bound_session(self.unbound.child(session_id=session_id, tags=tags), call)
+
+    def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:
+        """As `Session.fork`, as a view."""
+        call = self.bound_to
+        with InCall(call):
+            return bound_session(self.unbound.fork(session_id=session_id, at=at), call)
 
 
 def _forwarded(name: str) -> Callable[..., Any]:

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from pydantic_ai import (
     Agent,
+    CallDeferred,
     DeferredToolRequests,
     DeferredToolResults,
     ModelRetry,
     ToolApproved,
+    ToolDenied,
+    ToolFailed,
     ToolReturnPart,
     UnexpectedModelBehavior,
 )
@@ -27,6 +30,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, InvalidArgumentError
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Prompt, PromptTemplate, ToolsSection
 from handrail.runtime import Session, ToolInvoked
+from handrail.runtime.calls import Step
 from handrail.store import MemoryStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
@@ -203,6 +207,16 @@ async def test_a_question_that_the_run_cannot_return_is_a_mistake_of_the_program
 
 
 @pytest.mark.anyio
+async def test_the_output_type_of_a_run_has_to_permit_deferred_requests_too(wording: Wording) -> None:
+    """That of the agent is no cause then, and there is no approver that could answer."""
+    capability = HandrailCapability(ToolExecutor(prompt=PROMPT, session=Session()), on_ask="defer")
+    agent = Agent(ScriptedModel([ASKED]), capabilities=[capability], output_type=DEFERRED)
+    with pytest.raises(InvalidArgumentError) as refused:
+        await agent.run("Pay.", output_type=str)
+    assert str(refused.value) == wording
+
+
+@pytest.mark.anyio
 async def test_an_evaluation_whose_approver_leaves_a_question_open_is_resumed(wording: Wording) -> None:
     """The other calls of the reply have run; the next evaluation asks again."""
     store = MemoryStore(clock=FakeClock())
@@ -217,6 +231,73 @@ async def test_an_evaluation_whose_approver_leaves_a_question_open_is_resumed(wo
         agreed = PydanticAIAdapter(model, approver=lambda _: True)
         assert (await agreed.evaluate_async(PROMPT, session=session, user_prompt="Pay.")).text == "Done."
         assert recorded(session) == [("note", True), ("pay", True)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_call_that_the_caller_of_the_run_denies_is_recorded_as_refused(*, stored: bool) -> None:
+    """It waits no longer, so the session can be reset."""
+    model = ScriptedModel([ASKED, answered(call_1=Outcome.failed("too dear"))])
+    with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
+
+        async def run(*given: Any, **options: Any) -> Any:
+            conversation = StoredHistory(session, "desk") if stored else None
+            executor = ToolExecutor(prompt=PROMPT, session=session)
+            capability = HandrailCapability(executor, conversation=conversation, on_ask="defer")
+            return await Agent(model, capabilities=[capability], output_type=DEFERRED).run(*given, **options)
+
+        first = await run("Pay.")
+        assert [(call.tool, call.state) for call in session.open_calls] == [("pay", "postponed")]
+        denied = DeferredToolResults(approvals={"call-1": ToolDenied("too dear")})
+        last = await run(message_history=first.all_messages(), deferred_tool_results=denied)
+        assert last.output == "Done."
+        assert recorded(session) == [("note", True), ("pay", False)]
+        noted, event = session[ToolInvoked]
+        assert (event.refused_at, event.final, event.reply) == (Step.APPROVAL, True, noted.reply)
+        assert event.result.message == "too dear"
+        assert session.open_calls == ()
+        session.reset()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("result", ["done by hand", ToolFailed("not done")])
+async def test_a_call_with_a_result_of_the_program_is_recorded_with_it(result: Any) -> None:
+    """Its handler had left it open by `CallDeferred`."""
+
+    @tool
+    def send(text: str) -> str:
+        """Send."""
+        raise CallDeferred
+
+    prompt: Prompt[Any] = Prompt(
+        PromptTemplate(ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[send, note])])
+    )
+    asked = Reply(calls=[Call("send", {"text": "a"}), Call("note", {"text": "b"})])
+    model = ScriptedModel([asked, Reply(text="Done.")])
+    with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
+        capability = HandrailCapability(ToolExecutor(prompt=prompt, session=session))
+        agent = Agent(model, capabilities=[capability], output_type=DEFERRED)
+        first = await agent.run("Send.")
+        results = DeferredToolResults(calls={"call-1": result})
+        await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+        succeeds = isinstance(result, str)
+        assert recorded(session) == [("note", True), ("send", succeeds)]
+        assert session[ToolInvoked].all()[1].result.message == ("done by hand" if succeeds else "not done")
+        assert session.open_calls == ()
+
+
+@pytest.mark.anyio
+async def test_the_calls_of_a_discarded_evaluation_wait_no_longer(wording: Wording) -> None:
+    """They are refused; nobody makes them any more."""
+    with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
+        first = PydanticAIAdapter(ScriptedModel([ASKED]), approver=lambda _: Approval.later())
+        with pytest.raises(CallPostponed):
+            await first.evaluate_async(PROMPT, session=session, user_prompt="Pay.")
+        other = PydanticAIAdapter(ScriptedModel([Reply(text="Done.")]))
+        await other.evaluate_async(PROMPT, session=session, user_prompt="Rest.", unfinished="discard")
+        assert recorded(session) == [("note", True), ("pay", False)]
+        assert session[ToolInvoked].all()[1].result.message == wording
+        assert session.open_calls == ()
 
 
 @pytest.mark.anyio

@@ -30,6 +30,7 @@ from handrail.adapters.pydantic_ai.evaluation import (
     stored_output,
 )
 from handrail.adapters.pydantic_ai.model_names import check_model_name
+from handrail.adapters.pydantic_ai.outside_answers import record_discarded
 from handrail.adapters.pydantic_ai.stored_evaluation import (
     EarlierEvaluation,
     Unfinished,
@@ -246,6 +247,9 @@ class PydanticAIAdapter:
         async with stored_conversation(session, name, user_prompt, earlier) as conversation:
             if conversation is not None and conversation.ended:
                 return _stored_response(conversation, executor)
+            # With a history given, its calls may be made by this run.
+            if conversation is not None and unfinished == "discard" and not message_history:
+                await record_discarded(environment, conversation.replaced)
             if conversation is not None and conversation.history:
                 message_history, user_prompt = conversation.resumable, None
             result = await self._run(executor, user_prompt, message_history, conversation)

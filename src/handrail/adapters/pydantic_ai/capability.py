@@ -1,6 +1,6 @@
 """What a toolset cannot do: answer unknown names, preserve the order of calls, bound requests, store the conversation.
 
-A PydanticAI capability wraps each step of a run. This one does nine things:
+A PydanticAI capability wraps each step of a run. This one does ten things:
 
 - It applies the deadline to each request, and the budget to each reply.
 - It names each reply before any of it is stored (`handrail.adapters.pydantic_ai.replies`).
@@ -15,6 +15,7 @@ A PydanticAI capability wraps each step of a run. This one does nine things:
 - It checks the answer, and sends the model back with what is missing. That is a step of its own and no retry, so it
   does not count against PydanticAI's limit of output retries. An answer that is streamed (`run_stream`) is not checked.
 - It stores each reply before any of its calls runs, if it has a conversation.
+- It records calls that waited, and that PydanticAI answers itself (`handrail.adapters.pydantic_ai.outside_answers`).
 - It provides the toolset, and adds the tools that the session adds (`handrail.adapters.pydantic_ai.added_tools`).
 """
 
@@ -66,6 +67,7 @@ from handrail.adapters.pydantic_ai.added_tools import WithAddedTools
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
+from handrail.adapters.pydantic_ai.outside_answers import record_answers
 from handrail.adapters.pydantic_ai.outside_results import OutsideResults
 from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY, reaches_pipeline
 from handrail.adapters.pydantic_ai.questions import (
@@ -187,13 +189,19 @@ class HandrailCapability(AbstractCapability[Any]):
             check_permits_deferred(ctx.agent.output_type)
         await self.settle()
         if self.conversation is None:
-            return await handler()
+            return await self._to_the_end(handler)
         async with self.conversation.run(ctx.messages):
-            result = await handler()
+            result = await self._to_the_end(handler)
             # A run that waits for approvals has not ended; the answers of its other calls are stored all the same.
             waits = isinstance(result.output, DeferredToolRequests)
             await self.conversation.save_async(result.all_messages(), ended=not waits)
             return result
+
+    async def _to_the_end(self, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        result = await handler()
+        if isinstance(result.output, DeferredToolRequests):  # of a reply some of whose calls have been answered
+            await record_answers(self.executor.environment, result.all_messages())
+        return result
 
     @asynchronous_entry
     async def settle(self) -> None:
@@ -235,6 +243,8 @@ class HandrailCapability(AbstractCapability[Any]):
             PromptEvaluationError: something is missing from an answer that `run_stream` has streamed.
         """
         self._left_open.clear()
+        if isinstance(node, ModelRequestNode):
+            await record_answers(self.executor.environment, [*ctx.messages, node.request])
         try:
             result = await handler(node)
         except BaseException as error:

@@ -73,6 +73,7 @@ class StoredHistory:
     Attributes:
         history: the stored messages, as `message_history` of a run.
         call_ids: the ids of all calls of the conversation.
+        replaced: the messages in whose place `begin_anew` has put another conversation.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class StoredHistory:
         "_whole",
         "call_ids",
         "history",
+        "replaced",
     )
 
     def __init__(self, session: Session, name: str, *, of: Owner = "agent", is_held: bool = False) -> None:
@@ -107,6 +109,7 @@ class StoredHistory:
     def _load(self) -> None:
         session, of, name = self._session, self._of, self._name
         self._whole = False
+        self.replaced: list[ModelMessage] = []
         speakers = ((part.speaker, part.name) for part in session[ConversationPart].all())
         other = next((speaker for of_part, speaker in speakers if of_part == of == "agent" and speaker != name), None)
         if other is not None:
@@ -231,7 +234,8 @@ class StoredHistory:
             session.adopt_record(ref, adopted)
 
     def begin_anew(self) -> None:
-        """Start another conversation: earlier messages do not belong to it."""
+        """Start another conversation: earlier messages do not belong to it, and are `replaced`."""
+        self.replaced = self.history
         self.history, self._kept, self._noted = [], (), ()
         # The next stored part is marked as whole, so a reader skips everything before it. Nothing is deleted from the
         # LOG.

@@ -5,7 +5,7 @@
 | with an answer that a person has recorded in the store | run, or refused |
 | that the approver of the executor, if there is one, answers now | run, or refused |
 | in `DeferredToolResults` with `ToolApproved` | run, with the `override_args` of the answer if it has some |
-| in `DeferredToolResults` with `ToolDenied` | answered by PydanticAI, and not recorded: it did not reach the pipeline |
+| in `DeferredToolResults` with `ToolDenied` | answered by PydanticAI; `outside_answers` has its record |
 | else | a deferred request: `DeferredToolRequests.approvals`, with the reason in `metadata` |
 """
 
@@ -20,6 +20,7 @@ from types import UnionType
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from pydantic_ai import DeferredToolRequests, RunContext
+from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, InvalidArgumentError
@@ -108,13 +109,24 @@ def unanswerable(left_open: Sequence[CallPostponed], output_type: object) -> Inv
     """
     requests = [waits.question for waits in left_open if isinstance(waits.question, ApprovalRequest)]
     tools = ", ".join(dict.fromkeys(request.tool.name for request in requests))
+    # The agent's own permits them, so that of the run has taken its place; PydanticAI does not hand that one out.
+    of_run = _has_deferred(output_type)
+    cure = "or ask for no other output_type in the run" if of_run else "or the approver must answer"
     return InvalidArgumentError(
-        function="Agent",
+        function="Agent.run" if of_run else "Agent",
         argument="output_type",
-        given=output_type,
-        expected=f"[str, DeferredToolRequests], because the approver has left a question about {tools} open, which the "
-        "run must be able to return; or the approver must answer. The call is not recorded, and can be made again",
+        given=RunOutputType() if of_run else output_type,
+        expected=f"[str, DeferredToolRequests], because a question about {tools} was left open, which the run must be "
+        f"able to return; {cure}. The call is not recorded, and can be made again",
     )
+
+
+class RunOutputType:
+    """The output type of a run, which is not known here."""
+
+    @override
+    def __repr__(self) -> str:
+        return "one without DeferredToolRequests"
 
 
 def _has_deferred(output_type: object) -> bool:

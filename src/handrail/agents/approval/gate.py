@@ -116,7 +116,7 @@ class ApprovalGate:
             asker: asks a person; `None` if no person can be asked.
             can_wait: whether a question may be left open, because the run is stored and can be resumed.
             on_event: called with questions and decisions.
-            find_given: looks for an answer that was given elsewhere, before a person is asked.
+            find_given: looks for an answer that was given elsewhere, before a person is asked and after that.
 
         Raises:
             AgentError: something is of the wrong kind.
@@ -206,7 +206,8 @@ class ApprovalGate:
         A question that was left open is not asked again by this gate, but an answer that was given elsewhere since then
         decides it.
 
-        If the task is cancelled before the answer, nothing is decided, and the answer is dropped.
+        If asking is interrupted, or the task cancelled before the answer, the question is left open, and the answer is
+        dropped; in a run that is not stored, nothing is decided.
 
         Raises:
             AgentError: a person has to be asked, and the gate asks on another event loop than this one.
@@ -222,11 +223,14 @@ class ApprovalGate:
             decision = await self._known(call)
             if decision is not None and decision.verdict != "later":
                 return decision
-            given = None if self._find_given is None else await self._find_given(call)
-            if given is not None:
-                answer = Answer("yes" if given.approved else "no", given.remember, given.reason)
-                return await self._answered(call, answer, by=given.by, at=given.at)
-            return await self._decided_by_asking(call) if decision is None else decision
+            return await self._decided_elsewhere(call) or decision or await self._decided_by_asking(call)
+
+    async def _decided_elsewhere(self, call: GatedCall) -> Decision | None:
+        given = None if self._find_given is None else await self._find_given(call)
+        if given is None:
+            return None
+        answer = Answer("yes" if given.approved else "no", given.remember, given.reason)
+        return await self._answered(call, answer, by=given.by, at=given.at)
 
     async def _known(self, call: GatedCall) -> Decision | None:
         """The decision about a call, if no person has to be asked for it."""
@@ -255,7 +259,18 @@ class ApprovalGate:
             return await self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
         # The listener may raise, and then the question is not asked and the call does not run.
         await self._notify(call, None)
-        answer = await _answer(self._asker, call)
+        try:
+            answer = await _answer(self._asker, call)
+        except (Exception, GeneratorExit):  # the latter of a loop that is closed: nothing can be awaited any more
+            raise
+        except BaseException:  # Ctrl-C, a cancellation: nobody has answered, and anybody may
+            if self._can_wait:
+                await self._left_open(call, ruled.reason)
+            raise
+        # Of two answers the first stands: one that was given elsewhere while the person was asked.
+        given = await self._decided_elsewhere(call)
+        if given is not None:
+            return given
         if isinstance(answer, str):
             return await self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
         if answer.verdict == "later":

@@ -209,8 +209,8 @@ def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> Sto
         )
     if not found.is_recorded:
         raise SessionError(
-            f"{what} waits, and what was asked is not recorded, so it cannot be answered here; run its program again: "
-            "its approver answers"
+            f"{what} waits, and no question about it is recorded, so it cannot be answered here. Only its program can "
+            "answer: run that again"
         )
     if not found.is_same(shown):
         raise SessionError(f"the question about {what} has changed since it was shown; look at it again")

@@ -66,8 +66,9 @@ def list_questions(
 ) -> int:
     """List the questions that are open, the oldest first. All options that are given must fit.
 
-    These are the calls of agents, and of programs with a loop of their own, that wait for an approval. A call whose
-    question was not recorded, as by versions before, is listed as well; only its program can answer it.
+    These are the calls of agents, and of programs with a loop of their own, that wait for an approval. A call that
+    waits for something else, such as a result of its program, or whose question was not recorded, as by versions
+    before, is listed as well; only its program can answer it.
     """
     wanted.check()
     size = paginate(limit, options)
@@ -116,7 +117,7 @@ def show_question(session: SessionOfQuestion, call: CallOfQuestion, /, *, option
     screen.record(stored_question_fields(question, agents, said, now))
     screen.say("")
     if not question.is_recorded:
-        screen.say("What was asked is not recorded. Run its program again: its approver answers.")
+        screen.say("No question about it is recorded. Only its program can answer: run that again.")
     elif question.answer is None:
         screen.say("Answer it with yes or no:")
         name = short_name(question, of_session)

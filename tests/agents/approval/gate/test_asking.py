@@ -14,6 +14,7 @@ from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.errors import AgentError, BudgetExceededError
 from handrail.session.call_ref import CallRef
+from handrail.session.given_answers import GivenAnswer
 from tests.agents.approval.calls import Person, Thinker, gated
 from tests.wording import Wording
 
@@ -237,3 +238,19 @@ def test_a_gate_asks_on_one_event_loop(wording: Wording) -> None:
     with pytest.raises(AgentError) as raised:
         asyncio.run(door.decide(gated(id="other")))
     assert str(raised.value) == wording
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_is_given_elsewhere_while_a_person_is_asked_stands() -> None:
+    """It was the first; that of the person is dropped."""
+    elsewhere: list[GivenAnswer] = []
+
+    def asker(_call: GatedCall) -> Answer:
+        elsewhere.append(GivenAnswer(approved=False, reason="too dear", by="ada"))
+        return Answer("yes")
+
+    async def find(_call: GatedCall) -> GivenAnswer | None:
+        return elsewhere[-1] if elsewhere else None
+
+    decision = await ApprovalGate(NO_RULES, "ask", asker, find_given=find).decide(gated())
+    assert (decision.verdict, decision.answered_by) == ("deny", "ada")

@@ -268,7 +268,8 @@ class ForeignCall:
                 recorded = to_plain_json(value)
         except (ApprovalRequired, CallDeferred) as error:
             self._failure = error
-            raise CallPostponed(f"{self.name} is postponed: {str(error) or type(error).__name__}") from error
+            why = str(error) or f"it raised {type(error).__name__}"
+            raise CallPostponed(f"{self.name} is postponed: {why}") from error
         except (ModelRetry, ToolFailed) as error:
             self.answer_lost = is_answer_lost(error)
             # PydanticAI converts a timeout of the tool into `ModelRetry`, with the `TimeoutError` as its context. An
