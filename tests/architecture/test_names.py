@@ -50,6 +50,7 @@ STORED = {
     "handrail.read_section",
     "handrail.remove_file",
     "handrail.requested_call",
+    "handrail.run_command",
     "handrail.said",
     "handrail.sanitized",
     "handrail.sent_back",
