@@ -49,6 +49,7 @@ STORED = {
     "handrail.read_plan",
     "handrail.read_section",
     "handrail.remove_file",
+    "handrail.repeat_refused",
     "handrail.requested_call",
     "handrail.run_command",
     "handrail.said",

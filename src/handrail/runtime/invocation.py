@@ -102,6 +102,8 @@ class Invocation:
         open_question: what an approver was asked and has not answered.
         secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
             has some.
+        with_record: called before the final record of the refusal is written, which is stored in one unit with what
+            it appends to LOGs; `None` for nothing.
         once_recorded: called once the refusal of the call has a final record; `None` for nothing.
     """
 
@@ -122,6 +124,7 @@ class Invocation:
     open_question: ApprovalRequest | None = None
     secrets: CallSecrets | None = None
     _secrets_before: CallSecrets | None = None
+    with_record: Callable[[], object] | None = None
     once_recorded: Callable[[], object] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
