@@ -10,10 +10,10 @@ before the handler starts:
 | has not happened | runs |
 | has happened, as is determined now | is refused |
 | has happened, as was determined before, in the same reply | is refused: the model could not know of it |
-| has happened, as was determined before, in another reply | is refused, unless the model was told of it |
+| has happened, as was determined before, in another reply | is refused, unless it was reported to the model |
 | has recorded its own result | runs |
 
-The model was told of it if the equal call itself was answered with a final record, or if another call was refused for
+It was reported if the equal call itself was answered with a final record, or if another call was refused for
 it. So a person who records what happened does not permit a second time: the conversation still says that the outcome is
 unknown, and it is the next equal call that says otherwise, once.
 
@@ -58,7 +58,7 @@ _log = redacted_logger("handrail.runtime")
 @stored_as("handrail.repeat_refused")
 @dataclass(frozen=True, slots=True)
 class RepeatRefused:
-    """A call was refused because an equal one had taken effect, so the model has been told. Its slice is a LOG.
+    """A call was refused because an equal one had taken effect, which reports that. Its slice is a LOG.
 
     Attributes:
         effect_id: the effect that had happened.
@@ -128,7 +128,9 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
     """Determine the outcome of an effect that a call repeats, and refuse the call unless the effect was not applied."""
     ledger = run.environment.effect_ledger
     if row.status == "done":
-        if row.owner.reply == run.ref.reply or not await run.mode.write_to(ledger.units, partial(_is_told, run, row)):
+        if row.owner.reply == run.ref.reply:
+            raise _happened(run, tool, row)
+        if not await run.mode.write_to(ledger.units, partial(_is_reported, run, row)):
             raise _happened(run, tool, row)
         return
     try:
@@ -149,8 +151,8 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
     raise _happened(run, tool, standing) if standing.status == "done" else FinalRefusal(Unknown(standing).message)
 
 
-def _is_told(run: Invocation, row: EffectRow) -> bool:
-    """Whether the model has been told that an effect happened: by its own call, or by the refusal of an equal one."""
+def _is_reported(run: Invocation, row: EffectRow) -> bool:
+    """Whether the model has read that an effect happened: from its own call, or from the refusal of an equal one."""
     session = run.environment.session
     record = session.recorded_call(row.owner.call)
     if record is not None and record.final:
@@ -159,7 +161,7 @@ def _is_told(run: Invocation, row: EffectRow) -> bool:
 
 
 def _happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> FinalRefusal:
-    """The refusal of a call whose equal has happened. Its record says that the model was told."""
+    """The refusal of a call whose equal has happened. Its record says that this was reported."""
     session = run.environment.session
     run.with_record = partial(session.log_item, RepeatRefused, RepeatRefused(row.effect_id), written="deferred")
     return FinalRefusal(

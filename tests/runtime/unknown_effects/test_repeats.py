@@ -155,7 +155,7 @@ def test_another_reply_may_repeat_what_was_found_to_have_happened(kept: Store) -
 
 @pytest.mark.parametrize("reopen", [False, True])
 @pytest.mark.parametrize("settled", [False, True])
-def test_equal_call_is_refused_until_the_model_was_told_what_a_person_has_found(
+def test_equal_call_is_refused_until_the_model_has_read_what_a_person_has_found(
     kept: Store, wording: Wording, *, reopen: bool, settled: bool
 ) -> None:
     """To record that it happened permits no second charge: the model still reads that the outcome is unknown."""
@@ -178,7 +178,7 @@ def test_equal_call_is_refused_until_the_model_was_told_what_a_person_has_found(
     assert bank.charges == ["call:r1/c1", "call:r3/c3"]
 
 
-def test_call_that_was_answered_with_what_a_person_has_found_tells_the_model(kept: Store) -> None:
+def test_call_that_was_answered_with_what_a_person_has_found_permits_an_equal_one(kept: Store) -> None:
     """Its own reply was asked again, so an equal call of another reply is a new one."""
     bank = Bank(True, False)
     with Session.open(kept, "s") as session:

@@ -1,7 +1,7 @@
 """How `handrail run` was typed: what a session stores of it, and the command that resumes its run.
 
 What was denied must not be allowed because an option was left out. So a run that was begun with `--rules`, or on
-another folder, is resumed only by somebody who says which rules and which folder apply.
+another folder, is resumed only by a command that names the rules and the folder.
 """
 
 from __future__ import annotations
