@@ -22,6 +22,9 @@ class Pages(BuildHookInterface[Any]):
             docs = Path(self.root, "docs")
             for page in docs.rglob("*.md"):
                 build_data["force_include"][str(page)] = f"handrail/docs/{page.relative_to(docs).as_posix()}"
+            # Beside the folder, as in the repository.
+            for name in ("README.md", "CHANGELOG.md", "SECURITY.md"):
+                build_data["force_include"][str(Path(self.root, name))] = f"handrail/{name}"
 
 
 class Readme(MetadataHookInterface):

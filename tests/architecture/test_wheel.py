@@ -139,6 +139,7 @@ def test_a_wheel_has_the_modules_the_pages_and_the_types(wheel: Path) -> None:
         metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
     assert {name.partition("/")[0] for name in names} == {"handrail", f"handrail-{handrail.__version__}.dist-info"}
     pages = {f"handrail/docs/{page.relative_to(ROOT / 'docs')}" for page in (ROOT / "docs").rglob("*.md")}
+    pages |= {"handrail/README.md", "handrail/CHANGELOG.md", "handrail/SECURITY.md"}
     assert pages | {"handrail/py.typed", "handrail/__init__.py"} <= {*names}
     assert "\nDescription-Content-Type: text/markdown\n" in metadata
     assert with_links(README.read_text(encoding="utf-8"), "").splitlines()[-1] in metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from textwrap import dedent
 
@@ -11,7 +12,7 @@ from handrail import store as stores
 from handrail.cli import main
 from handrail.cli.agents.store import opened_session
 from tests.cli.agent_folders import call, noting, script, write
-from tests.cli.desk import Run
+from tests.cli.desk import Command, Run
 from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
 from tests.wording import Wording
 
@@ -100,6 +101,42 @@ def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path, wording
     ran = run("--model", script(folder, {"text": "Done."}), *kept)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == wording
+
+
+FILES = "---\nname: desk\ntoolsets: [files]\n---\nYou write.\n"
+
+
+def test_a_printed_command_resumes_the_run_as_it_was_begun(
+    run: Run, folder: Path, handrail: Command, wording: Wording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On its folder, under its rules; left out, they are asked for, and nothing runs."""
+    rules = "deny: [{tool: write_file, arguments: {path: secret.txt}}]\n"
+    write(folder, desk__agent=FILES, strict__yaml=rules)
+    (folder / "the other").mkdir()
+    secret = call("write_file", "b", path="secret.txt", content="x")
+    calls = [call("write_file", "a", path="a.txt", content="x")]
+    script(folder, {"calls": calls}, name="first.yaml")
+    kept = ("--store", "sqlite:///desk.db", "--session", "monday", "--model", "script:next.yaml")
+    first = ("--store", "sqlite:///desk.db", "--session", "monday", "--model", "script:first.yaml")
+    options = ("--root", "the other", "--rules", "strict.yaml", "--max-depth", "3", "--request-limit", "9")
+    ran = run("write it", *first, "--approve", "later", *options)
+    printed = ran.err.splitlines()[-1].strip()
+    assert (ran.code, printed) == (3, wording)
+    script(folder, {"calls": [secret]}, {"text": "Done."}, name="next.yaml")
+    ran = run(*kept, "--approve", "approve-all")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == wording
+    assert not (folder / "a.txt").exists()
+    assert run(*kept, "--root", "the other", "--approve", "approve-all").code == 2
+    # In another folder the paths are whole.
+    monkeypatch.chdir(folder.parent)
+    store = f"sqlite:///{folder / 'desk.db'}"
+    answered = handrail("approvals", "answer", "monday", "a", "yes", "--store", store).out.splitlines()
+    assert answered[-1].replace(str(folder), "FOLDER").strip() == wording
+    script(folder, {"calls": [secret]}, {"text": "Done."}, name="first.yaml")
+    ran = handrail(*shlex.split(answered[-1])[1:])
+    assert (ran.code, ran.out) == (0, "Done.\n"), ran.err
+    assert [path.name for path in (folder / "the other").iterdir()] == ["a.txt"]
 
 
 def test_a_session_is_begun_and_named_where_there_is_a_store(run: Run, folder: Path) -> None:

@@ -22,7 +22,8 @@ def test_all_pages_of_the_index_are_listed(handrail: Command) -> None:
     assert (heading.split(), empty) == (["page", "about"], "")
     names = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
     decisions = {name for name in names if name.startswith("explanation/decisions/")}
-    assert {*listed} == (names - decisions - {"README"}) | {"explanation/decisions"}
+    beside = {"changelog", "readme", "security-policy"}
+    assert {*listed} == (names - decisions - {"README"}) | {"explanation/decisions"} | beside
     assert last == f"The pages are in {DOCS}. handrail docs PAGE prints one."
 
 
@@ -36,6 +37,8 @@ def test_all_pages_of_the_index_are_listed(handrail: Command) -> None:
         ("how-to/upgrade", "how-to/upgrade-a-store.md"),
         ("0039", "explanation/decisions/0039-a-tool-is-a-function.md"),
         ("decisions", "explanation/decisions/README.md"),
+        ("readme", "../README.md"),
+        ("security-policy", "../SECURITY.md"),
         ("../README", ""),
     ],
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from handrail.adapters.pydantic_ai.conversation import one_at_a_time
 from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
 from handrail.agents.run.options import DEFAULT_OPTIONS
+from handrail.agents.run.run_command import RunCommand, record_command
 from handrail.cli import main
 from handrail.runtime import Session
 from handrail.session.conversation_parts import ConversationPart
@@ -244,6 +245,13 @@ def _of_another_version(folder: Path) -> Fault:
     return raised(lambda: _run(written(folder, {}), session=session))
 
 
+def _begun_under_rules(folder: Path) -> Fault:
+    session = Session()
+    agent_file = written(folder, {})
+    record_command(session, RunCommand(agent_file="desk.agent", folder=str(folder), rules="strict.yaml"))
+    return raised(lambda: _run(agent_file, session=session, input=None))
+
+
 def typed(folder: Path, *words: str) -> Fault:
     """What a command says on standard error, and its exit code; `FOLDER` in a word is the folder."""
     written(folder, {"taken/note.md": ""})
@@ -316,5 +324,6 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "holds a conversation of agent": _of_another_agent,
     "with one run at a time": _beside_another,
     "cannot be read by this version": _of_another_version,
+    "was begun with other rules": _begun_under_rules,
 }
 """What is done in a folder."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed
 from tests.docs.figures import BEGIN, END, PAGE, README, rows_of, with_costs, with_tables
 from tests.docs.links import Link, anchors_of, links_of, names_in
+
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_RULE = re.compile(r"\|(?: ?:?-+:? ?\|)+")
 
 DOCS = ROOT / "docs"
 DECISIONS = DOCS / "explanation" / "decisions"
@@ -44,6 +48,12 @@ def test_every_name_that_is_linked_is_defined_there() -> None:
         for name in link.names
         if name not in names_in(link.target)
     ]
+    assert not faults, listed(faults)
+
+
+def test_every_row_of_a_table_is_in_a_table() -> None:
+    """A row that follows a blank line, or text, is a paragraph with bars."""
+    faults = [f"{_from_root(page)}: {row}" for page in PAGES for row in _loose_rows(page)]
     assert not faults, listed(faults)
 
 
@@ -184,6 +194,14 @@ def _fault(link: Link) -> str:
     if link.anchor and link.anchor not in anchors_of(link.target):
         return f"{where}: there is no such heading"
     return ""
+
+
+def _loose_rows(page: Path) -> Iterator[str]:
+    """The first rows of tables that have no line below them which makes them a header."""
+    lines = ["", *_FENCED.sub("", page.read_text(encoding="utf-8")).splitlines(), ""]
+    for before, line, after in zip(lines, lines[1:], lines[2:], strict=False):
+        if line.startswith("|") and not before.startswith("|") and not _RULE.fullmatch(after):
+            yield line
 
 
 def _from_root(page: Path) -> Path:

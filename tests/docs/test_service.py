@@ -54,7 +54,10 @@ def ordered() -> Counter[tuple[str, str]]:
 
 
 async def test_sessions_share_a_store_and_clients_may_disconnect(service: Path) -> None:
-    """Calls of clients that are gone run to their end; a repeated request is answered from the record."""
+    """Calls of clients that are gone run to their end; a repeated request is answered from the record.
+
+    The number of another order and a name that no session can have are the client's mistakes.
+    """
     app: Any = runpy.run_path(str(service))["app"]
     customers = [f"c{number}" for number in range(SESSIONS)]
     async with (
@@ -78,6 +81,9 @@ async def test_sessions_share_a_store_and_clients_may_disconnect(service: Path) 
             other.execute("COMMIT")
         answers = await asyncio.gather(*(request for request in sent if request not in gone))
         repeated = await asyncio.gather(*map(send, customers))
+        taken = await client.post("/customers/c0/orders/1", json={"article": "desk"})
+        unnamable = await client.post("/customers/c%00/orders/1", json={"article": "desk"})
+    assert (taken.status_code, unnamable.status_code) == (409, 422)
     assert answers == [{"text": "lamp is ordered", "success": True, "repeated": False}] * (SESSIONS - len(gone))
     assert repeated == [{"text": "lamp is ordered", "success": True, "repeated": True}] * SESSIONS
     assert ordered() == Counter({(customer, "lamp"): 1 for customer in customers})

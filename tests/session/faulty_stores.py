@@ -104,8 +104,8 @@ class FaultyStore(Store):
     def poll_every(self) -> timedelta | None:
         return self._store.poll_every
 
-    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
-        return self._store.unresolved_slots(partition, tool, reply)
+    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
+        return self._store.unresolved_slots(partition, tool)
 
     @property
     def has_old_slots(self) -> bool:

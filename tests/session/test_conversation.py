@@ -119,6 +119,23 @@ def test_nothing_follows_a_call_without_a_record(store: MemoryStore, wording: Wo
         assert talk.messages == [REPLY]
 
 
+def test_a_reply_does_not_get_the_name_and_the_call_of_an_earlier_one(store: MemoryStore, wording: Wording) -> None:
+    """Its call would be answered from the old record; in the next process too. A number makes the name another one."""
+    with Session.open(store, "s") as session:
+        session.conversation.append(REPLY, calls=CALLS[:1], reply="chatcmpl-1")
+        run(session, CALLS[0], reply="chatcmpl-1")
+        session.conversation.append(ANSWERS[0])
+    with Session.open(store, "s") as session:
+        talk = session.conversation
+        with pytest.raises(SessionUseError) as told:
+            talk.append(REPLY, calls=CALLS[:1], reply="chatcmpl-1")
+        assert str(told.value) == wording
+        assert len(talk) == 2
+        talk.append(REPLY, calls=CALLS[:1], reply=f"reply-{len(talk)}")
+        (message,) = executor(tool("note", echo), session=session).execute_all(talk.calls, reply="reply-2")
+        assert not message.replayed
+
+
 def talk_of(session: Session, turns: int) -> list[Any]:
     """Have a conversation of that many questions, each with a reply that asks for calls, their answers and a reply."""
     talk = session.conversation

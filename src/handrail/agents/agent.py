@@ -21,6 +21,7 @@ from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.inspection import Inspection, inspect_run
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
 from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
+from handrail.agents.run.run_command import check_resumed
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.builtin import DynamicAgent
 from handrail.errors import AgentError, ProjectError
@@ -89,7 +90,8 @@ class LoadedAgent:
 
         Raises:
             AgentError: the agent cannot be run; the message says why, and what would be right. A session has one run
-                of an agent at a time.
+                of an agent at a time. A run that `handrail run` began with `--rules` or on another folder is resumed
+                only with `rules` and `root` of `options`.
             UnknownModelError: it, or an agent that it can call, names a model that can be none.
             ApprovalRulesError: a rule names a tool, an argument or an agent that the project does not have.
             OverridesError: the overrides of the agent cannot be read, or do not fit it.
@@ -102,6 +104,8 @@ class LoadedAgent:
             # Before anything runs: a deny rule with a misspelt name would protect nothing, and the run would not show
             # it.
             check_rules_match(unmatched_rules(tree.rules, self.project, self.file))
+            if input is None:
+                check_resumed(tree.session, options)
             # An empty variable counts as one that is not set.
             model = tree.model_for(self.file, os.environ.get(MODEL_VARIABLE) or None)
             tree.check_models(self.file)

@@ -25,6 +25,13 @@ from handrail.cli.table import Column
 _ROW = re.compile(r"^\| \[([^\]]+)\]\(([\w/-]+)\.md\) \| (.*?) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 _INDEX = "README.md"
+_BESIDE = {
+    "readme": ("README.md", "What Handrail is, what it promises, and how it is installed"),
+    "changelog": ("CHANGELOG.md", "What has changed"),
+    "security-policy": ("SECURITY.md", "How to report a vulnerability"),
+}
+"""The pages beside the folder, by their names: each with its file, and what it is about."""
+
 _COLOURS = Theme({"markdown.code": "cyan"})  # without the black ground that rich gives it
 
 
@@ -58,12 +65,17 @@ class Pages:
     def names(self) -> list[str]:
         """The names of all pages: `how-to/write-a-tool`; that of an index is its folder."""
         paths = [PurePosixPath(page.relative_to(self.folder).as_posix()) for page in self.folder.rglob("*.md")]
-        return sorted(str(path.parent if path.name == _INDEX else path.with_suffix("")) for path in paths)
+        named = (str(path.parent if path.name == _INDEX else path.with_suffix("")) for path in paths)
+        return sorted((*named, *self._beside()))
 
     def listed(self) -> list[tuple[str, str]]:
-        """The pages that the index lists, in its order, each with what it is about."""
+        """The pages that the index lists, in its order, each with what it is about; then those beside the folder."""
         rows = _ROW.findall((self.folder / _INDEX).read_text(encoding="utf-8"))
-        return [(path.removesuffix("/README"), _LINK.sub(r"\1", about).replace("`", "")) for _, path, about in rows]
+        shown = [(path.removesuffix("/README"), _LINK.sub(r"\1", about).replace("`", "")) for _, path, about in rows]
+        return [*shown, *((name, _BESIDE[name][1]) for name in self._beside())]
+
+    def _beside(self) -> list[str]:
+        return [name for name, (file, _) in _BESIDE.items() if (self.folder.parent / file).is_file()]
 
     def matches(self, wanted: str) -> list[str]:
         """The pages that a word names: by the path, else by the last part of it, else by how one of these begins."""
@@ -88,6 +100,8 @@ class Pages:
 
     def text(self, name: str) -> str:
         """The text of a page, in Markdown."""
+        if name in _BESIDE:
+            return (self.folder.parent / _BESIDE[name][0]).read_text(encoding="utf-8")
         page = self.folder / f"{name}.md"
         return (page if page.is_file() else self.folder / name / _INDEX).read_text(encoding="utf-8")
 

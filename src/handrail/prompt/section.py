@@ -60,6 +60,7 @@ class Section(Generic[ParamsT]):
         accepts_overrides: whether its text and summary may be replaced by overrides; its tools say it for themselves.
         untrusted: whether third parties write what its tools, and those of the sections below, return; as
             `Tool.untrusted` of each of them.
+        given_types: the types in the brackets, which `dataclasses.replace` passes to the copy; do not pass it.
         params_type: the dataclass in the brackets; `None` if there is none.
         registry: the same as `resources`, as one registry.
         summary_text: the parsed summary; `None` if there is none.

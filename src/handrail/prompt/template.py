@@ -43,6 +43,7 @@ class PromptTemplate(Generic[Out]):
         feedback: what may add advice for the model to the messages of calls, in the order in which it is shown.
         completion: when an answer of the model is accepted: a checker or a function that says what is missing, or
             `CompletionCheck` with how often the model is sent back. Always, by default.
+        given_types: the types in the brackets, which `dataclasses.replace` passes to the copy; do not pass it.
         output_type: the type in the brackets: a dataclass, `str`, or `None` for an answer that is not used.
         tree: the sections with their positions.
         params_types: the parameter types of all sections.

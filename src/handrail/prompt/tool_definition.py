@@ -139,6 +139,10 @@ class Tool(Generic[P, R]):
         declares_effect: whether `effect` was given.
         on_orphan: what the next call of an effect does that may have happened, from `external` or `idempotency`.
         apply: writes what belongs to an effect that has happened, from `external`; `None` for nothing.
+        given_types: the types in the brackets, which `dataclasses.replace` passes to the copy; do not pass it.
+        given_effect: the declaration of the effect, as `given_types`.
+        given_schema: the schema of a tool whose schema is data, as `given_types`.
+        given_injected: the parameters of a function that are injected, as `given_types`.
         params_type: the type of the parameters, or `None`; `dict` for a tool whose schema is data.
         result_type: the type of the result's value, or `None`.
         is_async: whether the handler must be awaited.

@@ -111,6 +111,8 @@ class Invocation:
         open_question: what an approver was asked and has not answered.
         secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
             has some.
+        with_record: called before the final record of the refusal is written, which is stored in one unit with what
+            it appends to LOGs; `None` for nothing.
         once_recorded: called once the refusal of the call has a final record; `None` for nothing.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
@@ -132,6 +134,7 @@ class Invocation:
     open_question: ApprovalRequest | None = None
     secrets: CallSecrets | None = None
     _secrets_before: CallSecrets | None = None
+    with_record: Callable[[], object] | None = None
     once_recorded: Callable[[], object] | None = None
     taint_place: int | None = None
 

@@ -429,6 +429,8 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         if event is None:
             event = run.event(result)
             nested = run.turn.outer is not None
+            if run.refused_at is not None and run.with_record is not None and event.final:
+                run.with_record()
             if nested or not run.is_stored:  # the record of a nested call is written with its parent
                 session.log_event(event, run.ref, nested=nested)
             else:

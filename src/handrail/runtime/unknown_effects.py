@@ -10,8 +10,12 @@ before the handler starts:
 | has not happened | runs |
 | has happened, as is determined now | is refused |
 | has happened, as was determined before, in the same reply | is refused: the model could not know of it |
-| has happened, as was determined before, in another reply | runs |
+| has happened, as was determined before, in another reply | is refused, unless it was reported to the model |
 | has recorded its own result | runs |
+
+It was reported if the equal call itself was answered with a final record, or if another call was refused for
+it. So a person who records what happened does not permit a second time: the conversation still says that the outcome is
+unknown, and it is the next equal call that says otherwise, once.
 
 A refusal is final for the identity of the call: a repeat after a crash is answered from the record. Under another id
 the call is checked again. Therefore the finding is recorded only after the refusal: if the process dies in between, the
@@ -22,9 +26,10 @@ The reconciler of the tool asks the external system.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from handrail.errors import RunAbortedError
 from handrail.errors.developer import mistakes_in
@@ -41,12 +46,28 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
+from handrail.session import SlicePolicy, stored_as
 from handrail.store.protocol import UNTIL_APPLIED, EffectRow
 from handrail.transaction import Transaction
 
 _LOOKED_UP = NotApplied("found out by its reconciler")
 
 _log = redacted_logger("handrail.runtime")
+
+
+@stored_as("handrail.repeat_refused")
+@dataclass(frozen=True, slots=True)
+class RepeatRefused:
+    """A call was refused because an equal one had taken effect, which reports that. Its slice is a LOG.
+
+    Attributes:
+        effect_id: the effect that had happened.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+    survives_reset: ClassVar[bool] = True
+
+    effect_id: str
 
 
 async def refuse_repeat(
@@ -74,7 +95,7 @@ async def refuse_repeat(
     if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
         return
     ledger = run.environment.effect_ledger
-    looked_up = partial(ledger.unresolved_slots, slot.partition, tool.name, run.ref.reply)
+    looked_up = partial(ledger.unresolved_slots, slot.partition, tool.name)
     rows = await run.mode.write_to(ledger.units, looked_up)
     equal = [row for row in rows if row.key != slot.key and _is_equal(row, slot, arguments, tool)]
     if not equal:
@@ -107,7 +128,11 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
     """Determine the outcome of an effect that a call repeats, and refuse the call unless the effect was not applied."""
     ledger = run.environment.effect_ledger
     if row.status == "done":
-        raise _happened(tool)
+        if row.owner.reply == run.ref.reply:
+            raise _happened(run, tool, row)
+        if not await run.mode.write_to(ledger.units, partial(_is_reported, run, row)):
+            raise _happened(run, tool, row)
+        return
     try:
         found = await _found(run, tool, row)
     except CallRefusedError as error:
@@ -116,17 +141,29 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
         # Only once the refusal is recorded: if the process dies in between, the effect stays unknown and is reconciled
         # again.
         run.once_recorded = partial(ledger.resolve, row, found, ttl=DAY)
-        raise _happened(tool)
+        raise _happened(run, tool, row)
     if await run.mode.write_to(ledger.units, partial(ledger.resolve, row, _LOOKED_UP)):
         return
     # Another caller has resolved it meanwhile.
     standing = await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
     if standing is None or standing.status == "failed":
         return
-    raise _happened(tool) if standing.status == "done" else FinalRefusal(Unknown(standing).message)
+    raise _happened(run, tool, standing) if standing.status == "done" else FinalRefusal(Unknown(standing).message)
 
 
-def _happened(tool: Tool[Any, Any]) -> FinalRefusal:
+def _is_reported(run: Invocation, row: EffectRow) -> bool:
+    """Whether the model has read that an effect happened: from its own call, or from the refusal of an equal one."""
+    session = run.environment.session
+    record = session.recorded_call(row.owner.call)
+    if record is not None and record.final:
+        return True
+    return any(each.effect_id == row.effect_id for each in reversed(session[RepeatRefused]))
+
+
+def _happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> FinalRefusal:
+    """The refusal of a call whose equal has happened. Its record says that this was reported."""
+    session = run.environment.session
+    run.with_record = partial(session.log_item, RepeatRefused, RepeatRefused(row.effect_id), written="deferred")
     return FinalRefusal(
         f"an earlier call of {tool.name} with the same arguments has taken effect, as was determined since. This "
         "one was not run. To do it once more, ask for it again."

@@ -176,7 +176,8 @@ class Conversation:
             InvalidArgumentError: `calls` has something that is not a `ToolCall`.
             ValueError: there are calls and no valid `reply`; or there are calls or a reply, and no message.
             SessionUseError: the session is stored, and a message is not JSON (NaN is not); or a call of the open reply
-                has no record, so that the messages cannot be its answers. Nothing was appended.
+                has no record, so that the messages cannot be its answers; or an earlier reply of that name has asked
+                for a call of the same id, so that the new one would be answered from its record. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
             StoreError: the store does not take messages that are stored at once. They are in the conversation of this
                 process, and are stored with its next unit: do not append them again.
@@ -189,7 +190,8 @@ class Conversation:
         if asked and name is None:
             raise ValueError(
                 f"calls are appended with the name of their reply, and {reply!r:.80} cannot be one: it is "
-                f"{REPLY_RULE}. Give the id that the provider gave the response"
+                f"{REPLY_RULE}. Give the id that the provider gave the response, or a name that no other reply of the "
+                "session has: reply=f'reply-{len(conversation)}'"
             )
         if not messages and (asked or reply is not None):
             raise ValueError(
@@ -199,6 +201,7 @@ class Conversation:
         answers = self._check_answered()
         if messages:
             part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_requested, asked)))
+            self._check_new(part)
             self.add(part, written="deferred" if answers or asked else "surely")
 
     def add(self, part: ConversationPart, *, written: Literal["now", "deferred", "surely"] = "now") -> None:
@@ -229,6 +232,20 @@ class Conversation:
         if newest is None or (self._is_mine(newest) and newest.answers is None):
             return open_reply(() if newest is None else (newest,))
         return open_reply(reversed(self.parts))
+
+    def _check_new(self, part: ConversationPart) -> None:
+        """Check that no call of a reply that is appended has a record.
+
+        Raises:
+            SessionUseError: one has; an earlier reply has the same name.
+        """
+        for ref in part.call_refs:
+            if self._session.recorded_call(ref) is not None:
+                raise SessionUseError(
+                    f"session {self._session.session_id!r} has a record of call {ref} already, so an earlier reply had "
+                    "the same name, and this call would be answered from that record. Some servers give each response "
+                    "the same id: name the reply yourself then, reply=f'reply-{len(conversation)}'"
+                )
 
     def _check_answered(self) -> bool:
         """Whether a reply is open, all of whose calls have a record.

@@ -206,8 +206,8 @@ class MemoryStore:
         ended = ("done", "failed")
         return [row for row in self.rows() if row.expires_at and row.expires_at <= now and row.status in ended]
 
-    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
-        """The running and unknown slots of a partition and tool, and those of the reply resolved as happened."""
+    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a partition and tool, and those that were resolved as happened."""
         unresolved = self._watchers.unresolved
         slots = unresolved.of(partition)
         if slots is None:
@@ -217,7 +217,7 @@ class MemoryStore:
             )
         if not slots:
             return ()
-        keys = unresolved.keys(partition, tool, reply)
+        keys = unresolved.keys(partition, tool)
         return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:

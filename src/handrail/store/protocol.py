@@ -412,8 +412,8 @@ class LedgerStore(UnitStore, Protocol):
         """
         ...
 
-    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
-        """The slots of a partition and tool that are running or unknown, or in that reply were resolved as happened.
+    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
+        """The slots of a partition and tool that are running or unknown, or were resolved as happened.
 
         Those of calls without a reply are not among the latter.
         A partition is written by one process at a time: what another one has changed since this store was last asked to

@@ -6,8 +6,7 @@ process at a time, so what this store has read once, and what it has written sin
 forgotten when the session is acquired anew. A slot that this process has claimed is noted when it becomes unknown: as
 long as it is running, its call is too.
 
-A slot that was resolved as happened stays noted for the other calls of its reply: the model asked for them before it
-could learn of that.
+A slot that was resolved as happened stays noted: an equal call is refused as long as the model could not learn of that.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from handrail.store.protocol import EffectRow, WatchCallback
 
 _Identity = tuple[str, str]
 
-Slots = dict[str, tuple[str, str | None]]
-"""Keys of slots, each with its tool; and with its reply, if it was resolved as happened."""
+Slots = dict[str, str]
+"""Keys of slots, each with its tool."""
 
 
 class Watchers:
@@ -86,7 +85,7 @@ class UnresolvedSlots:
         if row is None or row.status == "failed" or (row.status == "done" and not row.was_found_done):
             slots.pop(key, None)
         elif row.is_slot and row.status != "running":
-            slots[key] = _noted(row)
+            slots[key] = row.tool
 
     def of(self, partition: str) -> Slots | None:
         """The slots of a partition; `None` if they have not been loaded."""
@@ -95,20 +94,16 @@ class UnresolvedSlots:
     def load(self, partition: str, rows: Iterable[EffectRow]) -> Slots:
         """Take in the rows of a partition that are running, unknown or done; what is written meanwhile is noted."""
         slots = self._slots.setdefault(partition, {})
-        slots.update({row.key: _noted(row) for row in rows if row.is_slot})
+        slots.update({row.key: row.tool for row in rows if row.is_slot})
         return slots
 
-    def keys(self, partition: str, tool: str, reply: str | None) -> list[str]:
-        """The slots of a tool that are not resolved, and those of the reply that were resolved as happened."""
+    def keys(self, partition: str, tool: str) -> list[str]:
+        """The slots of a tool that are not resolved, or were resolved as happened."""
         slots = self._slots.get(partition)
         if not slots:
             return []
-        return [key for key, (of, found_in) in tuple(slots.items()) if of == tool and found_in in {None, reply}]
+        return [key for key, of in tuple(slots.items()) if of == tool]
 
     def forget(self, partition: str) -> None:
         """Load a partition anew when it is asked for next: another process may have written it."""
         self._slots.pop(partition, None)
-
-
-def _noted(row: EffectRow) -> tuple[str, str | None]:
-    return row.tool, row.owner.reply if row.status == "done" else None

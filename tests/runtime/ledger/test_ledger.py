@@ -117,19 +117,19 @@ def test_slots_that_were_given_up_are_unresolved_for_their_session_and_tool_alon
 ) -> None:
     """The store has noted none of them, because they were claimed after it was asked and have run since."""
     owners = [(partition, tool) for partition in ("s1", "s2", "s3") for tool in ("buy", "pay", "send")]
-    assert [ledger.unresolved_slots(*owner, None) for owner in owners] == [()] * len(owners)
+    assert [ledger.unresolved_slots(*owner) for owner in owners] == [()] * len(owners)
     for partition, tool in owners:
         for key in ("call:", "declared:"):
             ledger.stop_renewing(claimed(ledger, REQUEST._replace(partition=partition, tool=tool, key=f"{key}{tool}")))
     clock.advance(REQUEST.lease)
     for owner in owners:
-        found = [(row.partition, row.tool, row.key) for row in ledger.unresolved_slots(*owner, None)]
+        found = [(row.partition, row.tool, row.key) for row in ledger.unresolved_slots(*owner)]
         assert found == [(*owner, f"call:{owner[1]}")]
 
 
 def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: EffectLedger, clock: FakeClock) -> None:
     """It has failed, was done or was removed: nothing has to be found out about it."""
-    assert ledger.unresolved_slots("", "pay", None) == ()
+    assert ledger.unresolved_slots("", "pay") == ()
     failed, done, gone = (claimed(ledger, REQUEST._replace(key=f"call:{number}")) for number in range(3))
     for claim in (failed, done, gone):
         ledger.stop_renewing(claim)
@@ -137,7 +137,7 @@ def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: Ef
     assert ledger.complete(done, EffectResult("paid"))
     assert ledger.invalidate(gone.key, force=True)
     clock.advance(REQUEST.lease)
-    assert ledger.unresolved_slots("", "pay", None) == ()
+    assert ledger.unresolved_slots("", "pay") == ()
 
 
 def test_a_value_recorded_by_hand_is_the_text_that_its_dataclass_records(ledger: EffectLedger) -> None:

@@ -153,6 +153,44 @@ def test_another_reply_may_repeat_what_was_found_to_have_happened(kept: Store) -
         assert ask(door, "r3/c3").success
 
 
+@pytest.mark.parametrize("reopen", [False, True])
+@pytest.mark.parametrize("settled", [False, True])
+def test_equal_call_is_refused_until_the_model_has_read_what_a_person_has_found(
+    kept: Store, wording: Wording, *, reopen: bool, settled: bool
+) -> None:
+    """To record that it happened permits no second charge: the model still reads that the outcome is unknown."""
+    bank = Bank(True, False)
+    told: list[ToolMessage] = []
+    refs = iter(("r2/c2", "r3/c3"))
+    with Session.open(kept, "s") as session:
+        ask(executor(bank.tool(), session=session), "r1/c1")
+        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
+        if not reopen:
+            told += [ask(executor(bank.tool(), session=session), ref) for ref in refs]
+    for ref in refs:  # each in a process of its own
+        with Session.open(kept, "s") as session:
+            door = executor(bank.tool(), session=session)
+            if settled:
+                door.settle_open()
+            told.append(ask(door, ref))
+    assert told[0].content == wording
+    assert [message.success for message in told] == [False, True]
+    assert bank.charges == ["call:r1/c1", "call:r3/c3"]
+
+
+def test_call_that_was_answered_with_what_a_person_has_found_permits_an_equal_one(kept: Store) -> None:
+    """Its own reply was asked again, so an equal call of another reply is a new one."""
+    bank = Bank(True, False)
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(), session=session)
+        ask(door, "r1/c1")
+        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
+        assert ask(door, "r1/c1").content == "it is paid"
+        assert not ask(door, "r1/c2").success
+        assert ask(door, "r2/c3").success
+    assert bank.charges == ["call:r1/c1", "call:r2/c3"]
+
+
 # ------------------------------------------------------------------------------------- others who resolve at that time
 
 RESOLVED: Mapping[str, tuple[EffectResult | NotApplied, int]] = {

@@ -14,11 +14,9 @@ from pydantic_ai.models import Model, infer_model
 from handrail import testing
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent import MODEL_VARIABLE
+from handrail.agents.run.run_command import SCRIPT_PREFIX
 from handrail.errors import UnknownModelError
 from handrail.serde.near_paths import did_you_mean
-
-SCRIPT_PREFIX = "script:"
-"""The prefix of a script file, in place of a model's name."""
 
 MODEL_OPTION = "--model"
 """The option that names a model, or a script."""

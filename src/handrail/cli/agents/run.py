@@ -27,6 +27,7 @@ from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.run.events import CallEnded, CallStarted, QuestionAsked, QuestionDecided, RunEvent
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
+from handrail.agents.run.run_command import RunCommand, check_resumed, record_command
 from handrail.cli.agents.models import check_played, chosen_model, opened_model
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.agents.problems import format_problem, print_problem
@@ -72,13 +73,24 @@ class PreparedRun:
     store: str | None
     choices: RunChoices
 
-    def resuming(self, session: Session) -> list[str]:
-        """The command that resumes the run, as words of a shell."""
-        return [
-            *self.store_words("handrail", "run", str(self.agent_file)),
-            "--session",
-            shlex.quote(session.session_id),
-        ]
+    @property
+    def command(self) -> RunCommand:
+        """How the run was typed."""
+        choices = self.choices
+        return RunCommand(
+            agent_file=str(self.agent_file),
+            folder=str(Path.cwd()),
+            model=choices.model,
+            rules=None if choices.rules is None else str(choices.rules),
+            root=None if choices.root is None else str(choices.root),
+            max_depth=choices.max_depth,
+            request_limit=choices.request_limit,
+        )
+
+    def resuming(self, session: Session, *, deciding: bool = False) -> list[str]:
+        """The command that resumes the run, as words of a shell; with `deciding`, so that its questions are asked."""
+        approve = "ask" if deciding else self.choices.approve
+        return self.command.resuming(session.session_id, store=self.choices.store, approve=approve)
 
     def store_words(self, *words: str) -> list[str]:
         """A command on the store of the run, as words of a shell."""
@@ -178,7 +190,7 @@ def _print_waiting(run: PreparedRun, session: Session, screen: Screen, result: R
         begin = f"  {'/'.join(call.path)}: "
         screen.remark(begin + format_call(call.tool, call.arguments, room=_ROOM - len(begin)))
     screen.remark("Decide and resume with:")
-    screen.command(run.resuming(session), aside=True)
+    screen.command(run.resuming(session, deciding=True), aside=True)
 
 
 def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, *, waits: bool) -> None:
@@ -229,6 +241,11 @@ async def _listened(run: PreparedRun, session: Session | None, screen: Screen, l
         max_depth=run.choices.max_depth,
         request_limit=run.choices.request_limit,
     )
+    if session is not None:
+        if run.input is None:
+            # Before the command is recorded, which is what the run itself is compared with.
+            check_resumed(session, options)
+        record_command(session, run.command)
     task = asyncio.ensure_future(run.agent.run_async(run.input, options))
     loop = asyncio.get_running_loop()
     wake_on_signals(loop)

@@ -13,15 +13,27 @@ from handrail.agents.approval.records import (
     last_records,
     record_of,
 )
+from handrail.agents.run.run_command import RunCommand
 from handrail.cli.approvals.stored_question import StoredQuestion
 from handrail.session.given_answers import GivenAnswer, RecordedAnswer
 
 RECORD = ApprovalRecord
 """The class of the records."""
 
+COMMAND = RunCommand
+"""The class of what is stored of how a run was typed."""
 
-def agent_questions(records: Sequence[ApprovalRecord], session_id: str) -> Iterator[StoredQuestion]:
-    """The questions of the agents of a session and of those below it, open and answered by a person."""
+
+def agent_questions(
+    records: Sequence[ApprovalRecord], session_id: str, commands: Sequence[RunCommand]
+) -> Iterator[StoredQuestion]:
+    """The questions of the agents of a session and of those below it, open and answered by a person.
+
+    Args:
+        records: the records of the session.
+        session_id: the session.
+        commands: how its runs were typed; empty for those of a program.
+    """
     asked: dict[tuple[str, str | None, str], ApprovalRecord] = {}
     for record in records:
         if record.verdict == "later":
@@ -48,6 +60,8 @@ def agent_questions(records: Sequence[ApprovalRecord], session_id: str) -> Itera
             # Not what the model wrote: a secret is not masked there. A person before a terminal is not shown it either.
             reached=dict(call.reached or {}),
             digest=call.digest,
+            # Of the run of a program no command is recorded; this is the name that `handrail new` gives the agent file.
+            command=commands[-1] if commands else RunCommand(agent_file=f"{call.path[0]}.agent"),
             answer=_answer_in(record),
             record=record,
         )

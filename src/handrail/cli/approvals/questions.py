@@ -213,11 +213,14 @@ def _questions_of(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
     agents = _with_agents()
     if agents is None:
         _check_no_agent(store, row)
-    kinds: tuple[type[Any], ...] = (PostponedCall,) if agents is None else (PostponedCall, agents.RECORD)
+    kinds: tuple[type[Any], ...] = (
+        (PostponedCall,) if agents is None else (PostponedCall, agents.RECORD, agents.COMMAND)
+    )
     items = known_items(store, row, lambda kind: kind in kinds)
     yield from loop_questions(items.get(PostponedCall, ()), row.session_id)
     if agents is not None:
-        yield from agents.agent_questions(items.get(agents.RECORD, ()), row.session_id)
+        commands = items.get(agents.COMMAND, ())
+        yield from agents.agent_questions(items.get(agents.RECORD, ()), row.session_id, commands)
 
 
 def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:

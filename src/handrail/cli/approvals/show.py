@@ -159,10 +159,11 @@ def print_resuming(screen: Screen, question: StoredQuestion, url: str, *, others
         screen.say("Its program makes the call with the answer when it is run again.")
         return
     screen.say("The run is resumed with the answer by:")
-    # The agent file is not recorded; this is the name that `handrail new` gives it.
-    words = ["run", f"{question.path[0]}.agent", "--session", question.session_id]
     # Without it they are asked, and denied where there is no terminal.
-    screen.command(_quoted([*words, "--approve", "later"] if others_open else words, url))
+    approve = "later" if others_open else "ask"
+    screen.command(question.command.resuming(question.session_id, store=url, approve=approve))
+    if not question.command.folder:
+        screen.say("How the run was begun is not recorded: name its agent file, its model, and its --root and --rules.")
 
 
 def stored_question_fields(

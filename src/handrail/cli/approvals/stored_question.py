@@ -48,6 +48,7 @@ class StoredQuestion:
         written: what the model wrote, where that differs.
         reached: the paths to which links in the arguments lead, by argument.
         digest: names exactly these arguments; empty if the question was not recorded, so that it cannot be answered.
+        command: how the run was typed, a `RunCommand`; `None` for a program's own loop.
         answer: what has been answered; `None` as long as it is open.
         record: the item of the session that holds it.
         row: the answer to its call that is a row of the store, also one to an earlier question about the call.
@@ -70,6 +71,7 @@ class StoredQuestion:
     written: Any = None
     reached: dict[str, str] = field(default_factory=dict[str, str])
     digest: str = ""
+    command: Any = field(default=None, repr=False)
     answer: GivenAnswer | None = None
     record: Any = field(default=None, repr=False)
     row: AnswerRow | None = field(default=None, repr=False)

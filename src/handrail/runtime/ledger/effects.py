@@ -127,10 +127,10 @@ class Hit:
 
     @property
     def caveat(self) -> str:
-        """A note for the model if the value has been lost; otherwise empty."""
+        """A note for the model if the value could not be stored, or a person gave none; otherwise empty."""
         if self.row.value is not None:
             return ""
-        return "(This was done before, and is not done again. Its value could not be stored.)"
+        return "(This was done before, and is not done again. Its value is not recorded.)"
 
     @property
     def effect_id(self) -> UUID:

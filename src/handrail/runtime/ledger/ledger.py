@@ -367,18 +367,16 @@ class EffectLedger:
             return False
         return row.status != "failed" and not states.key_expired(row, self._store.now())
 
-    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
+    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
         """The slots of a session and tool that are unknown, or whose owner's lease has expired or process is dead.
 
-        Includes those of the reply that were resolved as happened: the model requested its other calls before it could
-        know of that.
+        Includes those that were resolved as happened: the model may not know of that.
 
         Args:
             partition: the id of the session.
             tool: the name of the tool.
-            reply: the reply; `None` for none.
         """
-        found = self._store.unresolved_slots(partition, tool, reply)
+        found = self._store.unresolved_slots(partition, tool)
         if not found and not self._given_up:
             return ()
         found += tuple(row for row in self._rows_given_up(partition, tool) if row not in found)

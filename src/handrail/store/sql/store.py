@@ -258,15 +258,15 @@ class SqlStore:
         """Remove these rows, with the testimony about their effects, in many transactions; returns how many."""
         return removal.remove_expired(self._database, now)
 
-    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
-        """The running and unknown slots of a partition and tool, and those of the reply that were resolved as happened.
+    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a partition and tool, and those that were resolved as happened.
 
         One query for each that is found.
         """
         unresolved = self._watchers.unresolved
         if unresolved.of(partition) is None:
             unresolved.load(partition, map(effect_of, self._database.query(statements.UNRESOLVED_SLOTS, (partition,))))
-        keys = unresolved.keys(partition, tool, reply)
+        keys = unresolved.keys(partition, tool)
         return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:

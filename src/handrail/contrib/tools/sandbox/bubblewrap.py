@@ -53,6 +53,8 @@ class Bubblewrap:
         program: the name or path of the program `bwrap`.
         folders: more folders of this machine that commands may read, such as a virtual environment. They must hold no
             secrets.
+        name: what messages and results call it.
+        reaches_network: whether commands may have effects outside, by a network; they may not.
     """
 
     program: str = "bwrap"

@@ -78,6 +78,7 @@ class Podman:
         command: Podman, and its general options, such as `("podman", "--runtime", "runc")`.
         network: the network of the container, as `podman run --network` names it. With any but `"none"` commands may
             have effects outside, and the ledger keeps calls as such.
+        name: what messages and results call it.
     """
 
     image: str
