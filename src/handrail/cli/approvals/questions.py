@@ -210,9 +210,8 @@ def _waits_for_calls(store: Store, waiting: StoredQuestion, asked: Sequence[Stor
 
 
 def _questions_of(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
-    agents = _with_agents()
-    if agents is None:
-        _check_no_agent(store, row)
+    # Only where a session has them: what they need takes a second to be imported.
+    agents = _for_agents(row) if _has_records_of_agents(store, row) else None
     kinds: tuple[type[Any], ...] = (
         (PostponedCall,) if agents is None else (PostponedCall, agents.RECORD, agents.COMMAND)
     )
@@ -242,18 +241,22 @@ def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[St
         yield each if row is None else with_row(each, row, last_attempt(store, each), store=store.url)
 
 
-def _with_agents() -> ModuleType | None:
-    """The module for questions of agents; `None` without the extra."""
-    missing = [name for name in ("pydantic_ai", "ruamel") if find_spec(name) is None]
-    return None if missing else import_module("handrail.cli.approvals.agent_questions")
+def _has_records_of_agents(store: Store, row: SessionRow) -> bool:
+    return bool(read_entries(store, row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS, limit=1))
 
 
-def _check_no_agent(store: Store, row: SessionRow) -> None:
-    if read_entries(store, row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS, limit=1):
+def _for_agents(row: SessionRow) -> ModuleType:
+    """The module for questions of agents.
+
+    Raises:
+        ImportError: the extra is not installed.
+    """
+    if any(find_spec(name) is None for name in ("pydantic_ai", "ruamel")):
         raise ImportError(
             f"session {row.session_id} holds questions of agents, and these need the extra agents, not installed here: "
             'pip install "handrail[agents]"'
         )
+    return import_module("handrail.cli.approvals.agent_questions")
 
 
 def _is_settled(store: Store, question: StoredQuestion) -> bool:
