@@ -208,7 +208,7 @@ class Redaction:
     def of_environment(cls, environment: Mapping[str, str]) -> Self:
         """The redaction of a process: its values are those of the variables whose names say that they are secret.
 
-        These have `SECRET`, `TOKEN`, `PASSWORD`, `PASSWD`, `PASSPHRASE`, `CREDENTIAL`, `API_KEY`, `PRIVATE_KEY` or
+        These have `SECRET`, `TOKEN`, `PASSWORD`, `PASSWD`, `PASSPHRASE`, `CREDENTIAL`, `API_KEY`, `PRIVATE_KEY`,
         `ACCESS_KEY`, `PASSKEY`, `WEBHOOK` or `COOKIE` in their name, or end with `_KEY`, `_PAT`, `_DSN`, `_AUTH`,
         `_JWT`, `_SALT`, `_PASS`, `_PW`, `_PWD`, `_CRED` or `_CREDS`. Of any other variable the password in a URL
         counts. `HANDRAIL_SECRET_NAMES` lists `names`.

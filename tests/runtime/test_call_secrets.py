@@ -141,7 +141,8 @@ def test_the_refusal_of_a_message_has_no_secret_of_the_call(kind: type[Exception
         assert kind is ToolValidationError or type(refusal.__cause__) is kind
         assert "argpw-11223" not in repr(message) + "".join(traceback.format_exception(refusal))
         assert str(refusal) == message.content == (MASK if how == "secret" else "no")
-    assert raised[-1] in (refusal, refusal.__cause__)
+        if how == "plain":
+            assert raised[-1] in (refusal, refusal.__cause__)
 
 
 def test_a_question_has_no_secret_of_the_call() -> None:

@@ -86,8 +86,8 @@ def test_a_part_without_secrets_is_the_same_object(masking: CallMasking) -> None
 def test_instructions_are_stored_without_secrets() -> None:
     """They come from a file; what a user says is stored as it was said."""
     url, shown = "postgresql://ada:hunter2@host/desk", f"postgresql://ada:{MASK}@host/desk"
-    asked = {"kind": "request", "parts": [{"content": url}], "instructions": f"Use {url}."}
-    plain = {"kind": "request", "parts": [], "instructions": "Be brief."}
+    asked: dict[str, Any] = {"kind": "request", "parts": [{"content": url}], "instructions": f"Use {url}."}
+    plain: dict[str, Any] = {"kind": "request", "parts": [], "instructions": "Be brief."}
     part = CallMasking().part(ConversationPart((asked, plain)))
     assert part.messages == ({**asked, "instructions": f"Use {shown}."}, plain)
     assert CallMasking().part(part) is part

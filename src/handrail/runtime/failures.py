@@ -77,6 +77,7 @@ from handrail.errors import (
 from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import redacted, redacted_logger
+from handrail.runtime.calls import Step
 
 _log = redacted_logger("handrail.runtime")
 
@@ -152,7 +153,18 @@ def is_for_model(error: BaseException) -> bool:
     return isinstance(error, CallRefusedError | ParseError | ModelVisibleError)
 
 
-def shown_refusal(error: ToolValidationError) -> ToolValidationError:
+def is_final(error: BaseException, step: Step) -> bool:
+    """Whether an exception refuses a call because of its request, and not because of the current state.
+
+    Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
+    another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
+    """
+    if isinstance(error, CallRefusedError):
+        return isinstance(error, FinalRefusal)
+    return step is Step.PARSE or (step is Step.HANDLER and isinstance(error, ToolValidationError))
+
+
+def safe_refusal(error: ToolValidationError) -> ToolValidationError:
     """What a handler raised to fail its call; a copy with the mask, if a text of it or of its causes has a secret."""
     said = "\n".join(text for each in _raised_with(error) for text in _texts_of(each))
     if redacted(said) == said:

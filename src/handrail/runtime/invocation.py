@@ -50,14 +50,7 @@ from handrail.runtime.calls import (
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode
-from handrail.runtime.failures import (
-    CallRefusedError,
-    FinalRefusal,
-    describe_error,
-    failure_of,
-    is_for_model,
-    shown_refusal,
-)
+from handrail.runtime.failures import CallRefusedError, describe_error, failure_of, is_final, is_for_model, safe_refusal
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
@@ -476,11 +469,11 @@ class Invocation:
         self.refused_at = self.step
         answer: ToolMessage | None = None
         if self.step is Step.HANDLER and isinstance(error, ToolValidationError):
-            self.refusal = shown_refusal(error)
+            self.refusal = safe_refusal(error)
         error = self._opening_of(error)
         result, self.raises = failure_of(error, self.call.name)
         is_unknown = isinstance(self.raises, CallTransactionEndedError)
-        self.is_final &= is_unknown or (self.raises is None and _is_final(error, self.step))
+        self.is_final &= is_unknown or (self.raises is None and is_final(error, self.step))
         if is_unknown and self.claim.effect is None:
             result = replace(result, message=f"{result.message} {unknown_outcome(self.call.name)}")
         if self.raises is None and not is_for_model(error):
@@ -590,17 +583,6 @@ class Invocation:
         if replayed and self.environment.feedback is not None:
             return with_feedback(message, self.environment.feedback.given_to(self.ref))
         return message
-
-
-def _is_final(error: BaseException, step: Step) -> bool:
-    """Whether an exception refuses a call because of its request, and not because of the current state.
-
-    Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
-    another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
-    """
-    if isinstance(error, CallRefusedError):
-        return isinstance(error, FinalRefusal)
-    return step is Step.PARSE or (step is Step.HANDLER and isinstance(error, ToolValidationError))
 
 
 def _as_sentence(text: str) -> str:

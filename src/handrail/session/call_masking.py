@@ -82,9 +82,9 @@ class CallMasking:
 
     def part(self, part: ConversationPart) -> ConversationPart:
         """A part of a conversation as it is stored; the same object if it has no secrets."""
-        messages = tuple(map(_instructed, part.messages))
-        if any(shown is not message for shown, message in zip(messages, part.messages, strict=True)):
-            part = replace(part, messages=messages)
+        instructed = tuple(map(_instructed, part.messages))
+        if any(shown is not message for shown, message in zip(instructed, part.messages, strict=True)):
+            part = replace(part, messages=instructed)
         if not self._tools:
             return part
         found: set[str] = set()

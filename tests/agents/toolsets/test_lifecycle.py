@@ -81,7 +81,7 @@ async def test_nested_runs_have_factory_toolsets_of_their_own_and_share_the_stat
 @pytest.mark.anyio
 @pytest.mark.requirement("A-27")
 async def test_a_toolset_that_cannot_be_entered_has_those_before_it_left(wording: Wording) -> None:
-    """With the exception, which reaches the caller with a note that names the toolset; those after it are never touched."""
+    """With the exception, which reaches the caller, with a note that names it; those after it are never touched."""
     left_with: list[object] = []
 
     class Noticing(Traced):
