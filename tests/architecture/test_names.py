@@ -31,6 +31,7 @@ STORED = {
     "handrail.file_written",
     "handrail.files_found",
     "handrail.files_known",
+    "handrail.forked_from",
     "handrail.glob_files",
     "handrail.grant",
     "handrail.grep_files",

@@ -1,4 +1,4 @@
-"""`handrail.session.relatives` and `handrail.session.persistence.forks`: for whom a session works."""
+"""`handrail.session.relatives`: for which sessions another one works."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import handrail.store
 from handrail.session import Session
-from handrail.session.persistence.forks import ForkedFrom
+from handrail.session.persistence.loading import ForkedFrom
 from handrail.session.persistence.protocol import SessionStore
 from handrail.session.relatives import UnopenedSession, sessions_above
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from handrail.taint.judged_arguments import JudgedArguments
-from handrail.taint.overlap import arguments_from
+from handrail.taint.overlap import arguments_from, leaves
 from tests.taint.desk import MAIL
 
 
@@ -29,4 +28,4 @@ from tests.taint.desk import MAIL
 )
 def test_an_argument_is_found_by_its_text(arguments: dict[str, Any], found: tuple[str, ...]) -> None:
     """Whole, or 24 characters of it; what is rewritten or has fewer than four characters is not found."""
-    assert arguments_from(JudgedArguments(arguments, {}), MAIL) == found
+    assert arguments_from(leaves(arguments), MAIL) == found

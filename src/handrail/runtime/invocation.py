@@ -53,14 +53,12 @@ from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, describe_error, failure_of, is_final, is_for_model, safe_refusal
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
-from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result, secrets_in
 from handrail.serde import Masking
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.taint.delimiter import marks_of
-from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import return_to
 
@@ -431,23 +429,6 @@ class Invocation:
             value_with_tags(tool, result.value) if self.is_stored else None,
             arguments_digest,
         )
-
-    def note_taint(self, tool: Tool[Any, Any]) -> None:
-        """Record that the session has read what an untrusted tool returns, however its handler has ended.
-
-        Raises:
-            SessionError: it cannot be recorded, so the message must not leave.
-        """
-        environment = self.environment
-        if tool.untrusted or tool.name in environment.prompt.template.untrusted_tools:
-            if self.taint_place is not None:
-                return  # the refusal of the effect that it repeats was read before
-            arguments = recorded_arguments(self.call, self.params, tool.masking).decode()
-            provenance = Provenance(tool.name, *self.ref.stored, shown_arguments(arguments))
-            # Without a reply, and inside of another call, several calls may have one name.
-            is_one = self.turn.outer is None and (self.ref.reply is not None or self.has_identity)
-            after = None if is_one else len(environment.session[ToolInvoked])
-            self.taint_place = taint(environment.taints, provenance, after=after)
 
     def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""

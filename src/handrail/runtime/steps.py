@@ -60,10 +60,12 @@ from handrail.runtime.failures import (
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, is_result
+from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, stored_as
 from handrail.taint.sanitized import note_sanitized
+from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 
 _LONGEST_NAME = 80
@@ -260,7 +262,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         BaseException: what the handler raises.
     """
     if claim.stored is not None:
-        run.note_taint(tool)
+        note_taint(run, tool)
         return claim.stored
     if tool.handler is None:
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
@@ -286,7 +288,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     finally:
         CALL_CONTEXT.reset(token)
         run.handler_seconds = now() - started
-        run.note_taint(tool)
+        note_taint(run, tool)
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once:
         await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.record_now, returned))
@@ -302,6 +304,25 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
             f"{tool.name} returned an invalid result: {fault}. Its changes were undone; do without it."
         )
     return returned
+
+
+def note_taint(run: Invocation, tool: Tool[Any, Any]) -> None:
+    """Record that the session has read what an untrusted tool returns, however its handler has ended.
+
+    Raises:
+        SessionError: it cannot be recorded, so the message must not leave.
+    """
+    environment = run.environment
+    if not tool.untrusted and tool.name not in environment.prompt.template.untrusted_tools:
+        return
+    if run.taint_place is not None:
+        return  # the refusal of the effect that it repeats was read before
+    arguments = recorded_arguments(run.call, run.params, tool.masking).decode()
+    provenance = Provenance(tool.name, *run.ref.stored, shown_arguments(arguments))
+    # Without a reply, and inside of another call, several calls may have one name.
+    is_one = run.turn.outer is None and (run.ref.reply is not None or run.has_identity)
+    after = None if is_one else len(environment.session[ToolInvoked])
+    run.taint_place = taint(environment.taints, provenance, after=after)
 
 
 def _say_if_unknown(run: Invocation, tool: Tool[Any, Any], claim: Claim, error: BaseException) -> None:

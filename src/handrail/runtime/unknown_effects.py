@@ -46,6 +46,7 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
+from handrail.runtime.steps import note_taint
 from handrail.session import SlicePolicy, stored_as
 from handrail.store.protocol import UNTIL_APPLIED, EffectRow
 from handrail.transaction import Transaction
@@ -198,7 +199,7 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
 async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
     """The outcome of an unknown effect; `None` if it certainly has not happened. Raises as `has_not_happened` does."""
     # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
-    run.note_taint(tool)
+    note_taint(run, tool)
     reconcile: Any = tool.reconcile
     message = Unknown(row).message
     if reconcile is None:

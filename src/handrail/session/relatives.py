@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.forks import ForkedFrom, works_for
-from handrail.session.persistence.loading import known_items, recorded_item
+from handrail.session.persistence.loading import ForkedFrom, known_items, recorded_item, works_for
 from handrail.session.persistence.protocol import SessionRow, SessionStore
 from handrail.session.session import Session
 

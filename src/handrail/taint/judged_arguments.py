@@ -10,19 +10,16 @@ compared with nothing: all that is known of it is its mask.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from handrail.redaction import MASK
-from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, is_array, is_object
+from handrail.taint.overlap import json_text, leaves
 
 _CHOICES: Final = ("allOf", "anyOf", "oneOf")
 """What a schema has the schemas in that may describe the same value."""
-
-_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,44 +46,15 @@ class JudgedArguments:
         return frozenset(text for _, text in leaves(given, names=declared_names(self.schema)))
 
 
-def leaves(
-    values: object, path: tuple[str | int, ...] = (), *, names: frozenset[str] = _NO_NAMES
-) -> Iterator[tuple[str, str]]:
-    """The texts of decoded JSON, each with its path: those of values, and the keys of objects.
-
-    A key has the path of its value.
-
-    Args:
-        values: the decoded JSON.
-        path: where it stands.
-        names: keys that are left out.
-    """
-    if is_object(values) and values:
-        for name, value in values.items():
-            if name not in names:
-                yield format_path((*path, name)), name
-            yield from leaves(value, (*path, name), names=names)
-    elif is_array(values) and values:
-        for index, value in enumerate(values):
-            yield from leaves(value, (*path, index), names=names)
-    else:
-        yield format_path(path), _text_of(values)
-
-
 def declared_names(schema: object) -> frozenset[str]:
     """The names of the properties that a JSON Schema declares, in all of its parts."""
     if is_array(schema):
         return frozenset[str]().union(*map(declared_names, schema))
     if not is_object(schema):
-        return _NO_NAMES
+        return frozenset()
     properties: object = schema.get("properties")
-    own = frozenset(properties) if is_object(properties) else _NO_NAMES
+    own = frozenset(properties) if is_object(properties) else frozenset[str]()
     return own.union(*map(declared_names, schema.values()))
-
-
-def _text_of(value: object) -> str:
-    """The text of a value that has no others in it."""
-    return value if isinstance(value, str) else _json_of(value)
 
 
 def _without_defaults(value: object, schemas: Sequence[Node], root: Node) -> object:
@@ -141,18 +109,5 @@ def _is_default(value: object, schema: Node) -> bool:
     if "default" not in schema:
         return False
     # As text, because `True == 1`. Two secrets have one mask, so a secret is never equal to its default.
-    text = _json_of(value)
-    return MASK not in text and text == _json_of(schema["default"])
-
-
-def _json_of(value: object) -> str:
-    """The JSON of a value, in which equal numbers are equal."""
-    return json.dumps(_with_whole_numbers(value), sort_keys=True, ensure_ascii=False)
-
-
-def _with_whole_numbers(value: object) -> object:
-    if is_object(value):
-        return {name: _with_whole_numbers(item) for name, item in value.items()}
-    if is_array(value):
-        return [_with_whole_numbers(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    text = json_text(value)
+    return MASK not in text and text == json_text(schema["default"])

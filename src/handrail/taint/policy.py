@@ -17,7 +17,7 @@ from handrail.serde.formatting import shorten
 from handrail.session import Session
 from handrail.taint.judged_arguments import JudgedArguments
 from handrail.taint.overlap import arguments_from
-from handrail.taint.read_texts import text_of
+from handrail.taint.read_texts import read_text_of
 from handrail.taint.sanitized import are_sanitized
 from handrail.taint.state import PlacedTaint, Provenance, newest_taints
 
@@ -35,7 +35,7 @@ _LONGEST_SOURCE = 120
 class TaintPolicy:
     """In a tainted session, a call that may act outside is asked about, or denied.
 
-    That is one with an external effect, and one of a tool that is not Handrail's and whose effect nobody has declared.
+    That is one with an external effect, and one of a tool that is not Handrail's and whose effect is not declared.
 
     A session is tainted once it, or a session that it works for, has read the result of a tool that is marked
     `untrusted`; see `handrail.taint.state`. The question names the sources, and the arguments that contain text of
@@ -122,9 +122,11 @@ def _question(read: str, given: JudgedArguments, taints: tuple[PlacedTaint, ...]
     found: list[str] = []
     is_complete = True
     for each in taints:
-        text = text_of(each)
+        text = read_text_of(each)
         is_complete &= text is not None
-        found += [f"{path} contains text of {_brief(each).source}" for path in arguments_from(given, text or "")]
+        found += [
+            f"{path} contains text of {_brief(each).source}" for path in arguments_from(given.texts(), text or "")
+        ]
     if found:
         return f"{_listed(found)}. The {read}."
     if not is_complete:

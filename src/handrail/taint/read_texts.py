@@ -17,7 +17,7 @@ from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.stored_types import find_type
 from handrail.session.relatives import UnopenedSession
-from handrail.taint.judged_arguments import leaves
+from handrail.taint.overlap import leaves
 from handrail.taint.state import PlacedTaint
 
 _RECORDS = "handrail.tool_invoked"
@@ -42,7 +42,7 @@ class HasResult(Protocol):
         ...
 
 
-def text_of(taint: PlacedTaint) -> str | None:
+def read_text_of(taint: PlacedTaint) -> str | None:
     """All texts that a call has brought; of a nested call without a record, those of the call that it was made in.
 
     `None` if there is no record of either.

@@ -20,7 +20,8 @@ from handrail.redaction import MASK
 from handrail.serde import dump
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
-from handrail.taint.judged_arguments import JudgedArguments, leaves
+from handrail.taint.judged_arguments import JudgedArguments
+from handrail.taint.overlap import leaves
 
 
 @stored_as("handrail.sanitized")

@@ -1,5 +1,10 @@
 """Which tools of a PydanticAI agent have calls that reach the pipeline, and the mark `untrusted` of those that do not.
 
+| an agent with | sends through the pipeline |
+|---|---|
+| `HandrailToolset` or `HandrailCapability` | the tools of its prompt |
+| `PipelineCapability` | all tools of the agent |
+
 Only the pipeline taints a session and delimits what a tool returns. A mark that nothing reads would let a run act on
 what the tool has brought, so the agent is refused.
 """

@@ -146,7 +146,7 @@ class ForeignTool(Tool[Any, Any]):
     @property
     @override
     def may_act(self) -> bool:
-        """Also if nobody has declared an effect: such a tool is any function, or that of any server."""
+        """Also if no effect is declared: such a tool is any function, or that of any server."""
         return self.effect == "external" or not self.declares_effect
 
     @property

@@ -84,7 +84,7 @@ class ToolMetadata:
 
     @property
     def may_act(self) -> bool:
-        """Whether a call may change the world outside of the program: also if nobody has declared an effect."""
+        """Whether a call may change the world outside of the program: also if no effect is declared."""
         return self.effect == "external" or (self.effect == "state" and not self.declares_effect)
 
 
