@@ -21,6 +21,7 @@ if find_spec("pydantic_ai") is None:
     )
 
 from handrail.adapters.pydantic_ai.adapter import PydanticAIAdapter
+from handrail.adapters.pydantic_ai.call_context import RUN_CONTEXT
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import PromptResponse
@@ -29,6 +30,7 @@ from handrail.adapters.pydantic_ai.toolset import HandrailToolset
 from handrail.prompt.context import tool_context
 
 __all__ = [
+    "RUN_CONTEXT",
     "HandrailCapability",
     "HandrailToolset",
     "PipelineCapability",
