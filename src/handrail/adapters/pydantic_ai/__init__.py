@@ -21,12 +21,11 @@ if find_spec("pydantic_ai") is None:
     )
 
 from handrail.adapters.pydantic_ai.adapter import PydanticAIAdapter
-from handrail.adapters.pydantic_ai.call_context import RUN_CONTEXT
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import PromptResponse
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
-from handrail.adapters.pydantic_ai.toolset import HandrailToolset
+from handrail.adapters.pydantic_ai.toolset import RUN_CONTEXT, HandrailToolset
 from handrail.prompt.context import tool_context
 
 __all__ = [

@@ -25,8 +25,7 @@ from handrail.redaction import redacted_logger
 from handrail.runtime import ToolCall
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.outside_answers import calls_that_wait, record_outside_answer
-from handrail.runtime.pending_calls import has_pending
+from handrail.runtime.waiting_calls import calls_that_wait, has_pending, record_outside_answer
 from handrail.session.call_ref import CallRef
 from handrail.session.postponed_calls import PostponedCall
 
