@@ -77,6 +77,7 @@ from handrail.errors import (
 from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import redacted, redacted_logger
+from handrail.runtime.calls import Step
 
 _log = redacted_logger("handrail.runtime")
 
@@ -317,3 +318,21 @@ def _described(error: BaseException) -> str:
     if len(lines) > _MOST_CHARACTERS:
         lines = f"[... {len(lines) - _MOST_CHARACTERS:,} characters left out ...]\n{lines[-_MOST_CHARACTERS:]}"
     return f"{first}\n{lines}"
+
+
+def as_sentence(text: str) -> str:
+    """The text with its final punctuation, so that another sentence can follow."""
+    if text.endswith("\n"):
+        return text
+    return f"{text} " if text.endswith((".", "!", "?", ":")) else f"{text}. "
+
+
+def is_final_refusal(error: BaseException, step: Step) -> bool:
+    """Whether an exception refuses a call because of its request, and not because of the current state.
+
+    Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
+    another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
+    """
+    if isinstance(error, CallRefusedError):
+        return isinstance(error, FinalRefusal)
+    return step is Step.PARSE or (step is Step.HANDLER and isinstance(error, ToolValidationError))
