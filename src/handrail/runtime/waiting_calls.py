@@ -1,7 +1,7 @@
 """Calls that wait: the message of such a call, when its reply may not be repeated, and its record by the program.
 
 The program may answer a call that waits itself, so that no handler of it runs any more. The call is closed by a final
-record, as any other that has come to its end: it is no longer open, nobody is asked about it, and a repeat of it is
+record, as any other that has come to its end: it is no longer open, no person is asked about it, and a repeat of it is
 answered from the record. Only a stored session lists calls that wait.
 """
 

@@ -269,7 +269,7 @@ class ApprovalGate:
             answer = await _answer(self._asker, call)
         except (Exception, GeneratorExit):  # the latter of a loop that is closed: nothing can be awaited any more
             raise
-        except BaseException:  # Ctrl-C, a cancellation: nobody has answered, and anybody may
+        except BaseException:  # Ctrl-C, a cancellation: there is no answer yet
             if self._can_wait:
                 await self._left_open(call, ruled.reason)
             raise
