@@ -95,8 +95,10 @@ def test_the_message_says_what_is_waited_for(wording: Wording) -> None:
     def raises(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         raise ApprovalRequired
 
-    asks = executor(tool("pay"), policies=[ASKS_ABOUT_PAY], approver=lambda _: Approval.later())
-    (message,) = asks.execute_all([call("pay", "b", id="2")], reply="r1")
+    def gives_no_reason(request: ApprovalRequest) -> Approval:
+        return Approval.later()
+
+    (message,) = desk(gives_no_reason).execute_all([call("pay", "b", id="2")], reply="r1")
     assert message.content == wording
     (message,) = executor(tool("pay", raises)).execute_all([call("pay", "b", id="2")], reply="r1")
     assert message.content == wording

@@ -76,8 +76,8 @@ FACES = {
         tool
     """,
     "handrail.adapters.pydantic_ai": """
-        HandrailCapability HandrailToolset PipelineCapability PromptResponse PydanticAIAdapter StoredHistory
-        tool_context
+        HandrailCapability HandrailToolset PipelineCapability PromptResponse PydanticAIAdapter RUN_CONTEXT
+        StoredHistory tool_context
     """,
     "handrail.agents": """
         AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits Decision Entry

@@ -64,7 +64,7 @@ def test_calls_that_change_something_are_denied_in_a_pipe_until_a_rule_allows_th
     code, printed = typed(line)
     assert code == 1
     assert "notes: list_notes() ok" in printed
-    assert "policy approval denies add_note" in printed
+    assert "approval of add_note was refused" in printed
     with (place / "notes" / "approval.yaml").open("a", encoding="utf-8") as rules:
         rules.write(f"{rule}\n")
     code, printed = typed(line)

@@ -19,6 +19,7 @@ from handrail.agents import Answer, GatedCall, RunOptions, load_agent
 from handrail.errors import CallPostponed
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Prompt, PromptTemplate, ToolsSection
 from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.runtime.calls import Step
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.agents.folders import write
@@ -208,5 +209,6 @@ def test_the_records_are_the_same_whatever_the_entry_point(
 
 
 def recorded(session: Session) -> list[tuple[str, bool, bool]]:
-    """The calls that have a record."""
+    """The calls that have a record; each that failed was refused at its approval."""
+    assert {event.refused_at for event in session[ToolInvoked] if not event.success} <= {Step.APPROVAL}
     return [(event.name, event.success, event.final) for event in session[ToolInvoked]]

@@ -30,8 +30,8 @@ from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
 from handrail.runtime.invoke import invoke
-from handrail.runtime.pending_calls import check_made_once, has_pending, pending_message
 from handrail.runtime.settlement import SettledCall, settle_before_run, settle_open
+from handrail.runtime.waiting_calls import check_made_once, has_pending, pending_message
 from handrail.session import Session
 from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
 

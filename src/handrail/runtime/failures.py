@@ -153,17 +153,6 @@ def is_for_model(error: BaseException) -> bool:
     return isinstance(error, CallRefusedError | ParseError | ModelVisibleError)
 
 
-def is_final(error: BaseException, step: Step) -> bool:
-    """Whether an exception refuses a call because of its request, and not because of the current state.
-
-    Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
-    another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
-    """
-    if isinstance(error, CallRefusedError):
-        return isinstance(error, FinalRefusal)
-    return step is Step.PARSE or (step is Step.HANDLER and isinstance(error, ToolValidationError))
-
-
 def safe_refusal(error: ToolValidationError) -> ToolValidationError:
     """What a handler raised to fail its call; a copy with the mask, if a text of it or of its causes has a secret."""
     said = "\n".join(text for each in _raised_with(error) for text in _texts_of(each))
@@ -329,3 +318,21 @@ def _described(error: BaseException) -> str:
     if len(lines) > _MOST_CHARACTERS:
         lines = f"[... {len(lines) - _MOST_CHARACTERS:,} characters left out ...]\n{lines[-_MOST_CHARACTERS:]}"
     return f"{first}\n{lines}"
+
+
+def as_sentence(text: str) -> str:
+    """The text with its final punctuation, so that another sentence can follow."""
+    if text.endswith("\n"):
+        return text
+    return f"{text} " if text.endswith((".", "!", "?", ":")) else f"{text}. "
+
+
+def is_final_refusal(error: BaseException, step: Step) -> bool:
+    """Whether an exception refuses a call because of its request, and not because of the current state.
+
+    Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
+    another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
+    """
+    if isinstance(error, CallRefusedError):
+        return isinstance(error, FinalRefusal)
+    return step is Step.PARSE or (step is Step.HANDLER and isinstance(error, ToolValidationError))

@@ -50,7 +50,15 @@ from handrail.runtime.calls import (
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode
-from handrail.runtime.failures import CallRefusedError, describe_error, failure_of, is_final, is_for_model, safe_refusal
+from handrail.runtime.failures import (
+    CallRefusedError,
+    as_sentence,
+    describe_error,
+    failure_of,
+    is_final_refusal,
+    is_for_model,
+    safe_refusal,
+)
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
@@ -438,7 +446,7 @@ class Invocation:
 
     def _with_aftermath(self, result: ToolResult[Any]) -> ToolResult[Any]:
         aftermath = self.claim.unresolved_note()
-        return replace(result, message=f"{_as_sentence(result.message)}{aftermath}") if aftermath else result
+        return replace(result, message=f"{as_sentence(result.message)}{aftermath}") if aftermath else result
 
     async def fail(self, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
         """Determine the outcome of an exception, and wait until earlier calls have been recorded.
@@ -454,7 +462,7 @@ class Invocation:
         error = self._opening_of(error)
         result, self.raises = failure_of(error, self.call.name)
         is_unknown = isinstance(self.raises, CallTransactionEndedError)
-        self.is_final &= is_unknown or (self.raises is None and is_final(error, self.step))
+        self.is_final &= is_unknown or (self.raises is None and is_final_refusal(error, self.step))
         if is_unknown and self.claim.effect is None:
             result = replace(result, message=f"{result.message} {unknown_outcome(self.call.name)}")
         if self.raises is None and not is_for_model(error):
@@ -564,10 +572,3 @@ class Invocation:
         if replayed and self.environment.feedback is not None:
             return with_feedback(message, self.environment.feedback.given_to(self.ref))
         return message
-
-
-def _as_sentence(text: str) -> str:
-    """The text with its final punctuation, so that another sentence can follow."""
-    if text.endswith("\n"):
-        return text
-    return f"{text} " if text.endswith((".", "!", "?", ":")) else f"{text}. "

@@ -95,7 +95,6 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                 questions = await check_policies(run, tool)
                 run.step = APPROVAL
                 await request_approval(run, tool, questions)
-
             run.step = DEADLINE
             await run.check_ready(tool)
             run.step = CLAIM

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from pydantic_ai import (
     Agent,
+    ApprovalRequired,
     CallDeferred,
     DeferredToolRequests,
     DeferredToolResults,
     ModelRetry,
+    RunContext,
     ToolApproved,
     ToolDenied,
     ToolFailed,
@@ -20,6 +22,7 @@ from pydantic_ai import (
 
 from handrail import tool
 from handrail.adapters.pydantic_ai import (
+    RUN_CONTEXT,
     HandrailCapability,
     HandrailToolset,
     PipelineCapability,
@@ -284,6 +287,32 @@ async def test_a_call_with_a_result_of_the_program_is_recorded_with_it(result: A
         assert recorded(session) == [("note", True), ("send", succeeds)]
         assert session[ToolInvoked].all()[1].result.message == ("done by hand" if succeeds else "not done")
         assert session.open_calls == ()
+
+
+@pytest.mark.anyio
+async def test_a_handler_sees_that_its_call_was_approved() -> None:
+    """One that raises `ApprovalRequired` otherwise runs then, and not when the run is only resumed."""
+
+    @tool
+    def send(text: str, ctx: RunContext[Any]) -> str:
+        """Send."""
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return f"sent {text}"
+
+    template: Any = PromptTemplate(ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[send])])
+    model = ScriptedModel([Reply(calls=[Call("send", {"text": "a"})]), answered(call_1=Outcome.ok("sent a"))])
+    with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
+        for approved in (None, False, True):
+            stored = StoredHistory(session, "desk")
+            executor = ToolExecutor(prompt=Prompt(template).bind(resources=RUN_CONTEXT), session=session)
+            capability = HandrailCapability(executor, conversation=stored)
+            agent = Agent(model, capabilities=[capability], output_type=DEFERRED)
+            results = DeferredToolResults(approvals={"call-1": True}) if approved else stored.deferred_results
+            question = "Send." if approved is None else None
+            ended = await agent.run(question, message_history=stored.history or None, deferred_tool_results=results)
+            assert (ended.output == "Done.") is bool(approved)
+        assert recorded(session) == [("send", True)]
 
 
 @pytest.mark.anyio

@@ -25,10 +25,11 @@ from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import PromptResponse
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
-from handrail.adapters.pydantic_ai.toolset import HandrailToolset
+from handrail.adapters.pydantic_ai.toolset import RUN_CONTEXT, HandrailToolset
 from handrail.prompt.context import tool_context
 
 __all__ = [
+    "RUN_CONTEXT",
     "HandrailCapability",
     "HandrailToolset",
     "PipelineCapability",

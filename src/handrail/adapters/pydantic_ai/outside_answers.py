@@ -19,14 +19,13 @@ from typing import NamedTuple
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
 from handrail.adapters.pydantic_ai.replies import name_in_history
-from handrail.errors import StoreError
+from handrail.errors import StoreError, UnknownTypeError
 from handrail.prompt import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolCall
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.outside_answers import calls_that_wait, record_outside_answer
-from handrail.runtime.pending_calls import has_pending
+from handrail.runtime.waiting_calls import calls_that_wait, has_pending, record_outside_answer
 from handrail.session.call_ref import CallRef
 from handrail.session.postponed_calls import PostponedCall
 
@@ -82,7 +81,7 @@ async def _waiting(environment: Environment, messages: Sequence[ModelMessage]) -
         return []
     try:
         items = await ASYNC.write_to(session.store, partial(_items, environment))
-    except StoreError:
+    except (StoreError, UnknownTypeError):  # the latter of items of other versions
         _log.warning("it cannot be read which calls of %s wait", session.session_id, exc_info=True)
         return []
     found: list[tuple[CallRef, _Waiting]] = []

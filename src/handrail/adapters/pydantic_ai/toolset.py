@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import json
 from contextvars import ContextVar
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, Final, cast
 
 from pydantic_ai import (
     ApprovalRequired,
@@ -40,7 +41,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY, refuse_lost_marks
-from handrail.adapters.pydantic_ai.questions import asked_by, with_caller_answers
+from handrail.adapters.pydantic_ai.questions import MADE_AGAIN, asked_by, with_caller_answers
 from handrail.adapters.pydantic_ai.replies import asked, learn_replies
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
@@ -48,6 +49,7 @@ from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import BinaryPart, RenderedPrompt, Tool
 from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
+from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
 from handrail.runtime.disclosure import expansion_message
 from handrail.runtime.read_ahead import read_ahead
@@ -63,6 +65,23 @@ def call_run_context() -> RunContext[Any]:
         LookupError: no such call runs here.
     """
     return _RUN_CONTEXT.get()
+
+
+def _context_for_functions() -> RunContext[Any]:
+    ctx = call_run_context()
+    # Made again by a resumed run, which approves nothing.
+    return replace(ctx, tool_call_approved=False) if ctx.tool_call_metadata == MADE_AGAIN else ctx
+
+
+RUN_CONTEXT: Final = ResourceRegistry.of(
+    Binding(RunContext, lambda _resources: _context_for_functions(), Scope.TOOL_CALL)
+)
+"""Binds PydanticAI's run context for a function that has it injected: `Prompt(template).bind(resources=RUN_CONTEXT)`.
+
+Its `tool_call_approved` is true if the caller of the run has approved the call; a function that raises
+`ApprovalRequired` otherwise needs it. Outside of a PydanticAI run, asking for it raises `LookupError`. The prompt of an
+agent file has the run context without this.
+"""
 
 
 class RawArguments(dict[str, Any]):

@@ -200,6 +200,12 @@ class ApprovalGate:
         grant = self._grant_for(call)
         return found if grant is None else Judgement(grant.verdict, _reason_of(grant), explicit=True)
 
+    def has_answer(self, call: GatedCall) -> bool:
+        """Whether a person was asked about a call, or was to be, and no rule denies it since."""
+        held = self._held_for(call)
+        was_asked = held is not None and held.is_about(call) and held.decision.by in {"person", "nobody"}
+        return was_asked and judge_call(call, self._rules, self._mode).verdict != "deny"
+
     async def decide(self, call: GatedCall) -> Decision:
         """Decide about a call, and ask about it if need be; the decision about a call is made once.
 
@@ -263,7 +269,7 @@ class ApprovalGate:
             answer = await _answer(self._asker, call)
         except (Exception, GeneratorExit):  # the latter of a loop that is closed: nothing can be awaited any more
             raise
-        except BaseException:  # Ctrl-C, a cancellation: nobody has answered, and anybody may
+        except BaseException:  # Ctrl-C, a cancellation: there is no answer yet
             if self._can_wait:
                 await self._left_open(call, ruled.reason)
             raise
@@ -430,8 +436,10 @@ class GatePolicy:
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Look at what is known of the call; no person is asked here."""
-        found = self.gate.judge(self.describe(tool, params, context.call, context))
-        if found.verdict == "deny":
+        call = self.describe(tool, params, context.call, context)
+        found = self.gate.judge(call)
+        # What a person was asked about is refused by the approver, which has the answer, as in every other loop.
+        if found.verdict == "deny" and not self.gate.has_answer(call):
             return PolicyDecision.deny(found.reason, final=found.final)
         return PolicyDecision.allow() if found.verdict == "allow" else PolicyDecision.ask(found.reason)
 

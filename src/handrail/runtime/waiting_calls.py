@@ -1,20 +1,21 @@
-"""The records of calls that waited, and that the program has answered itself: no handler of theirs runs any more.
+"""Calls that wait: the message of such a call, when its reply may not be repeated, and its record by the program.
 
-Such a call is closed by a final record, as any other that has come to its end: it is no longer open, nobody is asked
-about it, and a repeat of it is answered from the record. Only a stored session lists calls that wait.
+The program may answer a call that waits itself, so that no handler of it runs any more. The call is closed by a final
+record, as any other that has come to its end: it is no longer open, no person is asked about it, and a repeat of it is
+answered from the record. Only a stored session lists calls that wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from handrail.errors import SessionBusyError
-from handrail.prompt import ToolResult
+from handrail.errors import CallPostponed, SessionBusyError
+from handrail.prompt import ApprovalRequest, ToolResult
 from handrail.redaction import redacted, redacted_logger
-from handrail.runtime.calls import Step, ToolInvoked
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, reused_id
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.session import Session
@@ -84,3 +85,45 @@ async def record_outside_answer(
         session.dispatcher.dispatch(event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but a reducer or subscriber failed", call.name)
+
+
+def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
+    """The message of a call that waits: it says what for, and whether the call has begun."""
+    asked = postponed.question
+    if isinstance(asked, ApprovalRequest) and asked.tool.name == call.name:
+        why = f" waits, and has not run yet: {postponed}. Its result follows when it has."
+        if str(postponed) == waits_for_approval(call.name):
+            why = " waits for approval, and has not run yet. Its result follows when it has."
+    else:  # its handler has postponed it, or a call that this has made
+        why = f" waits, and what it had changed was undone: {postponed}. Its result follows when it has run to its end."
+    result = ToolResult[None].error(f"{call.name}{why}")
+    return ToolMessage(call.id, result.render(), result.success, result, pending=True)
+
+
+def waits_for_approval(tool_name: str) -> str:
+    """What a call waits for whose approver has given no reason."""
+    return f"{tool_name} waits for approval"
+
+
+def has_pending(session: Session) -> bool:
+    """Whether calls of a stored session have been left open; it reads nothing."""
+    return session.store is not None and len(session[PostponedCall]) > 0
+
+
+def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
+    """Refuse to repeat the calls of a reply without a name, some of which wait, before any of them runs.
+
+    Those that have a record could not be answered from it, so that the message of one that runs now would be lost.
+
+    Args:
+        session: the session.
+        calls: the calls of a reply that has no name.
+
+    Raises:
+        CallIdReusedError: one of them has a final record. None has been run.
+        StoreError: the store cannot be read.
+    """
+    for call in calls:
+        record = session.recorded_call(CallRef(None, call.id)) if call.id else None
+        if isinstance(record, ToolInvoked) and record.final:
+            raise reused_id(record)
