@@ -234,13 +234,14 @@ class Conversation:
         return open_reply(reversed(self.parts))
 
     def _check_new(self, part: ConversationPart) -> None:
-        """Check that no call of a reply that is appended has a record.
+        """Check that no call of a reply that is appended has a final record, from which it would be answered.
 
         Raises:
             SessionUseError: one has; an earlier reply has the same name.
         """
         for ref in part.call_refs:
-            if self._session.recorded_call(ref) is not None:
+            record = self._session.recorded_call(ref)
+            if record is not None and record.final:
                 raise SessionUseError(
                     f"session {self._session.session_id!r} has a record of call {ref} already, so an earlier reply had "
                     "the same name, and this call would be answered from that record. Some servers give each response "
