@@ -42,11 +42,11 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.redaction import MASK, redacted, redacted_logger
+from handrail.redaction import MASK, CallSecrets, redacted, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
 from handrail.runtime.calls import ToolInvoked, ToolMessage, written_arguments
-from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
+from handrail.runtime.execution import ExecutionTimeoutError, Late, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
     CallRefusedError,
     Denial,
@@ -332,14 +332,17 @@ def _say_if_unknown(run: Invocation, tool: Tool[Any, Any], claim: Claim, error: 
         claim.outcome_unknown(why)
 
 
+def _late(secrets: CallSecrets | None, claim: Claim) -> Late:
+    """What takes the result of a handler that has overrun; it says nothing of the secrets of the call."""
+    return claim.ended_late if secrets is None else lambda ended: secrets.during(claim.ended_late, ended)
+
+
 async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
     body = partial(_call, run, tool, context)
-    late = None if claim.effect is None else claim.ended_late
-    if late is not None and run.secrets is not None:
-        late = partial(run.secrets.during, late)
+    late = None if claim.effect is None else _late(run.secrets, claim)
     try:
         return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
