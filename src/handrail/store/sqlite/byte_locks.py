@@ -40,7 +40,7 @@ class ByteLocks:
     __slots__ = ("__weakref__", "_file", "_held", "path")
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path: Path = path
         self._file: int | None = None
         self._held: dict[int, bool] = {}
         with _guard:
