@@ -70,8 +70,8 @@ def test_a_question_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPa
     assert "Done." in again.lines
 
 
-def test_a_person_is_not_asked_about_a_call_whose_secrets_are_gone(run: Run, folder: Path) -> None:
-    """It is refused in any case, so the run goes on, and the model may ask for it again."""
+def test_no_answer_is_waited_for_about_a_call_with_secrets(run: Run, folder: Path) -> None:
+    """Its secrets would be gone when it came. The call is refused, and the run goes on to its end."""
     tools = """
         from pydantic import SecretStr
         def log_in(user: str, password: SecretStr) -> str:
@@ -81,9 +81,10 @@ def test_a_person_is_not_asked_about_a_call_whose_secrets_are_gone(run: Run, fol
         """
     write(folder, desk__agent="---\nname: desk\ntools: [log_in]\n---\nBe brief.\n", tools__py=dedent(tools))
     kept = ("--store", "sqlite:///desk.db", "--session", "monday", "--approve", "later")
-    first = script(folder, {"calls": [call("log_in", user="ada", password="tr0ub4dor")]})  # noqa: S106 - a canary
-    assert run("log in", "--model", first, *kept).code == 3
-    assert run("--model", script(folder, {"text": "Done."}), *kept).code == 0
+    asked = {"calls": [call("log_in", user="ada", password="tr0ub4dor")]}  # noqa: S106 - a canary
+    ran = run("log in", "--model", script(folder, asked, {"text": "Done."}), *kept)
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert "tr0ub4dor" not in ran.err
 
 
 def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path, wording: Wording) -> None:

@@ -95,6 +95,7 @@ class Desk:
             Tool[Payment, str](name="approved", description="Pays.", handler=self._pay, effect="external"),
         )
         section = ToolsSection(title="Desk", tools=tools, policies=[AskAboutPayments()])
+        self._count = len(self.conversation)  # the replies of a session that is opened again have names already
         self.executor = ToolExecutor(
             prompt=Prompt(PromptTemplate(ns="tests", key="desk", sections=[section])),
             session=self.session,

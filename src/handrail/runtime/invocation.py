@@ -254,7 +254,8 @@ class Invocation:
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy; off the event loop if that may block it."""
-        if self.mode.inline or self.tool is None or not isinstance(policy, MayBlock) or not policy.may_block(self.tool):
+        tool, session = self.tool, self.environment.session
+        if self.mode.inline or tool is None or not isinstance(policy, MayBlock) or not policy.may_block(tool, session):
             return act()
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted

@@ -73,9 +73,8 @@ def preview_call(
 def may_block(name: str, environment: Environment) -> bool:
     """Whether `preview_call` may wait for a disk, because a policy of the tool may (`MayBlock`)."""
     tool = environment.tool(name)
-    return tool is not None and any(
-        isinstance(policy, MayBlock) and policy.may_block(tool) for policy in environment.policies_for(name)
-    )
+    session, policies = environment.session, environment.policies_for(name)
+    return tool is not None and any(isinstance(each, MayBlock) and each.may_block(tool, session) for each in policies)
 
 
 def _asked_by(

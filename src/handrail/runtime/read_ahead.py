@@ -9,9 +9,10 @@ from __future__ import annotations
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import ASYNC
 from handrail.session import Session
+from handrail.session.persistence.loading import ForkedFrom
 from handrail.taint.state import DelimiterSecret, Tainted
 
-_USED_BY_RUNS = (OpenSections, Tainted, DelimiterSecret)
+_USED_BY_RUNS = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
 
 
 async def read_ahead(session: Session, *others: type[object]) -> None:

@@ -43,6 +43,14 @@ class UnopenedSession(NamedTuple):
         return None if number is None else recorded_item(self.store, self.row.session_id, number)
 
 
+def reads_above(session: Session) -> bool:
+    """Whether `sessions_above` may read the store. Most sessions have been made for none, or in this process."""
+    last = session.unbound
+    while last.parent is not None:
+        last = last.parent
+    return last.recorder is not None and last.recorder.row.parent is not None
+
+
 def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
     """The sessions that a session works for, the nearest first. One that is no longer in the store ends the list.
 
@@ -56,8 +64,7 @@ def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
         last = last.parent
         yield last
     recorder = last.recorder
-    # The fast path: most sessions have been made for none.
-    if recorder is None or recorder.row.parent is None:
+    if recorder is None or not reads_above(last):
         return
     store, seen = recorder.store, {last.session_id}
     above = works_for(recorder.row, last[ForkedFrom].all())

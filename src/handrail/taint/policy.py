@@ -15,6 +15,7 @@ from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.serde.formatting import shorten
 from handrail.session import Session
+from handrail.session.relatives import reads_above
 from handrail.taint.judged_arguments import JudgedArguments
 from handrail.taint.overlap import arguments_from
 from handrail.taint.read_texts import read_text_of
@@ -74,6 +75,10 @@ class TaintPolicy:
     def guards(self, tool: str, *, may_act: bool) -> bool:
         """Whether the calls of a tool of that name are judged in a tainted session; see `Tool.may_act`."""
         return may_act or any(fnmatchcase(tool, glob) for glob in self.tools)
+
+    def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:
+        """Whether what the sessions have read that this one works for is read from the store."""
+        return self.guards(tool.name, may_act=tool.may_act) and reads_above(session)
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the protocol's
         """Allow the call unless it acts and the session is tainted."""

@@ -46,6 +46,7 @@ from handrail.prompt.signature import is_async
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.execution import ASYNC
 from handrail.serde.secrets import mask_places
+from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.given_answers import GivenAnswer
 
@@ -430,7 +431,7 @@ class GatePolicy:
     file_tools: Container[str] = ()
     name: str = GATE_POLICY_NAME
 
-    def may_block(self, tool: Tool[Any, Any]) -> bool:
+    def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:  # noqa: ARG002 - the protocol's
         """Whether links in the arguments of a tool are followed on a disk."""
         return tool.name in self.file_tools
 

@@ -57,6 +57,7 @@ from handrail.runtime.preview import may_block, preview_call
 from handrail.serde import Masking, digest, dump, schema_masking
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.session.relatives import reads_above
 from handrail.taint import TaintPolicy
 from handrail.taint.judged_arguments import JudgedArguments
 
@@ -187,18 +188,15 @@ class RunExecutors:
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
     ) -> GatedCall | None:
         """A call that is about to be made, as the gate judges it; `None` for one that will be refused as it is."""
-        name = _own_name(definition)
-        described: GatedCall | None
+        name, own = _own_name(definition), self._own_of(definition)
+        described: GatedCall | None = None
         if name is None:
-            name = call.tool_name
-            described = self._of_foreign(ref, call, definition, args)
-        else:
-            own = self._own_of(definition)
-            # Without one it is an unknown name.
-            described = None if own is None else await self._of_own(ref, call, definition, own, args)
+            described = await self._of_foreign(ref, call, definition, args)
+        elif own is not None:  # else it is an unknown name
+            described = await self._of_own(ref, call, definition, own, args)
         # Kept for the pipeline, which describes the call once more without knowing what the model wrote.
         if described is not None:
-            self._ahead[ref, name] = described
+            self._ahead[ref, name or call.tool_name] = described
         return described
 
     def forget(self, ref: CallRef, name: str) -> None:
@@ -338,7 +336,7 @@ class RunExecutors:
             return self._adding
         return self._own.get(definition.toolset_id or "")
 
-    def _of_foreign(
+    async def _of_foreign(
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
     ) -> GatedCall | None:
         said = read_tool_metadata(definition)
@@ -348,14 +346,15 @@ class RunExecutors:
         looks = _Looks.of(plain_arguments(args, definition), written, masking)
         gated = self._gated(ref, call.tool_name, said.effect, looks, _hidden(written, looks))
         judged = JudgedArguments(looks.arguments, definition.parameters_json_schema)
-        asks = self._asked_about_taint(call.tool_name, judged, may_act=said.may_act)
+        asks = await self._asked_about_taint(call.tool_name, judged, may_act=said.may_act)
         return replace(gated, asks=asks, default=said.approval, description=definition.description or "")
 
-    def _asked_about_taint(self, tool: str, arguments: JudgedArguments, *, may_act: bool) -> tuple[str, ...]:
+    async def _asked_about_taint(self, tool: str, arguments: JudgedArguments, *, may_act: bool) -> tuple[str, ...]:
         """What the policy about taint asks, ahead of the call, about a tool that is not Handrail's."""
         if self._taint is None or not self._taint.guards(tool, may_act=may_act):
             return ()
-        decision = self._taint.judge(self._session, tool, lambda: arguments)
+        judge = partial(self._taint.judge, self._session, tool, lambda: arguments)
+        decision = await ASYNC.in_thread(judge) if reads_above(self._session) else judge()
         return (redacted(decision.reason),) if decision.verdict == "ask" else ()
 
     async def _of_own(

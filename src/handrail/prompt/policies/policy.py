@@ -19,6 +19,7 @@ from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import calling_fault, is_async, return_fault
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
+from handrail.session import Session
 from handrail.session.call_ref import CallRef
 
 _VERDICTS = ("allow", "deny", "ask")
@@ -152,8 +153,8 @@ class MayBlock(Protocol):
     thread costs about 0.1 ms per call.
     """
 
-    def may_block(self, tool: Tool[Any, Any]) -> bool:
-        """Whether `check` or `on_result` for this tool may take long."""
+    def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:
+        """Whether `check` or `on_result` for this tool may take long in this session."""
         ...
 
 

@@ -41,6 +41,7 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.prompt.type_parameters import annotation_name
 from handrail.serde.record_types import is_record
 from handrail.serde.supported_types import record_types
+from handrail.session import Session
 
 AnyPath = str | PurePath
 """A path as the parameters have it."""
@@ -174,7 +175,7 @@ class ReadBeforeWritePolicy:
                 )
             object.__setattr__(self, what, tuple(names))
 
-    def may_block(self, tool: Tool[Any, Any]) -> bool:
+    def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:  # noqa: ARG002 - the protocol's
         """Whether the file may be read, which takes as long as hashing it."""
         return tool.name in self.read_tools or tool.name in self.write_tools
 
