@@ -50,11 +50,15 @@ def test_ten_thousand_calls_leave_what_they_wrote_and_nothing_else() -> None:
 
 @pytest.mark.short(0)
 def test_replies_on_an_event_loop_leave_nothing_either() -> None:
-    """With many calls in the queue at once, and some of them cancelled; futures are gone as well."""
+    """With many calls in the queue at once, and some of them cancelled; futures are gone as well.
+
+    Of the replies that are cancelled, the calls that had not begun have no record.
+    """
     growth = measured("replies")
     assert growth.during.keys() >= CALL_MADE
     assert growth.after == growth.before
-    assert (growth.recorded, growth.queued) == (1_260, 0)
+    assert 660 <= growth.recorded <= 1_260
+    assert growth.queued == 0
 
 
 def test_nothing_of_a_durable_call_waits_for_a_garbage_collection() -> None:

@@ -262,7 +262,7 @@ class ToolExecutor:
             CallIdReusedError: as for `execute`.
             ValueError: as for `execute`.
             RunAbortedError: as for `execute`.
-            BaseException: as for `execute`; a cancellation rolls the call back.
+            BaseException: as for `execute`; a cancellation rolls the call back. One that has not begun has no record.
         """
         return await self._execute_async(call, reply, self.environment)
 
