@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,8 +15,9 @@ from typing_extensions import TypeAliasType
 from benchmarks.timing import Bound, Limit
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, tool
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy, ToolResult, tool
 from handrail.runtime import IdempotencyConfig, Session, ToolCall
+from handrail.taint import TaintPolicy
 
 ARGUMENTS = '{"entity_id":"abc-123","limit":5,"tags":["a","b"]}'
 EARLIER = 10_000
@@ -26,10 +27,14 @@ SAME = "success, writing to the session"
 VIEW = "success, writing through context.session"
 """What a view costs that is bound to the call; `success` asks for none."""
 
+GUARDED = "success, external, with the policy about taint"
+"""What the policy costs in a session that has read nothing untrusted."""
+
 BOUNDS = (
     Bound("success", "floor", 4.0),
     Bound("success, a function", "success", 1.02),
     Bound(VIEW, SAME, 1.3),
+    Bound(GUARDED, "success, external", 1.05),
     Bound("success after 10,000 results", "success", 1.1),
     Bound("rollback", "success", 1.2),
     Bound("replay", "success", 1.0),
@@ -128,11 +133,11 @@ def _tools() -> list[Tool[Any, Found]]:
     ]
 
 
-def _executor(*, earlier: int = 0, files: int | None = None) -> ToolExecutor:
+def _executor(*, earlier: int = 0, files: int | None = None, policies: Sequence[ToolPolicy] = ()) -> ToolExecutor:
     session = Session()
     for number in range(earlier):
         session.dispatch(Found(str(number), ""))
-    section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=_tools())
+    section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=_tools(), policies=policies)
     paths = {f"area{number % 50}/file{number}.txt": "x" for number in range(files or 0)}
     resources = {} if files is None else {Filesystem: InMemoryFilesystem(paths)}
     prompt = Prompt(PromptTemplate(ns="benchmarks", key="calls", sections=[section])).bind(resources=resources)
@@ -208,6 +213,7 @@ def cases() -> dict[str, Callable[[], object]]:
         VIEW: _calling(_executor(), "note"),
         "success, writing a file": _calling(_executor(files=0), "write"),
         "success, external": _calling(_executor(), "charge", fresh_ids=True),
+        GUARDED: _calling(_executor(policies=[TaintPolicy()]), "charge", fresh_ids=True),
         "replay": _calling(_executor(), "once"),
         "rollback after 10,000 results": _calling(_executor(earlier=EARLIER), "fail", success=False),
     }
