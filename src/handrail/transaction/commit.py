@@ -270,24 +270,27 @@ async def restore_participants(
     failures: list[tuple[object, BaseException]] = []
     cancelled: BaseException | None = None
 
-    async def carry_out(act: Callable[[], None], *, waits: bool) -> None:
-        nonlocal cancelled, in_thread
-        if in_thread is None or not waits:
-            act()
-            return
+    async def carry_out(act: Callable[[], None], in_thread: InThread) -> bool:
+        """Returns whether something can be awaited after it."""
+        nonlocal cancelled
         try:
             await in_thread(act)
         except BaseException as error:  # noqa: BLE001 - the task was cancelled; raised when all have been tried
             cancelled = cancelled or error
-            if isinstance(error, GeneratorExit):  # its loop was closed: nothing can be awaited any more
-                in_thread = None
+            return not isinstance(error, GeneratorExit)  # its loop was closed
+        return True
 
     token = _UNDOING.set(True)
     try:
         for participant, restore in restores:
-            await carry_out(partial(_try, failures, participant, restore), waits=restoring_waits(participant))
-        settle = partial(_settle, failures, tuple(enlisted))
-        await carry_out(settle, waits=True)
+            if in_thread is None or not restoring_waits(participant):
+                _try(failures, participant, restore)
+            elif not await carry_out(partial(_try, failures, participant, restore), in_thread):
+                in_thread = None
+        if in_thread is None:
+            _settle(failures, enlisted)
+        else:
+            await carry_out(partial(_settle, failures, tuple(enlisted)), in_thread)
     finally:
         _UNDOING.reset(token)
     if cancelled is not None:
