@@ -1,6 +1,6 @@
 """How long the event loop stands still at the longest while agents work, and what share of a core they use.
 
-A task sleeps for 5 ms again and again; it is measured how much too late it wakes. Alone it tells what the machine adds.
+A task sleeps for 5 ms again and again; it is measured how much too late it wakes. Alone it shows what the machine adds.
 A thread that runs Python gives the interpreter up after 5 ms (`sys.getswitchinterval`) when the loop asks for it. There
 is no garbage collection meanwhile, as where calls are timed.
 """
@@ -20,9 +20,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.proxy import Proxy, proxied
 from benchmarks.shadow import tree
-from benchmarks.stored_agents import StoredAgent, call_together, open_agents
+from benchmarks.stored_agents import StoredAgent, agents_in, call_together
 from benchmarks.timing import Limit
-from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ShellRule, ShellToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem
@@ -59,9 +58,9 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         url, _ = opened.enter_context(server_of_its_own())
         proxy = opened.enter_context(proxied(url))
         runner = opened.enter_context(asyncio.Runner())
-        near = _agents(f"sqlite:///{folder}/near.db", AGENTS, opened)
-        far = _agents(proxy.url, AGENTS, opened)
-        thinking = _agents(f"sqlite:///{folder}/thinking.db", THINKING_AGENTS, opened)
+        near = agents_in(f"sqlite:///{folder}/near.db", AGENTS, opened)
+        far = agents_in(proxy.url, AGENTS, opened)
+        thinking = agents_in(f"sqlite:///{folder}/thinking.db", THINKING_AGENTS, opened)
         yield {
             IDLE: lambda: _median(runner, lambda: asyncio.sleep(0.5)),
             ON_SQLITE: lambda: _median(runner, lambda: call_together(near, 1)),
@@ -70,11 +69,6 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
             TREE: lambda: _median(runner, _command(folder, opened)),
             SHARE: lambda: runner.run(_share(thinking)),
         }
-
-
-def _agents(url: str, number: int, opened: ExitStack) -> list[StoredAgent]:
-    kept = opened.enter_context(store.open(url))
-    return open_agents(kept, (f"agent-{place}" for place in range(number)), opened)
 
 
 def _far(runner: asyncio.Runner, proxy: Proxy, agents: Sequence[StoredAgent]) -> float:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 
+from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.session import stored_as
-from handrail.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,10 @@ class StoredAgent:
         return ToolCall(f"call-{number}", "pay", f'{{"order":"A-{number}","cents":1250}}')
 
 
-def open_agents(kept: Store, names: Iterable[str], opened: ExitStack) -> list[StoredAgent]:
-    """Agents in a store, whose sessions are named so and closed with the stack."""
-    return [StoredAgent(opened.enter_context(Session.open(kept, name))) for name in names]
+def agents_in(url: str, number: int, opened: ExitStack) -> list[StoredAgent]:
+    """So many agents in the store at a URL, which is closed with the stack, as their sessions are."""
+    kept = opened.enter_context(store.open(url))
+    return [StoredAgent(opened.enter_context(Session.open(kept, f"agent-{place}"))) for place in range(number)]
 
 
 async def call_together(agents: Sequence[StoredAgent], each: int) -> None:

@@ -24,7 +24,7 @@ from threading import Barrier
 
 from benchmarks import round_trips
 from benchmarks.proxy import Proxy, proxied
-from benchmarks.stored_agents import StoredAgent, call_together, open_agents
+from benchmarks.stored_agents import StoredAgent, agents_in, call_together
 from benchmarks.timing import Block, Bound, Limit
 from handrail import store
 from handrail.runtime import Session
@@ -74,17 +74,12 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         }
 
 
-def _agents(url: str, number: int, opened: ExitStack) -> list[StoredAgent]:
-    kept = opened.enter_context(store.open(url))
-    return open_agents(kept, (f"agent-{place}" for place in range(number)), opened)
-
-
 def _one_agent(folder: Path, opened: ExitStack) -> dict[str, Callable[[], object]]:
     """One agent through each entry; each has a file of its own."""
     kept = opened.enter_context(store.open(f"sqlite:///{folder}/inline.db"))
     inline = StoredAgent(opened.enter_context(Session.open(kept, "agent")), is_async=False)
-    [blocking] = _agents(f"sqlite:///{folder}/one.db", 1, opened)
-    suspending = _agents(f"sqlite:///{folder}/one-async.db", 1, opened)
+    [blocking] = agents_in(f"sqlite:///{folder}/one.db", 1, opened)
+    suspending = agents_in(f"sqlite:///{folder}/one-async.db", 1, opened)
     runner = opened.enter_context(asyncio.Runner())
     return {
         ONE: Block(_OF_ONE, lambda: _call_often(blocking, _OF_ONE)),
@@ -94,13 +89,13 @@ def _one_agent(folder: Path, opened: ExitStack) -> dict[str, Callable[[], object
 
 
 def _on_loop(folder: Path, opened: ExitStack) -> dict[str, Callable[[], object]]:
-    agents = _agents(f"sqlite:///{folder}/loop.db", AGENTS, opened)
+    agents = agents_in(f"sqlite:///{folder}/loop.db", AGENTS, opened)
     runner = opened.enter_context(asyncio.Runner())
     return {ON_LOOP: Block(AGENTS * _ON_LOOP, lambda: runner.run(call_together(agents, _ON_LOOP)))}
 
 
 def _on_threads(folder: Path, opened: ExitStack) -> Callable[[], object]:
-    agents = _agents(f"sqlite:///{folder}/threads.db", THREADS, opened)
+    agents = agents_in(f"sqlite:///{folder}/threads.db", THREADS, opened)
     pool = opened.enter_context(ThreadPoolExecutor(THREADS))
     together = Barrier(THREADS)  # so that no thread takes the calls of two agents
 
@@ -154,7 +149,7 @@ def _await_line(process: subprocess.Popen[str]) -> None:
 
 def _far(proxy: Proxy, opened: ExitStack) -> Callable[[], float]:
     """The calls per second over a proxy that delays them; sessions are opened, and the agents warmed up, without."""
-    agents = _agents(proxy.url, AGENTS, opened)
+    agents = agents_in(proxy.url, AGENTS, opened)
     runner = opened.enter_context(asyncio.Runner())
 
     def calls_per_second() -> float:

@@ -2,7 +2,7 @@
 
 The delimiter is an HMAC of the identity of the call with the secret of the session. Content is written before the call
 is made, and a later call has another delimiter, so no content ends its own mark. Calls whose reply is not stated may
-have one name; what tells them apart is the place of their items. The same call in the same session has the same
+have one name; what differs is the place of their items. The same call in the same session has the same
 delimiter: a message that is made again from its record is the same, byte for byte.
 """
 

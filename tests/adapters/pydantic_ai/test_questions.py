@@ -317,7 +317,7 @@ async def test_a_handler_sees_that_its_call_was_approved() -> None:
 
 @pytest.mark.anyio
 async def test_the_calls_of_a_discarded_evaluation_wait_no_longer(wording: Wording) -> None:
-    """They are refused; nobody makes them any more."""
+    """They are refused; no program makes them any more."""
     with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
         first = PydanticAIAdapter(ScriptedModel([ASKED]), approver=lambda _: Approval.later())
         with pytest.raises(CallPostponed):

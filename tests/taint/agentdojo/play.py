@@ -91,7 +91,7 @@ def play(case: Case, manner: Manner) -> Played:
 
 
 def acts(asked: Asked) -> bool:
-    """Whether a call acts outside, or tells an attacker something."""
+    """Whether a call acts outside, or reports something to an attacker."""
     return asked.function in ACTS | TELLS
 
 
