@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,12 +13,15 @@ import pytest
 from pydantic_ai import ModelHTTPError, ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import RunEnded, RunOptions, RunResult
 from handrail.errors import PromptEvaluationError
 from handrail.limits import Deadline, TokenUsage
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.testing import Call, FakeClock, Outcome, Reply
-from tests.agents.desks import Heard, called, desk, events, inside, outcomes, play
+from tests.agents.desks import Heard, called, desk, events, inside, lines, outcomes, play, write_line
 from tests.agents.folders import agent
 from tests.wording import Wording
 
@@ -181,3 +187,43 @@ async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: 
     assert [len(report.description) for report in reports] == [1000, len("Finds things.")]
     assert reports[0].description.endswith("…")
     assert reports[1].source == wording
+
+
+@pytest.mark.requirement("M-03j")
+async def test_a_run_on_the_session_of_a_handler_is_of_its_call(tmp_path: Path) -> None:
+    """Its calls are nested in that call: undone with it, and refused once it has ended, in whatever thread they run."""
+    session, ended = Session(), threading.Event()
+    late: list[Future[RunResult]] = []
+    loaded = desk(tmp_path, tools=[write_line])
+    written = Call("write_line", {"text": "written"})
+
+    async def start(_: None, *, context: ToolContext) -> ToolResult[None]:
+        on_session = context.session
+        await play(loaded, called(written, c1=Outcome.ok()), session=on_session)
+        assert lines(session) == ["written"]
+
+        def run_late() -> RunResult:
+            ended.wait()
+            refused = called(Call("write_line", {"text": "late"}, id="late"), late=Outcome.failed("has ended"))
+            return asyncio.run(play(loaded, refused, input="Late.", session=on_session))
+
+        late.append(pool.submit(run_late))
+        raise ValueError("it fails")
+
+    prompt = Prompt(
+        PromptTemplate(
+            ns="tests",
+            key="late",
+            sections=[
+                Section(
+                    title="Start", tools=[Tool[None, None](name="start", description="Starts an agent.", handler=start)]
+                )
+            ],
+        )
+    )
+    with ThreadPoolExecutor(1) as pool:
+        executor = ToolExecutor(prompt=prompt, session=session)
+        message = await executor.execute_async(ToolCall("call-1", "start", {}))
+        assert (message.success, lines(session)) == (False, [])
+        ended.set()
+    assert (late[0].result().status, lines(session)) == ("done", [])

@@ -73,7 +73,7 @@ class RunGroup:
         self.project = project
         self.options = options
         self.rules = rules
-        self.session: Session = Session() if options.session is None else options.session.unbound
+        self.session: Session = Session() if options.session is None else options.session
         self.ledger: EffectLedger = session_ledger(self.session)
         self.gate: ApprovalGate = ApprovalGate(
             rules,
