@@ -15,7 +15,17 @@ from typing_extensions import TypeAliasType
 from benchmarks.timing import Bound, Limit
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolPolicy, ToolResult, tool
+from handrail.prompt import (
+    MarkdownSection,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+    tool,
+)
 from handrail.runtime import IdempotencyConfig, Session, ToolCall
 from handrail.taint import TaintPolicy
 
@@ -27,16 +37,19 @@ SAME = "success, writing to the session"
 VIEW = "success, writing through context.session"
 """What a view costs that is bound to the call; `success` asks for none."""
 
+ALLOWED = "success, external, with a policy that allows"
 GUARDED = "success, external, with the policy about taint"
-"""What the policy costs in a session that has read nothing untrusted."""
+"""In a session that has read nothing untrusted. Beside any other policy, what differs is the cost of taint."""
 
 BOUNDS = (
     Bound("success", "floor", 4.0),
     Bound("success, a function", "success", 1.02),
     Bound(VIEW, SAME, 1.3),
+    Bound(GUARDED, ALLOWED, 1.05),
     Bound(GUARDED, "success, external", 1.05),
     Bound("success after 10,000 results", "success", 1.1),
     Bound("rollback", "success", 1.2),
+    Bound("rollback", VIEW, 1.2),
     Bound("replay", "success", 1.0),
     Bound("success, 5,000 files", "success", 1.1),
     Bound("rollback, 5,000 files", "rollback", 1.1),
@@ -133,6 +146,19 @@ def _tools() -> list[Tool[Any, Found]]:
     ]
 
 
+class _Allows:
+    """A policy that allows every call."""
+
+    name = "allows"
+
+    def check(self, *_: object, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
+        """Allow it."""
+        return PolicyDecision.allow()
+
+    def on_result(self, *_: object, context: ToolContext) -> None:
+        """Take no note."""
+
+
 def _executor(*, earlier: int = 0, files: int | None = None, policies: Sequence[ToolPolicy] = ()) -> ToolExecutor:
     session = Session()
     for number in range(earlier):
@@ -213,6 +239,7 @@ def cases() -> dict[str, Callable[[], object]]:
         VIEW: _calling(_executor(), "note"),
         "success, writing a file": _calling(_executor(files=0), "write"),
         "success, external": _calling(_executor(), "charge", fresh_ids=True),
+        ALLOWED: _calling(_executor(policies=[_Allows()]), "charge", fresh_ids=True),
         GUARDED: _calling(_executor(policies=[TaintPolicy()]), "charge", fresh_ids=True),
         "replay": _calling(_executor(), "once"),
         "rollback after 10,000 results": _calling(_executor(earlier=EARLIER), "fail", success=False),

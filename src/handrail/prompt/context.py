@@ -144,10 +144,6 @@ class ToolContext:
         "_transaction",
     )
 
-    # Set when they are first asked for: a call that asks for no view pays nothing for it.
-    _bound_resources: CallScope
-    _bound_session: Session
-
     def __init__(  # noqa: PLR0913, PLR0917 - a value with many fields, created by the pipeline
         self,
         environment: EnvironmentView,
@@ -176,6 +172,9 @@ class ToolContext:
         self._fence = fence
         self._beat_claim = beat_claim
         self._transaction = transaction
+        # Made when they are first asked for: a call that asks for no view pays nothing for it.
+        self._bound_resources: CallScope | None = None
+        self._bound_session: Session | None = None
 
     @staticmethod
     def of(
@@ -213,11 +212,10 @@ class ToolContext:
         In a handler, a resource whose class has views (`handrail.transaction.HasCallViews`) is one that is bound to the
         call, as `session` is. What a provider was given is the program's own object.
         """
-        try:
-            return self._bound_resources
-        except AttributeError:
-            self._bound_resources = _bound(self._resources, self._transaction)
-            return self._bound_resources
+        resources = self._bound_resources
+        if resources is None:
+            resources = self._bound_resources = _bound(self._resources, self._transaction)
+        return resources
 
     @property
     def call_id(self) -> str:
@@ -273,12 +271,13 @@ class ToolContext:
         thread or task writes through it, the write is part of the call, and is refused when the call has ended; see
         `handrail.session.bound_session`.
         """
-        try:
-            return self._bound_session
-        except AttributeError:
+        session = self._bound_session
+        if session is None:
             session, transaction = self._environment.session, self._transaction
-            self._bound_session = session if transaction is None else bound_session(session, transaction)
-            return self._bound_session
+            if transaction is not None:
+                session = bound_session(session, transaction)
+            self._bound_session = session
+        return session
 
     @property
     def connection(self) -> DatabaseConnection:

@@ -91,6 +91,7 @@ class Invocation:
         resources: where the handler gets its resources; owns those of this call alone.
         step: the current step.
         params: the parsed arguments.
+        handler_context: the context that the handler has been given.
         entered: whether the handler may have run its first line.
         handler_seconds: how long the handler ran, if it did.
         effect_key: the key of the effect, if the call has one in the ledger.
@@ -118,6 +119,7 @@ class Invocation:
 
     step = Step.LOOK_UP
     params: Any = None
+    handler_context: ToolContext | None = None
     entered = False
     handler_seconds: float | None = None
     effect_key: str | None = None
@@ -253,9 +255,9 @@ class Invocation:
         return await self.answer_from_record() if self.has_identity else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
-        """Call a method of a policy; off the event loop if that may block it."""
+        """Call a method of a policy through the asynchronous entry; off the event loop if that may block it."""
         tool, session = self.tool, self.environment.session
-        if self.mode.inline or tool is None or not isinstance(policy, MayBlock) or not policy.may_block(tool, session):
+        if tool is None or not isinstance(policy, MayBlock) or not policy.may_block(tool, session):
             return act()
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
@@ -390,12 +392,12 @@ class Invocation:
         """
         # A coroutine that is being closed with its loop cannot await anything.
         if not transaction.rollback_waits or isinstance(sys.exception(), GeneratorExit):
-            await transaction.rollback_in(None)
+            transaction.rollback()
         elif self.mode.inline:
             with HeldInterrupts():
-                await transaction.rollback_in(None)
+                transaction.rollback()
         else:
-            await transaction.rollback_in(self.mode.in_thread)
+            await transaction.rollback_by(self.mode.in_thread)
 
     @property
     def replays_unapplied(self) -> bool:
@@ -406,6 +408,7 @@ class Invocation:
     def reopen(self) -> None:
         """Prepare to answer the call once more: its claim has ended, and the commit has closed its resources."""
         self.claim = NO_CLAIM
+        self.handler_context = None
         self.resources = self.environment.resources.call_scope()
 
     def _undone(self, error: Exception) -> CallRefusedError:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Never, cast
+from typing import Any, ClassVar, Never
 from uuid import UUID
 
 from handrail.crash_points import reached
@@ -223,8 +223,12 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
     questions: list[PolicyQuestion] = []
     for policy in run.policies:
         try:
+            decision: object
             with run.turn.judged():
-                decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
+                if run.mode.inline:
+                    decision = policy.check(tool, run.params, context=context)
+                else:
+                    decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
         except RunAbortedError:
             raise
         except ModelVisibleError as error:
@@ -237,7 +241,7 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
             raise CallRefusedError(
                 f"policy {policy.name} could not decide on {tool.name}, so it was not run ({describe_error(error)})"
             ) from error
-        if not isinstance(cast("object", decision), PolicyDecision):
+        if not isinstance(decision, PolicyDecision):
             raise invalid_answer(f"policy {policy.name}", tool, decision, _DECISIONS)
         if decision.verdict == "deny":
             kind = Denial if decision.final else CallRefusedError
@@ -268,7 +272,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
     now = run.environment.clock.monotonic
     started = now()
-    context = run.context(claim)
+    context = run.handler_context = run.context(claim)
     token = CALL_CONTEXT.set(context)
     try:
         reached("before-handler")
@@ -297,7 +301,8 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     if not is_result(returned):
         raise _no_result(tool, returned)
     # The fast path: nearly all results are so.
-    fits = type(returned.value) is tool.result_type and type(returned.message) is str and type(returned.success) is bool
+    fits = type(returned.value) is tool.result_type or (returned.value is None and returned.success is False)
+    fits = fits and type(returned.message) is str and type(returned.success) is bool
     fault = None if fits and not returned.parts else tool.fault_of(returned, stored=run.is_stored)
     if fault:
         raise CallRefusedError(
@@ -428,10 +433,13 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
 
 
 async def _record_by_policies(run: Invocation, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:
-    context = run.context(claim)
+    context = run.handler_context or run.context(claim)
     for policy in run.policies:
         on_result: Callable[..., object] = policy.on_result
-        noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
+        if run.mode.inline:
+            noted = on_result(tool, run.params, result, context=context)
+        else:
+            noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
         if noted is not None and inspect.isawaitable(noted):
             raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
 

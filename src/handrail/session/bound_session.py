@@ -52,12 +52,14 @@ class BoundSession(Session):
     @property
     def unbound(self) -> Session:
         """The session itself."""
-        return cast("Session", vars(self)["_session"])  # set when the view was made
+        session: Session = vars(self)["_session"]  # set when the view was made
+        return session
 
     @property
     def bound_to(self) -> Transaction:
         """The call that it is bound to."""
-        return cast("Transaction", vars(self)["_call"])  # as above
+        call: Transaction = vars(self)["_call"]  # as above
+        return call
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a session
         if "_session" not in vars(self):  # as while it is being copied
@@ -76,12 +78,11 @@ class BoundSession(Session):
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
         own = vars(self)
-        slices = cast("dict[type[Any], Slice[Any]]", own["_slices"])  # as above
-        access = slices.get(kind)
+        access: Slice[T] | None = own["_slices"].get(kind)
         if access is None:
             own["_session"][kind]  # refuses what is not a dataclass
-            access = slices[kind] = Slice(self, kind)
-        return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
+            access = own["_slices"][kind] = Slice(self, kind)
+        return access
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """As `Session.child`, as a view. The child itself lives longer than the call; only what it is given is undone.

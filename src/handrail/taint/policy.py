@@ -20,7 +20,7 @@ from handrail.taint.judged_arguments import JudgedArguments
 from handrail.taint.overlap import arguments_from
 from handrail.taint.read_texts import read_text_of
 from handrail.taint.sanitized import are_sanitized
-from handrail.taint.state import PlacedTaint, Provenance, newest_taints
+from handrail.taint.state import PlacedTaint, Provenance, newest_taints, surely_untainted
 
 OnTainted = Literal["ask", "deny"]
 """What is done with a call that acts in a tainted session."""
@@ -82,9 +82,11 @@ class TaintPolicy:
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the protocol's
         """Allow the call unless it acts and the session is tainted."""
-        if not self.guards(tool.name, may_act=tool.may_act):
+        session = context.session
+        # The first is what nearly every call that acts meets, so it costs next to nothing.
+        if surely_untainted(session) or not self.guards(tool.name, may_act=tool.may_act):
             return PolicyDecision.allow()
-        return self.judge(context.session, tool.name, partial(_arguments, tool, params))
+        return self.judge(session, tool.name, partial(_arguments, tool, params))
 
     def judge(self, session: Session, tool: str, arguments: Callable[[], JudgedArguments]) -> PolicyDecision:
         """The decision on a call that is guarded.

@@ -25,7 +25,7 @@ from handrail.errors.developer import check_argument
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
-from handrail.session.relatives import UnopenedSession, sessions_above
+from handrail.session.relatives import UnopenedSession, reads_above, sessions_above
 from handrail.session.slices import LogWrite
 
 _MOST_ARGUMENTS = 300
@@ -256,6 +256,11 @@ def newest_taints(session: Session) -> Iterator[PlacedTaint]:
     """The same, each with the session that has read it; the newest of each session first."""
     for read in _read_by_each(session):
         yield from reversed(read)
+
+
+def surely_untainted(session: Session) -> bool:
+    """Whether a session has read nothing untrusted, and works for no other one; answered from memory."""
+    return session.version_of(Tainted) is None and session.parent is None and not reads_above(session)
 
 
 def _read_by_each(session: Session) -> Iterator[tuple[PlacedTaint, ...]]:

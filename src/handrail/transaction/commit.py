@@ -247,20 +247,23 @@ def is_rolling_back() -> bool:
     return _UNDOING.get()
 
 
-async def restore_participants(
+Restore = Callable[[Snapshotable[Any], object], None]
+"""Restores a participant to its snapshot."""
+
+
+def restore_participants(
     tool: str,
-    restores: Iterable[tuple[Snapshotable[Any], Callable[[], object]]],
+    restore: Restore,
+    saved: Iterable[tuple[Snapshotable[Any], object]],
     enlisted: Iterable[CommitParticipant],
-    in_thread: InThread | None = None,
 ) -> None:
     """Restore each participant and settle what is enlisted, each of them even if one before it raised.
 
     Args:
         tool: name of the tool whose call is undone, for messages.
-        restores: the participants in the order of restoring, each with what restores it.
+        restore: restores one of them.
+        saved: the participants in the order of restoring, each with its snapshot.
         enlisted: what to settle after that.
-        in_thread: how to settle, and to restore what waits for a disk or a server, without holding the event loop;
-            `None` for in this thread. All else is restored in this thread, because resources may belong to it.
 
     Raises:
         RollbackError: some raised an `Exception`.
@@ -268,29 +271,65 @@ async def restore_participants(
             met.
     """
     failures: list[tuple[object, BaseException]] = []
+    token = _UNDOING.set(True)
+    try:
+        for participant, snapshot in saved:
+            _restore(failures, restore, participant, snapshot)
+        _settle(failures, enlisted)
+    finally:
+        _UNDOING.reset(token)
+    if failures:
+        _raise(tool, failures)
+
+
+async def restore_participants_by(
+    in_thread: InThread,
+    tool: str,
+    restore: Restore,
+    saved: Iterable[tuple[Snapshotable[Any], object]],
+    enlisted: Iterable[CommitParticipant],
+) -> None:
+    """As `restore_participants`, without holding the event loop.
+
+    Args:
+        in_thread: how to settle, and to restore what waits for a disk or a server. All else is restored in this thread,
+            because resources may belong to it.
+        tool: as of `restore_participants`, with all that follow.
+        restore: restores one of them.
+        saved: the participants with their snapshots.
+        enlisted: what to settle after that.
+
+    Raises:
+        CancelledError: the task was cancelled; raised when all have been tried.
+        RollbackError: some raised an `Exception`.
+        BaseException: what is not an `Exception` (Ctrl-C) propagates when all have been tried, with a note of what it
+            met.
+    """
+    failures: list[tuple[object, BaseException]] = []
     cancelled: BaseException | None = None
 
-    async def carry_out(act: Callable[[], None], in_thread: InThread) -> bool:
-        """Returns whether something can be awaited after it."""
-        nonlocal cancelled
+    can_await = True
+
+    async def carry_out(act: Callable[[], None]) -> None:
+        nonlocal cancelled, can_await
+        if not can_await:
+            act()
+            return
         try:
             await in_thread(act)
         except BaseException as error:  # noqa: BLE001 - the task was cancelled; raised when all have been tried
             cancelled = cancelled or error
-            return not isinstance(error, GeneratorExit)  # its loop was closed
-        return True
+            can_await = not isinstance(error, GeneratorExit)  # its loop was closed
 
     token = _UNDOING.set(True)
     try:
-        for participant, restore in restores:
-            if in_thread is None or not restoring_waits(participant):
-                _try(failures, participant, restore)
-            elif not await carry_out(partial(_try, failures, participant, restore), in_thread):
-                in_thread = None
-        if in_thread is None:
-            _settle(failures, enlisted)
-        else:
-            await carry_out(partial(_settle, failures, tuple(enlisted)), in_thread)
+        for participant, snapshot in saved:
+            undo = partial(_restore, failures, restore, participant, snapshot)
+            if restoring_waits(participant):
+                await carry_out(undo)
+            else:
+                undo()
+        await carry_out(partial(_settle, failures, tuple(enlisted)))
     finally:
         _UNDOING.reset(token)
     if cancelled is not None:
@@ -299,17 +338,22 @@ async def restore_participants(
         _raise(tool, failures)
 
 
-def _try(failures: list[tuple[object, BaseException]], who: object, act: Callable[[], object]) -> None:
-    """Restore or settle one; what it raises must not keep the others from being restored and settled."""
+def _restore(
+    failures: list[tuple[object, BaseException]], restore: Restore, participant: Snapshotable[Any], snapshot: object
+) -> None:
+    """Restore one; what it raises must not keep the others from being restored and settled."""
     try:
-        act()
+        restore(participant, snapshot)
     except BaseException as error:  # noqa: BLE001 - raised when all have been tried
-        failures.append((who, error))
+        failures.append((participant, error))
 
 
 def _settle(failures: list[tuple[object, BaseException]], enlisted: Iterable[CommitParticipant]) -> None:
     for part in enlisted:
-        _try(failures, part, part.after_rollback)
+        try:
+            part.after_rollback()
+        except BaseException as error:  # noqa: BLE001 - as above
+            failures.append((part, error))
 
 
 def _raise(tool: str, failures: Sequence[tuple[object, BaseException]]) -> NoReturn:

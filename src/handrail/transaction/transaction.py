@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from contextvars import ContextVar, Token
-from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -18,6 +16,7 @@ from handrail.transaction.commit import (
     commit_participants,
     notify_participants,
     restore_participants,
+    restore_participants_by,
     restoring_waits,
 )
 from handrail.transaction.participants import CommitParticipant, Snapshotable
@@ -421,7 +420,12 @@ class Transaction:
             RollbackError: some participants could not be restored; every one was tried.
             BaseException: Ctrl-C and the like, raised while a participant was being restored; a note names it.
         """
-        run_blocking(self.rollback_in(None))
+        if self._begins_to_undo():
+            token = _without_current()
+            try:
+                restore_participants(self.tool, self._restore, self._newest_saved(), self._enlisted[::-1])
+            finally:
+                self._undone(token)
 
     @property
     def rollback_waits(self) -> bool:
@@ -430,21 +434,44 @@ class Transaction:
             return False
         return any(map(_waits, self._enlisted)) or any(restoring_waits(each) for each, _ in self._saved.values())
 
-    async def rollback_in(self, in_thread: InThread | None) -> None:
-        """As `rollback`, with what is enlisted settled in another thread; `None` for in this one.
+    async def rollback_by(self, in_thread: InThread) -> None:
+        """As `rollback`, without holding the event loop.
+
+        Args:
+            in_thread: how to settle what is enlisted, and to restore what waits for a disk or a server.
 
         Raises:
             RollbackError: as of `rollback`.
             CancelledError: the task was cancelled. Everything has been restored by then.
         """
+        if self._begins_to_undo():
+            token = _without_current()
+            try:
+                saved, enlisted = self._newest_saved(), self._enlisted[::-1]
+                await restore_participants_by(in_thread, self.tool, self._restore, saved, enlisted)
+            finally:
+                self._undone(token)
+
+    def _begins_to_undo(self) -> bool:
+        """Take no more writes; returns whether there is anything to restore or to settle, and else ends."""
         if not self.must_roll_back:
-            return
+            return False
         self.must_roll_back = False
         # Closed before anything is restored: a late write either comes first and is undone, or is refused.
         self.state = "closed"
         if self._saved or self._enlisted:
-            await self._undo(in_thread)
+            return True
         self.state = "ended"
+        return False
+
+    def _newest_saved(self) -> tuple[tuple[Snapshotable[Any], object], ...]:
+        """What has joined, the last one first; a late write may still join meanwhile."""
+        return tuple(self._saved.values())[::-1]
+
+    def _undone(self, token: Token[Transaction | None]) -> None:
+        _CURRENT.reset(token)
+        self.state = "ended"
+        self._saved.clear()
 
     def _begin(self) -> None:
         parent = self.parent
@@ -481,27 +508,24 @@ class Transaction:
             )
             raise TurnConflictError(msg)
 
-    async def _undo(self, in_thread: InThread | None) -> None:
-        # Without a current transaction, because `restore` may use methods that call `check_write`, which would refuse.
-        token = _CURRENT.set(None)
-        try:
-            restores = [(each, partial(self._restore, each, snapshot)) for each, snapshot in self._saved.values()]
-            await restore_participants(self.tool, reversed(restores), self._enlisted[::-1], in_thread)
-        finally:
-            _CURRENT.reset(token)
-            self.state = "ended"
-            self._saved.clear()
-
     def _restore(self, participant: Snapshotable[Any], snapshot: object) -> None:
         """Restore one, unless the parent has been closed and restores its own, older snapshot.
 
         Nested calls may end in several threads at once, and restore the same participants. So one is restored at a
         time; the lock is held for no more, because a task that waited for a thread meanwhile would let others run.
         """
-        with self._undo_lock or nullcontext():
+        if self._undo_lock is None:  # no call was nested in it
+            participant.restore(snapshot)
+            return
+        with self._undo_lock:
             # A newer snapshot, restored after the older one, would bring undone changes back.
             if self.parent is None or self.parent.is_open():
                 participant.restore(snapshot)
+
+
+def _without_current() -> Token[Transaction | None]:
+    """Leave no transaction current: `restore` may use methods that call `check_write`, which would refuse."""
+    return _CURRENT.set(None)
 
 
 def _waits(part: CommitParticipant) -> bool:
