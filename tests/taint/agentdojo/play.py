@@ -160,7 +160,7 @@ def _tool(function: Any) -> Tool[Any, Any]:
 
 
 def _sharing(before: Any, after: Any) -> Any:
-    """`before`, with the parts of `after` that are equal to its own: AgentDojo's checks pass over what is one object."""
+    """`before`, with the parts of `after` that are equal to its own: AgentDojo's checks pass over one object."""
     if before == after:
         return after
     if isinstance(before, dict):
