@@ -164,10 +164,10 @@ def _sharing(before: Any, after: Any) -> Any:
     if before == after:
         return after
     if isinstance(before, dict):
-        return {name: _sharing(part, after[name]) if name in after else part for name, part in before.items()}
+        parts: dict[Any, Any] = before
+        return {name: _sharing(part, after[name]) if name in after else part for name, part in parts.items()}
     if isinstance(before, BaseModel):
-        parts = {name: _sharing(part, getattr(after, name)) for name, part in before}
-        return before.model_copy(update=parts)
+        return before.model_copy(update={name: _sharing(part, getattr(after, name)) for name, part in before})
     return before
 
 
