@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -164,7 +164,7 @@ def _sharing(before: Any, after: Any) -> Any:
     if before == after:
         return after
     if isinstance(before, dict):
-        parts: dict[Any, Any] = before
+        parts = cast("dict[Any, Any]", before)
         return {name: _sharing(part, after[name]) if name in after else part for name, part in parts.items()}
     if isinstance(before, BaseModel):
         return before.model_copy(update={name: _sharing(part, getattr(after, name)) for name, part in before})
