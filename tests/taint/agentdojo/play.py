@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -163,9 +163,8 @@ def _sharing(before: Any, after: Any) -> Any:
     """`before`, with the parts of `after` that are equal to its own: AgentDojo's checks pass over one object."""
     if before == after:
         return after
-    if isinstance(before, dict):
-        parts = cast("dict[Any, Any]", before)
-        return {name: _sharing(part, after[name]) if name in after else part for name, part in parts.items()}
+    if all(isinstance(each, dict) for each in (before, after)):
+        return {name: _sharing(part, after[name]) if name in after else part for name, part in before.items()}
     if isinstance(before, BaseModel):
         return before.model_copy(update={name: _sharing(part, getattr(after, name)) for name, part in before})
     return before
