@@ -41,7 +41,7 @@ test: setup ## Run every check below, all of them even if one fails; fail if any
 test-more: setup ## Run the full forms of the long tests, the tests on other Pythons that uv finds, and pyright on all code
 	@$(MAKE) --no-print-directory pyright
 	@echo "--- full forms"
-	@HANDRAIL_TESTS=full $(BIN)/pytest --numprocesses 2 --dist loadfile --durations 10 --durations-min 1 \
+	@HANDRAIL_TESTS=full $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1 \
 		$$(grep -rl "tests.extent" tests --include="test_*.py")
 	@sh scripts/other-pythons.sh
 

@@ -2,7 +2,9 @@
 # Runs the fast part of the tests in environments that differ from a terminal on a quiet machine: in the background, with
 # standard input closed, in a folder whose name has blanks, with 1 and 4 workers, beside processes that keep all cores
 # busy, in random order, as root and as another user. Usage: scripts/hostile-environments.sh [NAME...]
+# An environment changes what a test does, and not one of its cases: some cases of each test are run, as by `make test`.
 set -u
+export HANDRAIL_TESTS="${HANDRAIL_TESTS:-short}"
 cd "$(dirname "$0")/.."
 here=$PWD
 work=$(mktemp -d "${TMPDIR:-/tmp}/handrail hostile.XXXXXX")
@@ -41,10 +43,14 @@ copied() { git clone --quiet "$here" "$1" && (cd "$1" && make --no-print-directo
 
 blanks() { copied "$work/a folder with blanks" && (cd "$work/a folder with blanks" && fast); }
 
-# Needs a Python that every user may run; the first on the PATH of the system is taken.
+# Needs a Python that every user may run; the first on the PATH of the system is taken. Its packages are not downloaded
+# again: the user gets what uv keeps of them here.
 other_user() {
     [ "$(id -u)" -eq 0 ] || { fast; return; }
-    own=$(mktemp -d) && mkdir "$own/tmp" && git clone --quiet "$here" "$own/clone" && chown -R nobody "$own" || return 1
+    kept=$(.venv/bin/uv cache dir) || return 1
+    own=$(mktemp -d) && mkdir "$own/tmp" && git clone --quiet "$here" "$own/clone" || return 1
+    [ ! -d "$kept" ] || cp -R "$kept" "$own/cache" || return 1
+    chown -R nobody "$own" || return 1
     # A temporary folder of its own: the lock files of the server that the tests start belong to who came first.
     setpriv --reuid nobody --regid "$(id -g nobody)" --clear-groups env HOME="$own" TMPDIR="$own/tmp" \
         PATH=/usr/local/bin:/usr/bin:/bin UV_CACHE_DIR="$own/cache" \

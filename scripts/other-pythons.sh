@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs the tests on each other Python that uv finds on this machine, and measures the branches that they take on one of
-# them, or on the own one if there is no other; no Python is downloaded.
+# Runs the tests on each other Python that uv finds on this machine; no Python is downloaded. The first of them runs all
+# cases, and the branches that they take are measured; if there is no other, the own one does that. The rest run some
+# cases of each test, as `make test` does: the cases of a test differ in what they put in, and versions in what they do.
 set -eu
 cd "$(dirname "$0")/.."
 uv=.venv/bin/uv
@@ -11,7 +12,11 @@ for bin in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[1-9]*/bin; do
     [ ! -d "$bin" ] || PATH=$bin:$PATH
 done
 
-coverage=--cov
+all_cases() { "$1" -m pytest --cov --numprocesses 2 --dist loadfile --no-loadscope-reorder -p no:inline_snapshot; }
+
+some_cases() { HANDRAIL_TESTS=short "$1" -m pytest --forked-workers 3 -p no:inline_snapshot; }
+
+run=all_cases
 for version in 3.11 3.12 3.13 3.14; do
     [ "$version" != "$own" ] || continue
     if ! found=$("$uv" python find --no-project "$version" 2>/dev/null); then
@@ -23,7 +28,7 @@ for version in 3.11 3.12 3.13 3.14; do
     "$uv" pip install --quiet --python ".venv-$version/bin/python" --require-hashes -r requirements/dev.txt
     "$uv" pip install --quiet --python ".venv-$version/bin/python" --no-deps --require-hashes -r requirements/agentdojo.txt
     "$uv" pip install --quiet --python ".venv-$version/bin/python" --no-deps --no-build-isolation -e .
-    ".venv-$version/bin/python" -m pytest $coverage --numprocesses 2 --dist loadfile -p no:inline_snapshot
-    coverage=
+    "$run" ".venv-$version/bin/python"
+    run=some_cases
 done
-[ -z "$coverage" ] || .venv/bin/pytest $coverage --numprocesses 2 --dist loadfile -p no:inline_snapshot
+[ "$run" = some_cases ] || all_cases .venv/bin/python

@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,14 +78,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files first whose tests may take more than the usual minute, and then those of many tests.
+    """Put files first whose tests may take more than the usual minute, the longest first, and then those of many tests.
 
     A worker that comes to a long file last keeps the others waiting. Files are in random order otherwise.
     """
     count = Counter(item.path for item in items)
-    marks = ((item.path, item.get_closest_marker("timeout")) for item in items)
-    long = {path for path, mark in marks if mark is not None and mark.args[0] > MINUTE}
-    items.sort(key=lambda item: (item.path not in long, -count[item.path]))
+    longest: dict[Path, float] = defaultdict(lambda: MINUTE)
+    for item in items:
+        if (mark := item.get_closest_marker("timeout")) is not None:
+            longest[item.path] = max(longest[item.path], mark.args[0])
+    items.sort(key=lambda item: (-longest[item.path], -count[item.path]))
 
 
 def pytest_collection_finish() -> None:

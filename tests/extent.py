@@ -22,7 +22,12 @@ SHORT: Final = os.environ.get("HANDRAIL_TESTS") == "short"
 
 def some(items: Sequence[T], number: int) -> list[T]:
     """All items in the full form; else `number` of them, evenly spread, the first and the last among them."""
-    if FULL or len(items) <= number:
+    return list(items) if FULL else evenly(items, number)
+
+
+def evenly(items: Sequence[T], number: int) -> list[T]:
+    """All items, or `number` of them, evenly spread, the first and the last among them, in the full form too."""
+    if len(items) <= number:
         return list(items)
     last = len(items) - 1
     return [items[round(position * last / (number - 1))] for position in range(number)]

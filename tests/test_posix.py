@@ -29,7 +29,10 @@ OF_POSIX = "postgres or of_bytes or bytes_are or told_from_other or forked_off o
 @pytest.mark.timeout(180)  # other tests, on a machine that is busy with these
 def test_the_core_runs_without_posix() -> None:
     """With `/proc` empty and without `fcntl` and its like; sessions in a file exclude each other all the same."""
-    plugins = ("-p", "tests.without_posix", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
+    unneeded = [
+        word for name in ("cacheprovider", "xdist", "randomly", "inline_snapshot") for word in ("-p", f"no:{name}")
+    ]
+    plugins = ("-p", "tests.without_posix", *unneeded)
     command = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/proc", sys.executable, "-m", "pytest", "-q", *plugins]
     ended = subprocess.run(
         [*command, "-k", f"not ({OF_POSIX})", *CORE], cwd=ROOT, capture_output=True, text=True, check=False

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.extent import some
+from tests.extent import SHORT, some
 
 _ENOUGH_KILLS = 30
 """In a run with fewer kills there may be no handler that fails."""
@@ -35,6 +35,7 @@ def test_nothing_is_lost_and_nothing_happens_twice_when_workers_are_killed(
     Handlers raise before their effect and after it, and overrun: what happened is never recorded as failed.
     """
     command = ["-m", "chaos", "--store", store, "--policy", policy, "--agents", str(agents)]
+    kills = kills // 2 if SHORT else kills
     command += ["--kills", str(kills), "--seed", "11", "--programs", "2", "--sandboxes", "0"]
     done = subprocess.run(
         [sys.executable, *command, "--minutes", "2"], capture_output=True, check=False, cwd=ROOT, encoding="utf-8"

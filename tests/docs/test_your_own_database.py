@@ -15,7 +15,7 @@ import pytest
 from tests.architecture.sources import ROOT
 from tests.docs import killed_programs
 from tests.docs.killed_programs import Killer
-from tests.extent import some
+from tests.extent import SHORT, some
 from tests.store.postgres_server import fresh_url
 
 PAGE = ROOT / "docs" / "how-to" / "your-own-database.md"
@@ -69,7 +69,9 @@ class Trial:
         assert printed == self.output
         assert self.killer.run(self.source, whole)[0] == self.output
         check(whole)
-        for line, nth in some(sorted({(line, nth) for line, times in lines.items() for nth in (1, times)}), 7):
+        for line, nth in some(
+            sorted({(line, nth) for line, times in lines.items() for nth in (1, times)}), 4 if SHORT else 7
+        ):
             folder = self.root / f"{line}-{nth}"
             folder.mkdir()
             self.begin()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
-from tests.extent import FULL, some
+from tests.extent import FULL, evenly, some
 from tests.providers import wire
 from tests.providers.chat import Chat
 from tests.providers.forge import Forge, Kill, Run
@@ -32,11 +30,6 @@ def lines_of(name: str) -> tuple[list[int], list[int]]:
 
 LINES = [(name, line) for name in PROVIDERS for line in lines_of(name)[0]]
 OTHER_LINES = [(name, line) for name in PROVIDERS for line in lines_of(name)[1]]
-
-
-def evenly(items: Sequence[Any], number: int) -> list[Any]:
-    """Some of many, also in the full form."""
-    return [items[position * (len(items) - 1) // (number - 1)] for position in range(number)]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

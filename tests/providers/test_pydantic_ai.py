@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from tests.extent import FULL, SHORT, some
+from tests.extent import FULL, SHORT, evenly, some
 from tests.providers import wire
 from tests.providers.chat import Chat
 from tests.providers.forge import Forge, Kill, Run
@@ -46,9 +46,12 @@ def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.short(1)
 def test_a_kill_before_a_line_of_the_adapter(name: str, bench: Bench) -> None:
-    """A run is at such a line at each of its steps: between requests, replies, calls, answers and its end."""
-    reached = bench.whole[name].library
-    places = sorted((place, nth) for place, times in reached.items() for nth in times_of(times))
+    """A run is at such a line at each of its steps: between requests, replies, calls, answers and its end.
+
+    The full form has each line once, the first line at its first time, the next one at its second, and so on.
+    """
+    reached = sorted(bench.whole[name].library.items())
+    places = [(place, number % times + 1) for number, (place, times) in enumerate(reached)]
     assert len({place.partition(":")[0] for place, _ in places}) >= 2
     for place, nth in places if FULL else Random(name).sample(places, 3 if SHORT else 6):  # noqa: S311 - no secret
         bench.survives(name, Kill(place, nth), may_doubt=True)
@@ -82,7 +85,7 @@ def test_a_program_that_is_killed_again_and_again(
     assert provider.refusals == []
 
 
-@pytest.mark.timeout(300)  # 40 s on a machine that is quiet
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.short(1)
 def test_each_response_has_ids_of_its_own(name: str, smith: Forge, whole: dict[str, Run], tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_each_response_has_ids_of_its_own(name: str, smith: Forge, whole: dict[s
     program = program_of(name)
     places = [place for place in sorted(whole[name].library) if place.startswith("capability")]
     with wire.serving(Chat(), fresh_ids=True) as other:
-        for place in some(places, 2):
+        for place in evenly(places, 8 if FULL else 2):
             folder = tmp_path / place.replace(":", "-")
             folder.mkdir()
             smith.dies(program, folder, Kill(place, 2), other.environment())

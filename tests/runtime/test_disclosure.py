@@ -30,7 +30,8 @@ from handrail.prompt import (
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
 from handrail.store import SqliteStore
-from handrail.testing import Crashed, run_to_crash
+from handrail.testing import Crashed
+from tests.crash.forks import fork_to_crash
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -465,7 +466,7 @@ def open_and_die(folder: str) -> None:
 def test_a_killed_process_has_opened_and_recorded_or_neither(point: str, is_open: bool, tmp_path: Path) -> None:
     """Between the record and the next request nothing is lost: the repeat of the call says that it is open."""
     # The first unit creates the session.
-    assert run_to_crash(open_and_die, str(tmp_path), at=point, nth=2) == Crashed(point, nth=2)
+    assert fork_to_crash(open_and_die, str(tmp_path), at=point, nth=2) == Crashed(point, nth=2)
     with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session:
         executor = desk(session)
         assert open_paths(executor) == ({"billing"} if is_open else set())

@@ -199,17 +199,18 @@ def test_a_provider_that_takes_too_long_is_left_behind(
 def test_a_provider_has_no_longer_than_the_deadline_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """But a moment after it, so that the model can be sent that it has passed."""
     monkeypatch.setattr(module, "PROVIDER_TIMEOUT", timedelta(days=1))
-    released, clock = threading.Event(), FakeClock()
+    released, clock, session = threading.Event(), FakeClock(), Session()
 
     class Slow(Provider):
         def provide(self, context: FeedbackContext, /) -> Feedback | None:
-            clock.advance(timedelta(hours=1))
             released.wait()
             return super().provide(context)
 
-    deadline = Deadline.after(timedelta(milliseconds=1), clock=clock)
-    passed = DeadlineFeedback(trigger=ALWAYS)
-    message = desk(Slow(ALWAYS), passed, deadline=deadline).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
+    deadline = Deadline.after(timedelta(hours=1), clock=clock)
+    # The deadline passes when the handler has ended: until then the handler has all the time of a busy machine.
+    session.dispatcher.subscribe(ToolInvoked, lambda _: clock.advance(timedelta(hours=2)))
+    executor = desk(Slow(ALWAYS), DeadlineFeedback(trigger=ALWAYS), session=session, deadline=deadline)
+    message = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
     released.set()
     assert message.content.endswith("The deadline has passed.\n- Give your answer now.")
 

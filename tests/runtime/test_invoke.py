@@ -82,6 +82,7 @@ def test_the_nearest_name_is_found_whatever_the_case(asked: str, wording: Wordin
     assert told == wording
 
 
+@pytest.mark.short(2)
 @pytest.mark.requirement("S-01a")
 @pytest.mark.parametrize("asked", ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200])
 def test_an_unknown_tool_among_a_thousand_is_told_in_under_a_kilobyte(asked: str, wording: Wording) -> None:

@@ -20,8 +20,8 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text, has_cut_results, note_cut
 from handrail.session.call_ref import CallRef
-from handrail.testing import run_to_crash
 from handrail.transcript import TranscriptCall, TranscriptReader
+from tests.crash.forks import fork_to_crash
 from tests.long_logs import LOG, fetch
 from tests.runtime.bench import Decides, Note, executor
 from tests.runtime.bench import tool as noting_tool
@@ -158,7 +158,7 @@ def test_a_transcript_shows_what_the_model_saw() -> None:
 
 def test_a_process_that_was_killed_before_the_message_leaves_nothing_out(tmp_path: Path) -> None:
     """The call is answered from its record, and its message is cut then."""
-    run_to_crash(kill_after_commit, str(tmp_path), at="after-commit")
+    fork_to_crash(kill_after_commit, str(tmp_path), at="after-commit")
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
         door = desk(session)
         assert names(door) == ["fetch", "fail"]

@@ -1,4 +1,4 @@
-"""What another process does to a store, for tests: `python -m tests.store.child <url> <session> <what> [fork]`.
+"""What another process does to a store, for tests.
 
 It says `ready` when it has done it, and ends when its input does, or when it is killed. With `fork` a forked child says
 so, and ends when the input does; the parent waits to be killed.
@@ -34,7 +34,3 @@ def stay() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

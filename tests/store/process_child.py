@@ -1,4 +1,4 @@
-"""A process that names itself, for tests: `python -m tests.store.process_child <folder>`; `-` for the kernel's word.
+"""A process that names itself, for tests; of a folder, or `-` for the kernel's word.
 
 It says its name on a line. For a line `fork` it forks a process that does the same and stays; that one ends when it is
 killed. It ends when its input does, or when it is killed, and then removes nothing.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from handrail.store.processes import KernelProcesses, Processes
 from handrail.store.sqlite.process_locks import ProcessLocks
-from tests.architecture.sources import ROOT
+from tests.crash.forks import Fork, start
 
 KERNEL = "-"
 """In place of a folder: the processes of the kernel."""
@@ -30,7 +29,7 @@ class Child:
         pid: its process id.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Fork) -> None:
         self._process = process
         self._forked: list[int] = []
         self.pid = process.pid
@@ -38,47 +37,37 @@ class Child:
 
     def kill(self, *, reaped: bool = True) -> None:
         """Kill it; without `reaped` it stays a zombie."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        self._process.kill()
+        self._process.watch(os.WEXITED)
         if reaped:
             self._process.wait()
 
     def stop(self) -> None:
         """Stop it, as Ctrl-Z does; returns when it has stopped."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+        self._process.watch(os.WSTOPPED)
 
     def fork(self) -> str:
         """Have it fork a process that goes on after its end; returns the name of that."""
-        assert self._process.stdin is not None
         self._process.stdin.write("fork\n")
         self._process.stdin.flush()
         self._forked.append(int(self._line()))
         return self._line()
 
     def end(self) -> None:
-        """Kill it and what it has forked, if they are still there."""
-        for pid in (*self._forked, self.pid):
+        """Kill what it has forked, if that is still there."""
+        for pid in self._forked:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._process.wait()
 
     def _line(self) -> str:
-        assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
 
 @contextmanager
 def child(folder: Path | str = KERNEL) -> Generator[Child]:
     """A process that has named itself, and taken its lock in the folder."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.store.process_child", str(folder)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
+    with start("tests.store.process_child", str(folder)) as process:
         started = Child(process)
         try:
             yield started
@@ -99,7 +88,3 @@ def main(folder: str) -> None:
 def _say(*lines: str) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A call that is killed in its handler, for tests: `python -m tests.store.resumed_desk <url> <tool> <where>`.
+"""A call that is killed in its handler, for tests.
 
 The process opens the session, asks the call, says `in the handler`, and stays there until it is killed.
 """
@@ -6,7 +6,6 @@ The process opens the session, asks the call, says `in the handler`, and stays t
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResul
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.runtime import Deadline, ToolCall, ToolMessage
 from handrail.session import Session
-from tests.architecture.sources import ROOT
+from tests.crash.forks import Fork, start
 
 Where = Literal["session", "child"]
 """Whose call it is: the session's, or that of a child session."""
@@ -100,21 +99,11 @@ def opened(session: Session, where: Where) -> Generator[Session]:
 
 
 @contextmanager
-def in_the_handler(url: str, name: str, where: Where = "session") -> Generator[subprocess.Popen[str]]:
+def in_the_handler(url: str, name: str, where: Where = "session") -> Generator[Fork]:
     """A process that is in the handler of the call; killed at the end, if it is still there."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.store.resumed_desk", url, name, where],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == "in the handler\n"
-            yield process
-        finally:
-            process.kill()
+    with start("tests.store.resumed_desk", url, name, where) as process:
+        assert process.stdout.readline() == "in the handler\n"
+        yield process
 
 
 def killed(url: str, name: str, where: Where = "session") -> None:
@@ -132,7 +121,3 @@ def main(url: str, name: str, where: Where) -> None:
         opened(session, where) as owner,
     ):
         ask(owner, name, Service(stays=True))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])  # type: ignore[arg-type]

@@ -16,7 +16,8 @@ from handrail.session.persistence.protocol import SessionSize
 from handrail.store import Store
 from handrail.store.protocol import ExpiredEffects
 from handrail.store.sql.removal import delete_session, finish_deletion, remove_expired
-from handrail.testing import Crashed, FakeClock, run_to_crash
+from handrail.testing import Crashed, FakeClock
+from tests.crash.forks import fork_to_crash
 from tests.store.postgres_server import fresh_url
 from tests.store.removals import (
     ENTRIES,
@@ -171,7 +172,7 @@ def test_reader_of_a_session_that_is_deleted_is_told_so(database: Store, clock: 
 @pytest.mark.short(2)
 def test_deletion_that_is_killed_leaves_a_session_whole_or_absent(url: str, at: str, nth: int) -> None:
     """It is absent once its first transaction is committed, and what is left is removed by the next deletion."""
-    assert run_to_crash(delete_in_steps, url, "s1", at=at, nth=nth) == Crashed(at, nth)
+    assert fork_to_crash(delete_in_steps, url, "s1", at=at, nth=nth) == Crashed(at, nth)
     with handrail.store.open(url) as store:
         begun = (at, nth) != ("unit-before-commit", 1)
         ended = (at, nth) == ("unit-after-commit", 6)
@@ -185,7 +186,7 @@ def test_deletion_that_is_killed_leaves_a_session_whole_or_absent(url: str, at: 
 @pytest.mark.short(1)
 def test_session_of_an_id_whose_deletion_was_killed_begins_empty(url: str) -> None:
     """`create` removes what is left of the old one first."""
-    run_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=2)
+    fork_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=2)
     with handrail.store.open(url) as store:
         assert store.create(session_row(SYSTEM_CLOCK))
         assert not store.create(session_row(SYSTEM_CLOCK))
@@ -199,7 +200,7 @@ def test_session_of_an_id_whose_deletion_was_killed_begins_empty(url: str) -> No
 @pytest.mark.short(1)
 def test_two_that_finish_a_deletion_leave_a_new_session_alone(url: str) -> None:
     """The second one finds nothing to do, although the session was begun anew meanwhile."""
-    run_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=1)
+    fork_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=1)
     with handrail.store.open(url) as store, handrail.store.open(url) as other:
         begun: list[bool] = []
 
@@ -275,7 +276,7 @@ def test_removal_that_is_killed_is_completed_by_the_next(url: str) -> None:
             delete(store, row)
         for number in range(5):
             insert(store, ended_row(SYSTEM_CLOCK, number, expires=-HOUR))
-    assert run_to_crash(remove_in_steps, url, at="unit-after-commit") == Crashed("unit-after-commit")
+    assert fork_to_crash(remove_in_steps, url, at="unit-after-commit") == Crashed("unit-after-commit")
     with handrail.store.open(url) as store:
         assert store.expired(store.now()).rows == 3
         assert store.remove_expired(store.now()) == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from handrail.session.persistence.protocol import SessionLock
 from handrail.store import Store
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.testing import FakeClock
+from tests.crash.forks import Fork, start
 from tests.store.postgres_server import fresh_url
 from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.sqlite_files import written
@@ -44,19 +43,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def another_process(url: str, *what: str) -> Generator[subprocess.Popen[bytes]]:
+def another_process(url: str, *what: str) -> Generator[Fork]:
     """Holds the session, or has a unit open, until it is killed; a child that it forked lives until the block ends."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.store.child", url, "s1", *what],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
-    with child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
+    with start("tests.store.child", url, "s1", *what) as child:
+        assert child.stdout.readline() == "ready\n"
         yield child
-        child.kill()
 
 
 def test_waiting_holder_is_woken_by_the_release(store: Store, clock: FakeClock) -> None:

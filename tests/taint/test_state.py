@@ -15,7 +15,7 @@ from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.call_ref import CallRef
 from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, taints_of
 from handrail.taint.state import TaintIndex
-from handrail.testing import run_to_crash
+from tests.crash.forks import fork_to_crash
 from tests.taint.desk import MAIL, call, desk, known_account, read_mail
 from tests.wording import Wording
 
@@ -110,7 +110,7 @@ def kill_after_record(folder: str) -> None:
 @pytest.mark.parametrize("point", ["after-commit", "after-record"])
 def test_the_taint_is_stored_with_the_call(tmp_path: Path, point: str) -> None:
     """A process that is killed when the call is committed has stored it, so the message cannot leave without."""
-    run_to_crash(kill_after_record, str(tmp_path), at=point)
+    fork_to_crash(kill_after_record, str(tmp_path), at=point)
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
         assert sources(session) == ["c"]
 

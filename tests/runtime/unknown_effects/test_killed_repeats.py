@@ -12,7 +12,8 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked, ToolMessage
 from handrail.session import stored_as
-from handrail.testing import Finished, run_to_crash
+from handrail.testing import Finished
+from tests.crash.forks import fork_to_crash
 from tests.crash.pages import REPEAT, rows
 from tests.runtime import payments
 from tests.runtime.bench import executor
@@ -65,7 +66,7 @@ def begun(folder: Path) -> str:
 
 def test_the_page_has_a_row_for_each_point_that_a_repeat_passes(tmp_path: Path) -> None:
     """In the order in which it passes them, each once; and one for a process that is not killed."""
-    finished = run_to_crash(repeat, begun(tmp_path / "whole"), at=None)
+    finished = fork_to_crash(repeat, begun(tmp_path / "whole"), at=None)
     assert isinstance(finished, Finished)
     assert [*finished.reached, "nowhere"] == [row[0] for row in rows(REPEAT)]
 
@@ -78,7 +79,7 @@ def test_a_repeat_whose_process_dies_is_refused_again_when_it_is_resumed(
     """At whatever point it dies: what it repeats is recorded as done only once its own refusal is."""
     point, first, refusal, told = row
     folder = begun(tmp_path / "desk")
-    run_to_crash(repeat, folder, at=None if point == "nowhere" else point)
+    fork_to_crash(repeat, folder, at=None if point == "nowhere" else point)
     with store.open(f"sqlite:///{folder}/s.db") as kept, Session.open(kept, "s") as session:
         standing = kept.get("s", "call:r1/c1")
         assert standing is not None

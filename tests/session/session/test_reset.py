@@ -26,7 +26,8 @@ from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.postponed_calls import note_postponed
 from handrail.store.urls import open as open_store
-from handrail.testing import Crashed, Finished, run_to_crash
+from handrail.testing import Crashed, Finished
+from tests.crash.forks import fork_to_crash
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import A, Add, B, C, Happened, Note, Task, Total
 from tests.transaction.notebooks import call
@@ -268,10 +269,10 @@ def test_reset_that_is_killed_has_happened_whole_or_not_at_all(tmp_path: Path, a
     url = f"sqlite:///{tmp_path / 'desk.db'}"
     with open_store(url) as kept, fill(Session.open(kept, "s")) as session:
         before = held(session)
-    assert run_to_crash(reset_stored, url, at=at) == Crashed(at)
+    assert fork_to_crash(reset_stored, url, at=at) == Crashed(at)
     with open_store(url) as kept, Session.open(kept, "s") as session:
         assert held(session) == ({} if at == "unit-after-commit" else before)
-    assert run_to_crash(reset_stored, url, at=None) == Finished([])
+    assert fork_to_crash(reset_stored, url, at=None) == Finished([])
 
 
 def test_predicate_is_a_function(store: FaultyStore) -> None:

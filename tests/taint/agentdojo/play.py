@@ -9,7 +9,7 @@ from functools import cache
 from itertools import count
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Approval, ApprovalRequest, Prompt, PromptTemplate, Tool, ToolsSection
@@ -78,6 +78,7 @@ def play(case: Case, manner: Manner) -> Played:
     executor = _executor(case, world, manner)
     model = _Model(world, executor)
     model.work()
+    world.before = _sharing(world.before, world.environment)
     words = f"{world.task.GROUND_TRUTH_OUTPUT} {world.injection.GROUND_TRUTH_OUTPUT if model.was_met else ''}"
     return Played(
         was_met=model.was_met,
@@ -156,6 +157,17 @@ def _tool(function: Any) -> Tool[Any, Any]:
         effect="external" if does_act else "state",
         untrusted=not does_act,
     )
+
+
+def _sharing(before: Any, after: Any) -> Any:
+    """`before`, with the parts of `after` that are equal to its own: AgentDojo's checks pass over one object."""
+    if before == after:
+        return after
+    if all(isinstance(each, dict) for each in (before, after)):
+        return {name: _sharing(part, after[name]) if name in after else part for name, part in before.items()}
+    if isinstance(before, BaseModel):
+        return before.model_copy(update={name: _sharing(part, getattr(after, name)) for name, part in before})
+    return before
 
 
 def _is_done(world: _World, check: str, task: Any, words: str, made: list[Asked]) -> bool:
