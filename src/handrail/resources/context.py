@@ -353,13 +353,46 @@ class ConcurrentCallScope(CallScope):
         return value
 
 
-class BoundCallScope(CallScope):
-    """The resources of a scope as the handler of a call gets them: views that are bound to the call, if there are any.
+class BoundResources(Resolver):
+    """Resources as the handler of a call gets them: views that are bound to the call, if there are any.
 
     A view is made when its resource is first asked for, and is the same each time.
     """
 
-    __slots__ = ("_call", "_scope", "_view_for_call", "_views")
+    __slots__ = ("_call", "_resources", "_view_for_call", "_views")
+
+    def __init__(
+        self,
+        resources: Resolver,
+        call: Transaction,
+        *,
+        view_for_call: Callable[[object, Transaction], object] = view_for_call,
+    ) -> None:
+        """Bind resources to a call; `view_for_call` makes a view, or returns what has none."""
+        self._resources = resources
+        self._call = call
+        self._view_for_call = view_for_call
+        self._views: dict[int, tuple[object, object]] = {}
+
+    def _find(self, protocol: Callable[..., object], default: object) -> object:
+        value = self._resources.get(protocol, default)
+        made = self._views.get(id(value))
+        if made is None:
+            view = self._view_for_call(value, self._call)
+            if view is value:
+                return value
+            # With the resource itself, so that its id names no other object. Two threads get the same view.
+            made = self._views.setdefault(id(value), (value, view))
+        return made[1]
+
+    def __contains__(self, protocol: object) -> bool:
+        return protocol in self._resources
+
+
+class BoundCallScope(CallScope):
+    """The resources of a scope as the handler of a call gets them; see `BoundResources`."""
+
+    __slots__ = ("_bound", "_scope")
 
     def __init__(
         self,
@@ -370,20 +403,10 @@ class BoundCallScope(CallScope):
     ) -> None:
         """Bind the resources of a scope to a call; `view_for_call` makes a view, or returns what has none."""
         self._scope = scope
-        self._call = call
-        self._view_for_call = view_for_call
-        self._views: dict[int, tuple[object, object]] = {}
+        self._bound = BoundResources(scope, call, view_for_call=view_for_call)
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
-        value = self._scope.get(protocol, default)
-        made = self._views.get(id(value))
-        if made is None:
-            view = self._view_for_call(value, self._call)
-            if view is value:
-                return value
-            # With the resource itself, so that its id names no other object. Two threads get the same view.
-            made = self._views.setdefault(id(value), (value, view))
-        return made[1]
+        return self._bound.get(protocol, default)
 
     def __contains__(self, protocol: object) -> bool:
         return protocol in self._scope
