@@ -192,7 +192,7 @@ class Late:
 
 
 def test_a_provider_that_has_exceeded_its_time_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a handler that outlives its call."""
+    """As a handler that runs on after its call."""
     monkeypatch.setattr(feedback_module, "PROVIDER_TIMEOUT", timedelta(milliseconds=1))
     late = Late()
     assert not late.desk.ask("a provider")

@@ -1,9 +1,9 @@
 """What feedback providers and completion checkers run in: a transaction that takes no writes.
 
 Both are asked between two calls of the model, where a write would be rolled back by no call. One that takes too long is
-left behind, and its transaction is closed. So what it writes, in time or late, is refused, as a write of a handler is
-that outlives its call: through the views that it was given in any thread, and through a session or resource that it has
-reached otherwise in its own thread or task. Tools that it calls are calls of their own.
+left behind, and its transaction is closed. So what it writes, in time or late, is refused, as a late write of a handler
+is: through the views that it was given in any thread, and through a session or resource that it has reached otherwise
+in its own thread or task. Tools that it calls are calls of their own.
 """
 
 from __future__ import annotations
