@@ -248,7 +248,7 @@ def test_the_context_has_the_run_and_the_call() -> None:
     last = seen[-1]
     assert (last.prompt, last.session, last.deadline) == ("t/desk", run.environment.session, deadline)
     assert (last.call.name, last.success, last.calls, last.files) == ("lookup", True, 2, ())
-    assert last.resources is run.environment.resources
+    assert last.resources.get(Filesystem, None) is None
     assert last.filesystem is None
     assert len(last.session[ToolInvoked]) == 4
 

@@ -36,10 +36,10 @@ class ReadOnlyViolation(ModelVisibleError):
         what: what it tried to do.
     """
 
-    def __init__(self, tool: str, what: str, *, concurrent: bool = False) -> None:
-        cure = "Declare the tool with effect='state' (or 'external') to write."
-        if concurrent:
+    def __init__(self, tool: str, what: str, *, concurrent: bool = False, cure: str = "") -> None:
+        if concurrent and not cure:
             cure = "The tool is declared with concurrent=True: return what is to be stored, or declare it without that."
+        cure = cure or "Declare the tool with effect='state' (or 'external') to write."
         super().__init__(f"{tool} may only read, so it cannot {what}. {cure}")
         self.tool = tool
         self.what = what

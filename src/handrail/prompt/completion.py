@@ -40,8 +40,9 @@ class CompletionChecker(Protocol):
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What is missing, each in one sentence for the model; empty if it is complete.
 
-        It may be called on another thread than that of the run. It is to read, and to write nothing. An exception ends
-        the run: it is a mistake of the program.
+        It may be called on another thread than that of the run. It reads: what it writes to the session or to a
+        resource raises `ReadOnlyViolation`, and `TransactionClosedError` once the deadline has passed, or the check was
+        cancelled. An exception ends the run: it is a mistake of the program.
         """
         ...
 

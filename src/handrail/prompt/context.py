@@ -351,10 +351,11 @@ def tool_context() -> ToolContext | None:
 
 
 def _bound(resources: CallScope, call: Transaction | None) -> CallScope:
-    return resources if call is None else BoundCallScope(resources, call, view_for_call=_view_for_call)
+    return resources if call is None else BoundCallScope(resources, call, view_for_call=resource_for_call)
 
 
-def _view_for_call(resource: object, call: Transaction) -> object:
+def resource_for_call(resource: object, call: Transaction) -> object:
+    """A resource as a call gets it: a view that is bound to the call, or the resource itself if it has none."""
     return bound_session(resource, call) if isinstance(resource, Session) else view_for_call(resource, call)
 
 

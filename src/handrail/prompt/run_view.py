@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.filesystem import Filesystem
 from handrail.limits import BudgetTracker, Deadline
-from handrail.resources import ResourceContext
+from handrail.prompt.context import resource_for_call
+from handrail.resources import Resolver
+from handrail.resources.context import BoundResources
 from handrail.session import Session
+from handrail.session.bound_session import bound_session
+from handrail.transaction import Transaction, view_for_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +27,22 @@ class RunFilesystem:
 
     find: Callable[[], Filesystem | None]
 
+    def view_for_call(self, call: Transaction, /) -> RunFilesystem:
+        """The same for a call; what it finds is a view that is bound to the call."""
+
+        def find() -> Filesystem | None:
+            found = self.find()
+            return None if found is None else view_for_call(found, call)
+
+        return RunFilesystem(find)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     """A run between two calls of the model: its session, its resources and its limits. It is read, not changed.
+
+    A provider or checker is given views of session and resources, as a handler is: what is written through them is
+    refused, also when the provider or checker has been left behind.
 
     Attributes:
         prompt: the name of the prompt.
@@ -38,10 +55,15 @@ class RunView:
 
     prompt: str
     session: Session
-    resources: ResourceContext
+    resources: Resolver
     deadline: Deadline | None = None
     budget_tracker: BudgetTracker | None = None
     clock: Clock = SYSTEM_CLOCK
+
+    def bound_to(self, call: Transaction) -> Self:
+        """The same, with views of session and resources that are bound to a call."""
+        resources = BoundResources(self.resources, call, view_for_call=resource_for_call)
+        return replace(self, session=bound_session(self.session, call), resources=resources)
 
     @property
     def filesystem(self) -> Filesystem | None:

@@ -353,29 +353,22 @@ class ConcurrentCallScope(CallScope):
         return value
 
 
-class BoundCallScope(CallScope):
-    """The resources of a scope as the handler of a call gets them: views that are bound to the call, if there are any.
+class _Views(Resolver):
+    """Resources as the handler of a call gets them: views that are bound to the call, if there are any.
 
-    A view is made when its resource is first asked for, and is the same each time.
+    A view is made when its resource is first asked for, and is the same each time. This class has no slots of its own:
+    one of the two below is derived from `CallScope`, which has some.
     """
 
-    __slots__ = ("_call", "_scope", "_view_for_call", "_views")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        scope: CallScope,
-        call: Transaction,
-        *,
-        view_for_call: Callable[[object, Transaction], object] = view_for_call,
-    ) -> None:
-        """Bind the resources of a scope to a call; `view_for_call` makes a view, or returns what has none."""
-        self._scope = scope
-        self._call = call
-        self._view_for_call = view_for_call
-        self._views: dict[int, tuple[object, object]] = {}
+    _resources: Resolver
+    _call: Transaction
+    _view_for_call: Callable[[object, Transaction], object]
+    _views: dict[int, tuple[object, object]]
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
-        value = self._scope.get(protocol, default)
+        value = self._resources.get(protocol, default)
         made = self._views.get(id(value))
         if made is None:
             view = self._view_for_call(value, self._call)
@@ -386,7 +379,41 @@ class BoundCallScope(CallScope):
         return made[1]
 
     def __contains__(self, protocol: object) -> bool:
-        return protocol in self._scope
+        return protocol in self._resources
+
+
+class BoundResources(_Views):
+    """Resources that are bound to a call, and that the call does not close."""
+
+    __slots__ = ("_call", "_resources", "_view_for_call", "_views")
+
+    def __init__(
+        self, resources: Resolver, call: Transaction, *, view_for_call: Callable[[object, Transaction], object]
+    ) -> None:
+        """Bind resources to a call; `view_for_call` makes a view, or returns what has none."""
+        self._resources = resources
+        self._call = call
+        self._view_for_call = view_for_call
+        self._views = {}
+
+
+class BoundCallScope(_Views, CallScope):
+    """The resources of a scope, bound to a call, which closes them."""
+
+    __slots__ = ("_call", "_resources", "_scope", "_view_for_call", "_views")
+
+    def __init__(
+        self,
+        scope: CallScope,
+        call: Transaction,
+        *,
+        view_for_call: Callable[[object, Transaction], object] = view_for_call,
+    ) -> None:
+        """Bind the resources of a scope to a call; `view_for_call` makes a view, or returns what has none."""
+        self._scope = self._resources = scope
+        self._call = call
+        self._view_for_call = view_for_call
+        self._views = {}
 
     def close(self) -> None:
         """Close what was built for the call; see `CallScope.close`."""

@@ -4,7 +4,8 @@ Theory of operation
     A prompt may declare a `CompletionCheck`. When the model gives its answer, its checker is asked. If something is
     missing, the run does not end: the model reads what is missing, at most `most_sent_back` times. Then its answer is
     accepted as it is, and this is logged. Past the deadline or the budget no answer is sent back, because nothing could
-    follow; this is looked at before and after the check, which may take long.
+    follow; this is looked at before and after the check, which may take long. A check that has not ended at the
+    deadline is left behind. A checker cannot write, in time or late (`handrail.runtime.advisory_reading`).
 
     Which answers were sent back is in the session: a LOG of `SentBack`. So a run that is resumed in another process
     does not begin to count anew. An answer with a name that is checked again, because the process or the request after
@@ -26,11 +27,12 @@ from handrail.errors import (
     DeadlineExceededError,
 )
 from handrail.errors.developer import DeveloperMistake
-from handrail.limits import BudgetTracker
+from handrail.limits import BudgetTracker, seconds_left
 from handrail.prompt.completion import CompletionCheck, CompletionContext
 from handrail.redaction import redacted_logger
+from handrail.runtime.advisory_reading import advisory_reading
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
 
@@ -84,7 +86,7 @@ async def check_completion(
     session, name = environment.session, environment.prompt.name
     if reply is not None and await mode.write_to(session.store, partial(_was_accepted, session, name, reply)):
         return None
-    missing = await mode.in_thread(partial(_missing, completion, environment, answer))
+    missing = await _missing(completion, environment, answer, mode)
     sent_back = await mode.write_to(session.store, partial(_sent_back, session, name))
     is_noted = reply is not None and any(each.reply == reply for each in sent_back)
     others = len(sent_back) - is_noted
@@ -112,7 +114,10 @@ def _is_over(environment: Environment) -> bool:
     return False
 
 
-def _missing(completion: CompletionCheck, environment: Environment, answer: object) -> tuple[str, ...]:
+async def _missing(
+    completion: CompletionCheck, environment: Environment, answer: object, mode: ExecutionMode
+) -> tuple[str, ...]:
+    """What the checker misses; nothing if the deadline passes before it says so, which is logged."""
     view = environment.run_view()
     context = CompletionContext(
         prompt=view.prompt,
@@ -123,17 +128,27 @@ def _missing(completion: CompletionCheck, environment: Environment, answer: obje
         clock=view.clock,
         answer=answer,
     )
+    seconds = seconds_left(environment.deadline)
     try:
-        found: object = completion.missing(context)
+        with advisory_reading(f"the completion check of {view.prompt}") as reading:
+            check = partial(completion.missing, context.bound_to(reading))
+            found = await mode.run(check, is_async=False, seconds=seconds)
     except DeveloperMistake:
         raise
+    except ExecutionTimeoutError:
+        _log.warning("the answer of %s is accepted, because the deadline passed during its check", view.prompt)
+        return ()
     except Exception as error:
         raise CompletionCheckError(view.prompt, f"raised {type(error).__name__}: {error}") from error
+    return _sentences(view.prompt, found)
+
+
+def _sentences(prompt: str, found: object) -> tuple[str, ...]:
     sentences = cast("Sequence[Any]", found) if isinstance(found, list | tuple) else None
     if sentences is None or not all(isinstance(each, str) and each.strip() for each in sentences):
         raise CompletionCheckError(
-            view.prompt,
-            f"returned {shorten(repr(found), 80)}; it must return what is missing as text, or in a sequence of texts, "
+            prompt,
+            f"returned {shorten(f'{found!r}', 80)}; it must return what is missing as text, or in a sequence of texts, "
             "and None or nothing for complete",
         )
     return tuple(sentences)

@@ -13,6 +13,8 @@ Theory of operation
     call has the same text at its end: the request that the model is sent is the same, byte for byte. A message that is
     answered from the record, or from the ledger, has no other feedback.
 
+    A provider reads, and cannot write (`handrail.runtime.advisory_reading`); nor can one that has been left behind.
+
     The item is written at once: a process that is killed after that answers the call again, from its record, with the
     same text.
 """
@@ -35,6 +37,7 @@ from handrail.limits import BudgetTracker
 from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger, TextPart
 from handrail.prompt.run_view import RunView
 from handrail.redaction import redacted_logger
+from handrail.runtime.advisory_reading import advisory_reading
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
 from handrail.runtime.execution import ExecutionMode, is_being_cancelled
 from handrail.session import Session, SlicePolicy, stored_as
@@ -292,7 +295,8 @@ class RunFeedback:
             files=due.files,
         )
         try:
-            feedback = await _provided(provider, context, mode)
+            with advisory_reading(f"feedback {provider.name}") as reading:
+                feedback = await _provided(provider, context.bound_to(reading), mode)
             if feedback is None:
                 return ""
             text = feedback.render(provider.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -223,3 +224,16 @@ def test_overrides_of_a_program_need_no_file() -> None:
     one = Override(LOOKUP, "0" * 64, "B")
     other = Override(GUIDE, "0" * 64, "A")
     assert PromptOverrides(ns="a", key="b", tag="c", overrides=(one, other)).overrides == (other, one)
+
+
+def test_a_prompt_with_overrides_is_rendered_as_the_same_bytes_each_time() -> None:
+    """By one prompt and by another one of the same file: a provider finds the request in its cache."""
+
+    def rendered(of: Prompt[Any]) -> str:
+        now = of.render(open=OPEN)
+        return json.dumps([now.text, [(each.name, each.description, each.parameters_schema) for each in now.tools]])
+
+    texts = overrides(*((key, f"Another text of {key.name}.") for key in KEYS if key.part == "description"))
+    first, second = prompt(texts), prompt(texts)
+    assert "Another text of lookup." in rendered(first)
+    assert rendered(first) == rendered(first) == rendered(second)

@@ -85,9 +85,10 @@ class FeedbackProvider(Protocol):
     def provide(self, context: FeedbackContext, /) -> Feedback | Awaitable[Feedback | None] | None:
         """The feedback that is due; `None` for nothing. It may be `async`.
 
-        It is called outside of any transaction, and may be called from several threads. An exception is logged, and
+        It is called when the call has ended, and may be called from several threads. An exception is logged, and
         the call has no feedback of this provider; it has none either of one that takes longer than `PROVIDER_TIMEOUT`,
-        or past the deadline. It is to read, and to write nothing: no call would roll it back.
+        or past the deadline. It reads: what it writes to the session or to a resource raises `ReadOnlyViolation`, and
+        `TransactionClosedError` once it has been left behind.
         """
         ...
 

@@ -165,12 +165,24 @@ def commit_on_the_drivers_own(native: Any) -> None:
     native.cursor().connection.commit()
 
 
+def roll_back_on_the_drivers_own(native: Any) -> None:
+    """The same, rolled back."""
+    native.cursor().connection.rollback()
+
+
 def close_the_drivers_own(native: Any) -> None:
     """The same, closed."""
     native.cursor().connection.close()
 
 
-ENDS = [commit, commit_and_begin, roll_back, commit_on_the_drivers_own, close_the_drivers_own]
+ENDS = [
+    commit,
+    commit_and_begin,
+    roll_back,
+    commit_on_the_drivers_own,
+    roll_back_on_the_drivers_own,
+    close_the_drivers_own,
+]
 
 
 @pytest.mark.parametrize("end", ENDS)
