@@ -19,8 +19,8 @@ PAGE = DOCS / "reference" / "index-of-names.md"
 
 _HEAD = """# Index of names
 
-Made by `make reference`. Every option of a command, key of a file, variable of the environment and option of a run, with
-what has it. The names of the Python package are on [its pages](python.md).
+Made by `make reference`. Every option of a command, key of a file, variable of the environment and option of a run,
+with what has it. The names of the Python package are on [its pages](python.md).
 """
 
 
