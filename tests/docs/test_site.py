@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -47,6 +49,12 @@ def public_names(module: str) -> set[str]:
     }
 
 
+def separator() -> str:
+    """What is between two words for the search of the site, as a regular expression."""
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    return str(settings["project"]["plugins"]["search"]["separator"])
+
+
 def pages_in(entries: Any) -> Iterator[str]:
     """The pages of a navigation."""
     if isinstance(entries, str):
@@ -75,6 +83,19 @@ def test_the_navigation_has_every_page() -> None:
     assert sorted(pages_in(entries)) == wanted
 
 
+@pytest.mark.parametrize(
+    "searched, words",
+    [
+        ("max_tree_bytes on_ask", ["max_tree_bytes", "on_ask"]),
+        ("[`--store`](a.md#b), --older-than=30d", ["--store", "a", "md#b", "--older", "than", "30d"]),
+        ("group-commit handrail.store 0.5", ["group", "commit", "handrail", "store", "0.5"]),
+    ],
+)
+def test_the_search_takes_a_name_for_one_word(searched: str, words: list[str]) -> None:
+    """The index of the site splits texts by the separator of the settings."""
+    assert [word for word in re.split(separator(), searched) if word] == words
+
+
 @pytest.mark.timeout(300)  # the build takes 20 seconds on a quiet machine
 def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
     """Every public name has an anchor, and nothing is loaded from elsewhere. The short form only writes the sources."""
@@ -92,4 +113,7 @@ def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
         if module in modules():
             faults += [f"{module}.{name}" for name in public_names(module) if f"{module}.{name}" not in read.found]
     assert not faults, listed(faults)
-    assert '"location"' in (tmp_path / "site" / "search.json").read_text(encoding="utf-8")
+    index = json.loads((tmp_path / "site" / "search.json").read_text(encoding="utf-8"))
+    assert index["config"]["separator"] == separator()
+    titles = {entry["title"] for entry in index["items"] if entry["location"].startswith("reference/index-of-names")}
+    assert {"--store", "commit_on", "max_tree_bytes"} <= titles

@@ -176,6 +176,8 @@ def _type(line: str, folder: str, screen: str) -> int:
         code = _carry_out(words)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
+        if isinstance(ended.code, str):
+            sys.stderr.write(f"{ended.code}\n")
     except Exception:  # noqa: BLE001 - as Python shows what a program raises
         traceback.print_exc()
         code = 1
