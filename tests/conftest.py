@@ -19,23 +19,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.extent import FULL, SHORT
 
-GUARD = "HANDRAIL_LOOP_GUARD"
-os.environ.setdefault(GUARD, "1")  # before Handrail is imported, which reads it once
-
-from handrail import loop_guard  # noqa: E402 - as above
-
-UNGUARDED = (
-    "architecture",
-    "cli",
-    "contrib",
-    "crash",
-    "docs",
-    "examples",
-    "filesystem",
-    "scenarios/test_late_writers.py",  # its tasks write files, as no program should
-    "store",
-)
-"""The suites, and single files of others, that do not run with the loop guard yet."""
+# Before Handrail is imported, which reads it once; processes that tests start inherit it.
+os.environ["HANDRAIL_LOOP_GUARD"] = "1"
 
 pytest_plugins = [
     "tests.cases",
@@ -94,14 +79,6 @@ def pytest_collection_finish() -> None:
     """Leave what thousands of tests are made of out of every later garbage collection."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Turn the loop guard on or off, here and in the processes that the test starts."""
-    path = item.path.relative_to(Path(__file__).parent)
-    loop_guard.IS_ON = not {path.parts[0], path.as_posix()}.intersection(UNGUARDED)
-    os.environ[GUARD] = "1" if loop_guard.IS_ON else "0"
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from handrail import loop_guard
+
 _PROGRAM = """
 import asyncio, sys
 from handrail.errors import LoopBlockedError
@@ -56,6 +58,12 @@ async def alone():
 print(asyncio.run(alone())[1])
 print(asynchronous_entry(in_task) is in_task)
 """
+
+
+def test_the_guard_is_on_in_all_tests() -> None:
+    """And in the processes that they start."""
+    assert loop_guard.IS_ON
+    assert os.environ[loop_guard.VARIABLE] == "1"
 
 
 @pytest.mark.parametrize(

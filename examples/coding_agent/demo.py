@@ -27,6 +27,7 @@ from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.errors import HandrailError
 from handrail.filesystem import HostFilesystem
 from handrail.limits import Deadline
+from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Prompt
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Script, ScriptedModel
@@ -137,7 +138,8 @@ def work(model: Model | str, folder: Path, screen: Screen, place: Place, *, faul
     session = Session(session_id="coding-agent")
     with HostFilesystem(root, journal=folder / "journal", durability="normal") as files:
         trace = CallTrace(session, files, screen.called)
-        session.dispatcher.subscribe(ToolInvoked, trace)
+        # It reads the files where a call ends, and may hold the loop for that: this process has one agent.
+        session.dispatcher.subscribe(ToolInvoked, synchronous_entry(trace))
         failure = _run_agent(model, coder_prompt(place, files), session, screen)
         if fault:
             (root / "durations" / "tests" / "test_writing.py").write_text("", encoding="utf-8")

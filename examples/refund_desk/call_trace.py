@@ -32,6 +32,7 @@ class TracedCall:
         outcome: what became of the call.
         state_before: the hash of files and slices before the call.
         state_after: the same when the call was over.
+        with_files: whether files are part of it.
     """
 
     number: int
@@ -39,6 +40,7 @@ class TracedCall:
     outcome: Outcome
     state_before: str
     state_after: str
+    with_files: bool = True
 
     @property
     def sound(self) -> bool:
@@ -53,12 +55,13 @@ def outcome_of(event: ToolInvoked) -> Outcome:
     return Outcome.REFUSED if event.handler_seconds is None else Outcome.ROLLED_BACK
 
 
-def state_digest(session: Session, files: Filesystem) -> str:
+def state_digest(session: Session, files: Filesystem | None) -> str:
     """A hash over all files and all slices that can be rolled back."""
     digest = hashlib.sha256()
-    for stat in files.glob("**"):
-        content = files.digest(stat.path) if stat.kind == "file" else ""
-        digest.update(f"{stat.path!r} {stat.kind} {content}\n".encode())
+    if files is not None:
+        for stat in files.glob("**"):
+            content = files.digest(stat.path) if stat.kind == "file" else ""
+            digest.update(f"{stat.path!r} {stat.kind} {content}\n".encode())
     for kind in sorted(session.kinds, key=lambda kind: kind.__qualname__):
         if getattr(kind, "slice_policy", SlicePolicy.STATE) is SlicePolicy.STATE:
             digest.update(f"{kind.__qualname__} {session[kind].all()!r}\n".encode())
@@ -72,8 +75,12 @@ class CallTrace:
         calls: all calls so far.
     """
 
-    def __init__(self, session: Session, files: Filesystem, show: Callable[[TracedCall], object]) -> None:
-        """Start from the state as it is; `show` is called with each call as it ends."""
+    def __init__(self, session: Session, files: Filesystem | None, show: Callable[[TracedCall], object]) -> None:
+        """Start from the state as it is; `show` is called with each call as it ends.
+
+        It runs where the call ends. If that is an event loop, files on a disk would hold it: then `files` is `None`,
+        and the trace follows the slices.
+        """
         self.calls: list[TracedCall] = []
         self._session = session
         self._files = files
@@ -83,7 +90,7 @@ class CallTrace:
     def __call__(self, event: ToolInvoked) -> None:
         """Take a call into the trace. The runtime tells of it when it is over, while no other call may write."""
         before, self._digest = self._digest, state_digest(self._session, self._files)
-        call = TracedCall(len(self.calls) + 1, event, outcome_of(event), before, self._digest)
+        call = TracedCall(len(self.calls) + 1, event, outcome_of(event), before, self._digest, self._files is not None)
         self.calls.append(call)
         self._show(call)
 

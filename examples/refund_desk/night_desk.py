@@ -102,7 +102,7 @@ def live(life: Life, screen: Screen) -> bool:
         screen.noted(f"session {SESSION_ID} is {f'resumed, with {calls} calls in it' if calls else 'begun'}")
         payments = NightPayments(life.port, life.death, screen.noted)
         desk = Desk(Shop(folder.shop), payments, Rules(DAY), session, files)
-        session.dispatcher.subscribe(ToolInvoked, CallTrace(session, files, screen.called))
+        session.dispatcher.subscribe(ToolInvoked, CallTrace(session, None, screen.called))
         fault = run_agent(model, desk, screen)
     if fault:
         screen.noted(fault)

@@ -275,7 +275,8 @@ def _note(call: TracedCall) -> str:
     match call.outcome:
         case Outcome.ROLLED_BACK:
             if call.sound:
-                return f"undone: files and slices are as before, state {call.state_after[:12]}"
+                what = "files and slices" if call.with_files else "slices"
+                return f"undone: {what} are as before, state {call.state_after[:12]}"
             return f"NOT UNDONE: state {call.state_before[:12]} before, {call.state_after[:12]} after"
         case Outcome.REPLAYED:
             return f"from the ledger, the handler was not run; key {call.event.effect_key}"

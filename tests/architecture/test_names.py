@@ -151,9 +151,9 @@ FACES = {
     """,
     "handrail.runtime": """
         Budget BudgetTracker Deadline DeadlineExceededError Dispatcher EffectApplied EffectAwaited EffectLedger
-        EffectUncertain Heartbeat IdempotencyConfig LeaseLostError PromptEvaluationError ReadOnlyViolation
-        RollbackError RunContext Session Step TokenUsage ToolCall ToolEffect ToolInvoked ToolMessage ToolRaised
-        ToolValidationError Transaction TransactionClosedError append_all reducer replace_latest upsert_by
+        EffectUncertain EffectUnsettled Heartbeat IdempotencyConfig LeaseLostError PromptEvaluationError
+        ReadOnlyViolation RollbackError RunContext Session Step TokenUsage ToolCall ToolEffect ToolInvoked ToolMessage
+        ToolRaised ToolValidationError Transaction TransactionClosedError append_all reducer replace_latest upsert_by
     """,
     "handrail.serde": """
         Codec Extra MASK Masking canonical_json codec digest dump has_ambiguous_unions is_secret masked_json

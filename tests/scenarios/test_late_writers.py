@@ -139,15 +139,18 @@ class Desk:
             "records": self.records.plain(),
         }
 
-    def reopened(self) -> Session:
+    async def reopened(self) -> Session:
         """The session, as its store has it."""
         self.session.close()
         store = self.session.store
         assert store is not None
-        return Session.open(store, "desk", types=(Note, Line))
+        return await Session.open_async(store, "desk", types=(Note, Line))
 
-    def leave_running(self, write: Write) -> None:
-        """Start a writer in each kind of thread and task; of an `async def` handler."""
+    def leave_running(self, write: Write, *, waits: bool = False) -> None:
+        """Start a writer in each kind of thread and task; of an `async def` handler.
+
+        What waits for a disk is written by a task as a program should, which leaves it to a thread.
+        """
 
         def work() -> object:
             self.release.wait()
@@ -155,7 +158,7 @@ class Desk:
 
         async def task() -> object:
             await self.released.wait()
-            return write()
+            return await asyncio.to_thread(write) if waits else write()
 
         loop = asyncio.get_running_loop()
         self.outcomes += [
@@ -211,7 +214,9 @@ def leaving(desk: Desk) -> Tool[Asked, Asked]:
     """A tool that writes a note, leaves writers running, and succeeds or fails."""
 
     async def leave(params: Asked, *, context: ToolContext) -> ToolResult[Asked]:
-        desk.leave_running(WRITES[params.write](context))
+        # On a thread: some of it opens a session of a store, which an event loop must not wait for.
+        write = await asyncio.to_thread(WRITES[params.write], context)
+        desk.leave_running(write, waits=params.write == "a file on disk")
         context.session[Note].append(Note(params.write))
         if params.fails:
             raise ValueError("it fails")
@@ -238,7 +243,7 @@ async def test_no_write_of_sixty_late_threads_and_tasks_lands(desk: Desk) -> Non
     assert len(errors) == 60
     assert [error.tool if isinstance(error, TransactionClosedError) else error for error in errors] == ["leave"] * 60
     assert desk.content() == before
-    with desk.reopened() as session:
+    with await desk.reopened() as session:
         assert session[Note].all() == tuple(committed)
 
 
@@ -247,14 +252,14 @@ async def test_a_log_takes_what_is_appended_late(desk: Desk) -> None:
     """It records what has happened, and is not rolled back; a stored session has it when the thread has ended."""
 
     async def leave(_: None, *, context: ToolContext) -> ToolResult[None]:
-        desk.leave_running(partial(context.session[Line].append, Line("late")))
+        desk.leave_running(partial(context.session[Line].append, Line("late")), waits=True)
         raise ValueError("it fails")
 
     tool = Tool[None, None](name="leave", description="Leaves writers running.", handler=leave)
     await desk.executor(tool).execute_async(ToolCall("call-1", "leave", {}), reply="r1")
     assert await desk.errors() == [None] * 5
     assert desk.session[Line].all() == (Line("late"),) * 5
-    with desk.reopened() as session:
+    with await desk.reopened() as session:
         assert session[Line].all() == (Line("late"),) * 5
 
 

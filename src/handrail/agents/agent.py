@@ -116,7 +116,7 @@ class LoadedAgent:
                 if waiting is not None:
                     return waiting
                 await read_ahead(tree.session, DynamicAgent)
-                run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model=model)
+                run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model=model)
                 spent = SharedUsage(RunUsage(), UsageLimits(request_limit=options.request_limit))
                 return await run.go(input, spent, output_type=options.output_type)
         finally:
@@ -146,14 +146,14 @@ class LoadedAgent:
         try:
             # No model is asked during an inspection, so none has to be configured.
             await read_ahead(tree.session, DynamicAgent)
-            run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
+            run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model="none")
             return await inspect_run(run)
         finally:
             await tree.close()
 
     async def _group(self, options: RunOptions) -> RunGroup:
-        """What the runs share, with what earlier ones have decided, which is read from the store of the session."""
-        rules = self.rules() if options.rules is None else options.rules
+        """What the runs share; rules are read from their file, and what earlier runs have decided from the store."""
+        rules = await ASYNC.in_thread(self.rules) if options.rules is None else options.rules
         store = None if options.session is None else options.session.store
         return await ASYNC.write_to(store, partial(RunGroup, self.project, options, rules))
 

@@ -13,7 +13,7 @@ from handrail.errors import (
 from handrail.events import Dispatcher
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import IdempotencyConfig
-from handrail.runtime.calls import EffectAwaited, Step, ToolInvoked, ToolMessage, ToolRaised
+from handrail.runtime.calls import EffectAwaited, EffectUnsettled, Step, ToolInvoked, ToolMessage, ToolRaised
 from handrail.runtime.ledger.effects import ToolEffect
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.steps import EffectApplied
@@ -31,6 +31,7 @@ __all__ = [
     "EffectAwaited",
     "EffectLedger",
     "EffectUncertain",
+    "EffectUnsettled",
     "Heartbeat",
     "IdempotencyConfig",
     "LeaseLostError",

@@ -431,6 +431,33 @@ class EffectAwaited:
 
 
 @dataclass(frozen=True, slots=True)
+class EffectUnsettled:
+    """A call has failed, and its effect may have been applied: it is unknown, or its outcome could not be recorded.
+
+    Subscribers of the session are notified before `ToolInvoked` of the same call, if anything listens to that. It is
+    not stored, and has no slice.
+
+    Attributes:
+        session_id: the session of the call.
+        reply: the reply of the model that asked for it; `None` if it was not given.
+        call_id: the id of the call.
+        tool: name of its tool.
+        key: the key of the effect.
+    """
+
+    session_id: str
+    reply: str | None
+    call_id: str
+    tool: str
+    key: str
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
+
+
+@dataclass(frozen=True, slots=True)
 class ToolRaised:
     """A call has failed by an exception of which the model reads only the type and message; carries the exception.
 

@@ -45,7 +45,7 @@ from handrail.prompt.context import CALL_CONTEXT
 from handrail.redaction import MASK, CallSecrets, redacted, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
-from handrail.runtime.calls import ToolInvoked, ToolMessage, written_arguments
+from handrail.runtime.calls import EffectUnsettled, ToolInvoked, ToolMessage, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError, Late, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
     CallRefusedError,
@@ -480,6 +480,9 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
 
 def _notify_listeners(run: Invocation, event: ToolInvoked) -> None:
     try:
+        if run.claim.unsettled and run.claim.effect is not None:
+            unsettled = EffectUnsettled(event.session_id, *run.ref, event.name, run.claim.effect.key)
+            run.environment.session.dispatcher.dispatch(unsettled)
         _announce(run, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from handrail.errors import DocumentError
+from handrail.loop_guard import check_blocking
 from handrail.serde import yaml_tree
 from handrail.serde.formatting import nearest, shorten
 from handrail.serde.near_paths import did_you_mean, files_in
@@ -44,6 +45,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
     Raises:
         DocumentError: as `refusal` makes it: the file does not exist, or cannot be read; or as for `document_text`.
     """
+    check_blocking("reading", path)
     try:
         return document_text(path, file=file, what=what, refusal=refusal, suffix=suffix)
     except FileNotFoundError as error:

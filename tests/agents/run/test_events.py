@@ -13,13 +13,14 @@ import pytest
 from pydantic_ai import ApprovalRequired, RunContext
 
 from handrail.agents import Answer, CallEnded, CallStarted, CallWaits, QuestionDecided, RunEnded, RunEvent, RunStarted
-from handrail.errors import AgentError
+from handrail.errors import AgentError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
 from handrail.store import MemoryStore
+from handrail.store import open as open_store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import DONE, Heard, Person, called, cut_off, desk, play, write_line
@@ -124,6 +125,33 @@ async def test_a_call_that_waits_for_another_process_is_told(tmp_path: Path, wor
     assert (wait.call_id, wait.key, wait.owner) == ("c1", key.key, "night/resp_1/call_0")
     assert claim.row.lease_until is not None
     assert wait.until == claim.row.lease_until.isoformat()
+
+
+def breaks(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Fail in a way that leaves open whether anything was paid."""
+    raise OSError("the line is dead")
+
+
+def refuses(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Fail before anything is paid."""
+    raise ToolValidationError("there is no such order")
+
+
+async def test_a_failed_call_whose_effect_may_have_happened_says_so(tmp_path: Path) -> None:
+    """Not one that was refused; neither is read from the store, which would hold the event loop."""
+    heard = Heard()
+    tools = [
+        Tool[Order, None](name=handler.__name__, description="Pays.", handler=handler, effect="external")
+        for handler in (breaks, refuses)
+    ]
+    calls = [Call("breaks", {"number": "7"}), Call("refuses", {"number": "8"})]
+    with open_store(f"sqlite:///{tmp_path}/desk.db") as store:
+        session = await Session.open_async(store, "day")
+        script = called(*calls, c1=Outcome.failed(), c2=Outcome.failed())
+        await play(desk(tmp_path, tools=tools), script, mode="approve-all", listener=heard, session=session)
+        await asyncio.to_thread(session.close)
+    ended = {event.call_id: event.outcome_unknown for event in heard.events if isinstance(event, CallEnded)}
+    assert ended == {"c1": True, "c2": False}
 
 
 async def test_a_run_that_fails_tells_its_end(tmp_path: Path, wording: Wording) -> None:

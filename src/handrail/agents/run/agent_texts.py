@@ -67,6 +67,15 @@ class OverridesPlace:
         files = OverrideFiles(project.folder / named.folder)
         return OverridesPlace(files, file.overrides or named.tag, is_used, is_named)
 
+    def find(self, agent: str) -> FoundOverrides:
+        """The overrides of an agent, or that they are missing; waits for a disk.
+
+        Raises:
+            OverridesError: as for `read`.
+        """
+        found = self.read(agent)
+        return FoundOverrides(found, self.missing(agent) if found is None else "")
+
     def read(self, agent: str) -> PromptOverrides | None:
         """The overrides of an agent that its runs apply; `None` if there are none.
 
@@ -90,6 +99,23 @@ class OverridesPlace:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class FoundOverrides:
+    """The overrides that a run applies.
+
+    Attributes:
+        overrides: the overrides; `None` if there are none.
+        missing: in words, that there are none where they are said to be; else empty.
+    """
+
+    overrides: PromptOverrides | None = None
+    missing: str = ""
+
+
+NO_OVERRIDES: Final = FoundOverrides()
+"""Of an agent whose runs apply none."""
+
+
 class AgentTexts:
     """The texts of one agent in one run, and the one owner of the state of its overrides.
 
@@ -100,17 +126,15 @@ class AgentTexts:
         missing: in words, that there are no overrides where they are said to be; else empty.
     """
 
-    def __init__(
-        self, file: AgentFile, overrides: PromptOverrides | None, own_tool: OwnTool, *, missing: str = ""
-    ) -> None:
+    def __init__(self, file: AgentFile, found: FoundOverrides, own_tool: OwnTool) -> None:
         """Apply the override of the instructions.
 
         Raises:
             OverridesError: its text is invalid.
         """
-        self._overrides = overrides
+        self._overrides = overrides = found.overrides
         self._own_tool = own_tool
-        self.missing: str = missing
+        self.missing: str = found.missing
         self._has_warned = False
         original = PromptText(INSTRUCTIONS, plain_text(file.instructions), surrogate_fault)
         self.known: dict[TextKey, PromptText] = {INSTRUCTIONS: original}

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 from pydantic_ai import (
     Agent,
@@ -44,7 +44,7 @@ from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.error_text import error_location
 from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, check_rules_match, unmatched_rules
-from handrail.agents.run.agent_texts import AgentTexts, OverridesPlace
+from handrail.agents.run.agent_texts import NO_OVERRIDES, AgentTexts, FoundOverrides, OverridesPlace
 from handrail.agents.run.capability import AgentCapability
 from handrail.agents.run.child_sessions import child_session_entered, open_child_session
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
@@ -69,7 +69,7 @@ from handrail.limits import TokenUsage
 from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Section, Tool
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
-from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
+from handrail.runtime import EffectAwaited, EffectUnsettled, ToolInvoked, ToolRaised
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.long_results import READER, cut_text
 from handrail.runtime.read_ahead import read_ahead
@@ -126,13 +126,20 @@ class AgentRun:
         texts: the texts of the agent, with its overrides applied.
     """
 
-    def __init__(
-        self, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
+    def __init__(  # noqa: PLR0913 - what a run is of
+        self,
+        tree: RunGroup,
+        agent: ResolvedAgent,
+        *,
+        session: Session,
+        path: tuple[str, ...],
+        model: Model | str,
+        overrides: FoundOverrides,
     ) -> None:
         """Prepare the run; `go` carries it out.
 
         Raises:
-            OverridesError: the overrides of the agent cannot be read, or that of its instructions is invalid.
+            OverridesError: the override of the agent's instructions is invalid.
         """
         self.tree = tree
         self.agent = agent
@@ -140,17 +147,28 @@ class AgentRun:
         self.path = path
         self.model = model
         # Before anything is opened that would have to be closed.
-        place, name = OverridesPlace.of(tree.project, agent.file), agent.file.name
-        found = place.read(name)
-        missing = place.missing(name) if found is None else ""
-        self.texts: AgentTexts = AgentTexts(agent.file, found, self._own_tool, missing=missing)
+        self.texts: AgentTexts = AgentTexts(agent.file, overrides, self._own_tool)
         self._stack = ExitStack()
         self._doors = RunExecutors(tree, session, path, self._stack, agent)
         self._put_off: set[CallRef] = set()
         self._raised_at: dict[CallRef, str] = {}
+        self._unsettled: set[CallRef] = set()
         self._listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]] = ()
         self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
         self._used = TokenUsage()
+
+    @classmethod
+    async def prepared(
+        cls, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
+    ) -> Self:
+        """A run of an agent with its overrides, which are read on a thread.
+
+        Raises:
+            OverridesError: the overrides of the agent cannot be read, or that of its instructions is invalid.
+        """
+        place, name = OverridesPlace.of(tree.project, agent.file), agent.file.name
+        overrides = await ASYNC.in_thread(partial(place.find, name)) if place.is_used else NO_OVERRIDES
+        return cls(tree, agent, session=session, path=path, model=model, overrides=overrides)
 
     @property
     def root(self) -> Path:
@@ -318,6 +336,9 @@ class AgentRun:
                 ProgramProgress, lambda some: self.tree.notify(CallOutput.of(self.path, some))
             )
             subscribed.enter_context(output)
+            subscribed.enter_context(
+                dispatcher.subscribe(EffectUnsettled, lambda event: self._unsettled.add(event.ref))
+            )
             subscribed.enter_context(dispatcher.subscribe(ToolInvoked, self._call_ended))
             subscribed.enter_context(dispatcher.subscribe(ToolRaised, self._raised))
             yield
@@ -344,7 +365,9 @@ class AgentRun:
             made = name not in self.tree.project.agents  # by this run, whose model it uses
             model = self.model if made else self.tree.model_for(agent.file, self.model)
             await read_ahead(session, DynamicAgent)
-            run = AgentRun(self.tree, agent, session=session, path=(*self.path, name), model=model)
+            run: AgentRun = await AgentRun.prepared(
+                self.tree, agent, session=session, path=(*self.path, name), model=model
+            )
             try:
                 result = await run.go(None if found.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits))
             except PromptEvaluationError as error:
@@ -466,7 +489,8 @@ class AgentRun:
     def _call_ended(self, event: ToolInvoked) -> None:
         # The next call of this id is another one; see `RunExecutors.forget`.
         self._doors.forget(event.ref, event.name)
-        raised_at = self._raised_at.pop(event.ref, "")
+        raised_at, unsettled = self._raised_at.pop(event.ref, ""), event.ref in self._unsettled
+        self._unsettled.discard(event.ref)
         if self.tree.options.listener is None:  # its text need not be written
             return
         text = event.result.render()
@@ -483,17 +507,9 @@ class AgentRun:
             reply=event.reply,
             raised_at=raised_at,
             refused=not event.success and event.handler_seconds is None,
-            outcome_unknown=self._may_have_happened(event),
+            outcome_unknown=unsettled and event.handler_seconds is not None,
         )
         self.tree.notify(ended)
-
-    def _may_have_happened(self, event: ToolInvoked) -> bool:
-        """Whether the ledger does not know the outcome of the effect of a call that has failed."""
-        key = event.effect_key
-        if event.success or event.handler_seconds is None or key is None:
-            return False
-        found = (self.tree.ledger.row(key, partition=each) for each in (event.session_id, ""))
-        return any(row is not None and row.status in {"running", "unknown"} for row in found)
 
     async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:

@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 
 from handrail.errors import OverridesError
 from handrail.errors.developer import check_argument
+from handrail.loop_guard import check_blocking
 from handrail.prompt.overrides.override_file import PromptOverrides, dump_overrides, parse_overrides
 
 LARGEST_FILE = 1_000_000
@@ -88,6 +89,7 @@ class OverrideFiles:
                 several faults the message has all.
         """
         path = self.path(ns, key, tag)
+        check_blocking("reading", path)
         try:
             with self._opened_folder(self._parts(ns, key)) as folder:
                 content = _content(self._name(tag), folder, str(path))

@@ -277,8 +277,7 @@ class EffectClaim(Claim):
         self._testified = True
         if self._recorded:
             raise EffectUncertain(f"{_done(self._tool)} Its changes here were not saved: {error}") from error
-        self._given_up = True
-        self._ledger.stop_renewing(self._claimed)
+        self._give_up()
         raise _unrecorded(self._tool.name, error) from error
 
     def unresolved_note(self) -> str:
@@ -435,9 +434,13 @@ class EffectClaim(Claim):
                 _log.exception("%s was done, but recording it failed", self._tool.name)
                 attempts += 1
                 if attempts == _ATTEMPTS_TO_RECORD:
-                    self._given_up = True
-                    self._ledger.stop_renewing(self._claimed)
+                    self._give_up()
                     raise _unrecorded(self._tool.name, error) from error
+
+    def _give_up(self) -> None:
+        """Leave the effect, which is done and not recorded, to its lease."""
+        self._given_up = self.unsettled = True
+        self._ledger.stop_renewing(self._claimed)
 
     def _complete(self, result: EffectResult) -> None:
         # Recorded on its own, the result is not applied yet.
