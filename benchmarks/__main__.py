@@ -17,6 +17,7 @@ from typing import get_args
 from benchmarks import (
     agents,
     calls,
+    checks,
     commands,
     compare,
     concurrency,
@@ -74,6 +75,7 @@ GROUPS = {
     "functions": Group(functions.BARE, (), lambda: nullcontext(functions.cases()), 3, 1, functions.LIMITS),
     "concurrency": Group(concurrency.ALONE, concurrency.BOUNDS, concurrency.cases, 7, 1, concurrency.LIMITS),
     "stores": Group("idempotent call in memory", durable.BOUNDS, durable.cases, 15, 100),
+    "checks": Group(checks.STATE_IN_MEMORY, checks.BOUNDS, checks.cases, 60, 30, take=min),
     "throughput": Group(throughput.ONE, throughput.BOUNDS, throughput.cases, 9, 1, throughput.LIMITS),
     "stalls": Group(stalls.IDLE, (), stalls.cases, 1, 1, stalls.LIMITS),
     "connections": Group(connections.ALONE, (), connections.cases, 3, 1, connections.LIMITS),

@@ -151,11 +151,11 @@ class _Allows:
 
     name = "allows"
 
-    def check(self, *_: object, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
+    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
         """Allow it."""
         return PolicyDecision.allow()
 
-    def on_result(self, *_: object, context: ToolContext) -> None:
+    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:
         """Take no note."""
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Never
+from typing import Any, ClassVar, Never, cast
 from uuid import UUID
 
 from handrail.crash_points import reached
@@ -223,7 +223,6 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
     questions: list[PolicyQuestion] = []
     for policy in run.policies:
         try:
-            decision: object
             with run.turn.judged():
                 if run.mode.inline:
                     decision = policy.check(tool, run.params, context=context)
@@ -241,7 +240,7 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
             raise CallRefusedError(
                 f"policy {policy.name} could not decide on {tool.name}, so it was not run ({describe_error(error)})"
             ) from error
-        if not isinstance(decision, PolicyDecision):
+        if not isinstance(cast("object", decision), PolicyDecision):
             raise invalid_answer(f"policy {policy.name}", tool, decision, _DECISIONS)
         if decision.verdict == "deny":
             kind = Denial if decision.final else CallRefusedError
