@@ -15,6 +15,7 @@ from tests.cli.desk import Command
 from tests.wording import Wording
 
 LONG = "n" * 300
+URL = "postgresql://desk:secret-word@host/desk"
 
 
 def test_what_stands_at_a_path_is_told(tmp_path: Path) -> None:
@@ -31,6 +32,26 @@ def test_a_path_that_cannot_be_looked_at_is_a_slip(name: str) -> None:
     """With the path, and why."""
     with pytest.raises(CycloptsError, match=r"cannot be accessed: (File name too long|.*embedded null)"):
         path_status(Path(name))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", URL, "hello"),
+        ("check", URL),
+        ("run", "desk.agent", "hello", "--root", URL),
+        ("run", "desk.agent", "hello", "--rules", URL),
+    ],
+)
+def test_a_url_in_the_place_of_a_path_is_shown_by_its_scheme_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str]
+) -> None:
+    """A path keeps one of its slashes, so that its password would not be recognized."""
+    assert (folder / "desk.agent").exists()
+    ran = Command("", capsys)(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert "(postgresql:...)" in ran.err
+    assert "secret-word" not in ran.err
 
 
 @pytest.mark.parametrize("check", [lambda: check_agent_path(Path(LONG)), RunChoices(root=Path(LONG)).check])

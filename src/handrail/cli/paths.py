@@ -5,6 +5,7 @@ An error about a path that cannot be accessed names the path.
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,9 @@ from cyclopts import CycloptsError
 
 GONE = "which does not exist any more"
 """Describes the current folder in messages, if it has been removed."""
+
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
+"""The beginning of a URL that was made a path. One letter is a drive of Windows."""
 
 PathStatus = Literal["file", "folder", "other", "nothing"]
 """What stands at a path."""
@@ -25,12 +29,17 @@ def path_status(path: Path) -> PathStatus:
     """What is at a path, with links followed.
 
     Raises:
-        CycloptsError: it cannot be accessed: the name is too long, or a folder above it may not be searched.
+        CycloptsError: it is the URL of something, of which the message shows the scheme alone, because a path does not
+            keep its slashes, and a password could not be found in it; or it cannot be accessed: the name is too long,
+            or a folder above it may not be searched.
     """
     try:
         mode = path.stat().st_mode
     # Part of the path is a file, so there is nothing at it either.
     except (FileNotFoundError, NotADirectoryError):
+        if url := _URL.match(str(path)):
+            msg = f"a URL ({url['scheme']}:...) stands where a path is expected; that of a store is given by --store"
+            raise CycloptsError(msg=msg) from None
         return "nothing"
     except (OSError, ValueError) as error:
         raise CycloptsError(msg=f"{path} cannot be accessed: {os_error_text(error)}") from error
