@@ -68,29 +68,19 @@ class OverridesPlace:
         return OverridesPlace(files, file.overrides or named.tag, is_used, is_named)
 
     def find(self, agent: str) -> FoundOverrides:
-        """The overrides of an agent, or that they are missing; waits for a disk.
-
-        Raises:
-            OverridesError: as for `read`.
-        """
-        found = self.read(agent)
-        return FoundOverrides(found, self.missing(agent) if found is None else "")
-
-    def read(self, agent: str) -> PromptOverrides | None:
-        """The overrides of an agent that its runs apply; `None` if there are none.
+        """The overrides of an agent whose runs apply them, or that they are missing; waits for a disk.
 
         Raises:
             OverridesError: the file cannot be read, or is not one of overrides.
         """
-        return self.files.read(NAMESPACE, agent, self.tag) if self.is_used else None
+        found = self.files.read(NAMESPACE, agent, self.tag)
+        return FoundOverrides(found, self._missing(agent) if found is None else "")
 
-    def missing(self, agent: str) -> str:
+    def _missing(self, agent: str) -> str:
         """In words, that there are none where the agent or its project says that there are; else empty.
 
         Most agents of a project have no overrides, so an agent that names no tag needs no file.
         """
-        if not self.is_used:
-            return ""
         if self.is_named and not self.files.path(NAMESPACE, agent, self.tag).exists():
             folder, tag = self.files.folder, self.tag
             return f"overrides: the agent names the tag {tag!r}, and {folder}/{NAMESPACE}/{agent} has no {tag}.json"
