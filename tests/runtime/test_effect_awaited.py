@@ -19,7 +19,9 @@ from handrail.runtime import Deadline, EffectAwaited, EffectLedger, IdempotencyC
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner
+from handrail.testing import FakeClock
 from tests.runtime.bench import Note, both_ways, call, executor, soon, tool
+from tests.store.stores import STORES
 from tests.wording import Wording
 
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text, scope="shop")
@@ -75,6 +77,19 @@ def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptur
         f"session s: {expected}"
     ]
     assert "night/resp_1/call_0" in str(expected)
+
+
+@pytest.mark.parametrize("kind", list(STORES))
+def test_a_wait_in_a_store_holds_no_event_loop(kind: str) -> None:
+    """The row of the other owner is looked at on a thread; the loop guard, which is on in tests, would raise."""
+    store = STORES[kind](FakeClock())
+    with Session.open(store, "s") as session:
+        ledger = EffectLedger(store)
+        claim = claimed(ledger)
+        door = desk(ledger, session=session, deadline=soon())
+        heard = waits_of(door)
+        message = asyncio.run(door.execute_async(call("pay", "A-1", id="call_7"), reply="resp_1"))
+    assert (message.success, [event.key for event in heard]) == (False, [claim.key])
 
 
 def test_wait_is_said_again_for_another_owner() -> None:

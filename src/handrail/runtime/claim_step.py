@@ -311,11 +311,18 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
     if holder is not None:
         ticket.wait_on(holder)
     changed: Future[None] | None = None
-    try:
+
+    def watch() -> Future[None]:
+        """Look at the row, which a store may take long for; what is watched is ended below, also if that is cut off."""
+        nonlocal changed
         changed = busy.changed()
-        if not changed.done():
+        return changed
+
+    try:
+        watched = await run.mode.write_to(run.environment.effect_ledger.units, watch)
+        if not watched.done():
             waits.say(busy.row, holder_runs=_runs_beside(run, busy.row, holder))
-        await run.mode.wait(changed, seconds=seconds)
+        await run.mode.wait(watched, seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(busy.message) from None
     finally:
