@@ -92,6 +92,18 @@ def test_a_wait_in_a_store_holds_no_event_loop(kind: str) -> None:
     assert (message.success, [event.key for event in heard]) == (False, [claim.key])
 
 
+@pytest.mark.parametrize("kind", list(STORES))
+def test_a_replay_in_a_resumed_session_holds_no_event_loop(kind: str) -> None:
+    """Whether the session has applied the effect is read on a thread; it is applied once."""
+    store = STORES[kind](FakeClock())
+    for reply in ("resp_1", "resp_2"):
+        with Session.open(store, "s", types=(Note,)) as session:
+            door = desk(EffectLedger(store), session=session)
+            message = asyncio.run(door.execute_async(call("pay", "A-1", id="call_7"), reply=reply))
+            assert (message.success, message.replayed) == (True, reply == "resp_2")
+            assert session[Note].all() == (Note("A-1"),)
+
+
 def test_wait_is_said_again_for_another_owner() -> None:
     """Or for another end of the lease, if the call has to ask again; not while the owner only renews its lease."""
     ledger = EffectLedger(MemoryStore())

@@ -59,11 +59,11 @@ from handrail.runtime.failures import (
 )
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import Claim, is_result
+from handrail.runtime.ledger.claim import Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
 from handrail.serde.formatting import enumerated, nearest, shorten
-from handrail.session import OpenCall, stored_as
+from handrail.session import OpenCall, Session, stored_as
 from handrail.taint.sanitized import note_sanitized
 from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
@@ -418,9 +418,10 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     if claim.effect is not None:
         if claim.apply is not None:
             await apply_effect(run, claim, result)
-        # A replay mostly repeats a recent effect.
-        if claim.stored and any(one.effect_id == claim.effect.effect_id for one in reversed(session[EffectApplied])):
-            return
+        if claim.stored is not None:
+            was_applied = await run.mode.write_to(session.store, partial(_has_applied, session, claim.effect))
+            if was_applied:
+                return
         session[EffectApplied].append(EffectApplied(*claim.effect))
     if run.policies and tool is not None:
         await _record_by_policies(run, tool, result, claim)
@@ -429,6 +430,12 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
         session.dispatch(value)
     if tool is not None and tool.sanitizes:
         note_sanitized(session, tool, run.ref, value)
+
+
+def _has_applied(session: Session, effect: EffectRef) -> bool:
+    """Whether the session has applied an effect; one that was resumed reads its items from the store."""
+    # From the end: a replay mostly repeats a recent effect.
+    return any(one.effect_id == effect.effect_id for one in reversed(session[EffectApplied]))
 
 
 async def _record_by_policies(run: Invocation, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:
