@@ -60,6 +60,9 @@ def strip_annotated(kind: object) -> object:
 
 def options_around(kind: object) -> tuple[tuple[object, ...], object]:
     """The options of every `Annotated` around a type, and the type without what only decorates or names it."""
+    # Most types are classes, and all below takes longer.
+    if type(kind) is type:
+        return (), kind
     options: tuple[object, ...] = ()
     while True:
         origin = get_origin(kind)
@@ -81,6 +84,8 @@ def options_around(kind: object) -> tuple[tuple[object, ...], object]:
 
 def quoted_alias(kind: object) -> object | None:
     """The type alias around a type whose value is text, as in `TypeAliasType("Many", "list[T]")`; `None` for others."""
+    if type(kind) is type:
+        return None
     while True:
         origin = get_origin(kind)
         alias = kind if isinstance(kind, _ALIASES) else origin if isinstance(origin, _ALIASES) else None
@@ -116,7 +121,7 @@ def unquoted(kind: object) -> object:
 
 def is_union(kind: object) -> bool:
     """Whether `kind` is written `A | B`, `Union[A, B]` or `Optional[A]`."""
-    return get_origin(kind) in _UNIONS
+    return type(kind) is not type and get_origin(kind) in _UNIONS
 
 
 def substitute_variables(hint: Any, bindings: Bindings) -> object:  # noqa: ANN401 - an annotation may be any object

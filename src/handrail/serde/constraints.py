@@ -29,6 +29,8 @@ ACTING: Final = frozenset(
 )
 """The words that constrain a field: as arguments of `Field`, and as keys of `field(metadata=...)`."""
 
+_ACTING_IN_ORDER: Final = sorted(ACTING)
+
 _INSTEAD: Final[Mapping[str, str]] = {
     "minimum": "ge",
     "min": "ge",
@@ -153,7 +155,9 @@ def joint_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault
         metadata: that of the field, or nothing.
         hint: the type, with all that is written around it and, if it is a union, around its members.
     """
-    own = [(word, metadata[word]) for word in ACTING & metadata.keys() if metadata[word] is not None]
+    own = (
+        [(word, metadata[word]) for word in ACTING & metadata.keys() if metadata[word] is not None] if metadata else []
+    )
     # Most fields are of a class without constraints, and all below takes longer.
     if not own and isinstance(hint, type) and get_origin(hint) is None:
         return None
@@ -195,7 +199,7 @@ def _words_of(option: object) -> Iterator[tuple[str, object]]:
     """The constraints of an option that pydantic reads."""
     if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC:
         for part in _parts(option):
-            yield from ((word, value) for word in sorted(ACTING) if _is_value(value := getattr(part, word, None)))
+            yield from ((word, value) for word in _ACTING_IN_ORDER if _is_value(value := getattr(part, word, None)))
 
 
 def _leave_a_value(word: str, least: Any, other: str, most: Any, *, is_whole: bool) -> bool:  # noqa: ANN401 - of any type

@@ -119,6 +119,9 @@ class TypePlaces:
 
 
 def _is_secret_type(kind: object, aliases: tuple[object, ...], *, marks_only: bool = False) -> bool:
+    # Most types are of these, and all below takes longer.
+    if _is_never_secret(kind):
+        return False
     quoted = quoted_alias(kind)
     if quoted is not None:
         if quoted in aliases:  # it holds itself
@@ -165,7 +168,6 @@ def _is_mark(option: object) -> bool:
 
 
 def _type_reaches(place: object, seen: list[object]) -> bool:
-    # Most places are of these, and all below takes longer.
     if _is_never_secret(place):
         return False
     # A list, because an annotation may hold options that have no hash.
