@@ -70,6 +70,14 @@ def test_podman_leaves_no_file_where_the_agent_works(tmp_path: Path, monkeypatch
     assert list(here.iterdir()) == []
 
 
+def test_commands_end_before_their_container_when_memory_runs_out(tmp_path: Path) -> None:
+    """The kernel ends the process with the highest of these scores, and the next one if that is not enough."""
+    with Ground("podman", tmp_path, short_limits(20.0)) as ground:
+        first, own = ground.told("cat /proc/1/oom_score_adj /proc/self/oom_score_adj").split()
+        assert int(first) <= 0
+        assert own == "1000"
+
+
 def test_podman_is_given_what_it_needs_of_the_environment() -> None:
     """And no key."""
     given = {"PATH": "/bin", "XDG_RUNTIME_DIR": "/run", "LC_ALL": "C", "CONTAINERS_CONF": "x", "OPENAI_API_KEY": "y"}

@@ -51,6 +51,8 @@ _READY = b"ready\n"
 # `wait` also waits for processes that commands have left to it, so that none of them stays as a zombie. The shell gives
 # a program in the background no input, unless it is another descriptor.
 _FIRST = "{ cat <&3 >/dev/null & } 3<&0; echo ready; wait"
+# When memory runs out, the kernel may end several processes: the first one of the container only after all others.
+_COMMAND = '{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"'
 _SECONDS_BEFORE_COMMANDS = 0.02
 """A command must start in a later tick of the kernel than the first processes, which are not to be ended with it."""
 
@@ -182,7 +184,8 @@ class RunningPodman:
     def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
         """The command of the host that runs a command inside; see `RunningSandbox`."""
         interactive = ("--interactive",) if has_input else ()
-        return (*self._command, "exec", *interactive, "--workdir", path_inside(folder), self.name, *command)
+        entered = (*self._command, "exec", *interactive, "--workdir", path_inside(folder), self.name)
+        return (*entered, "/bin/sh", "-c", _COMMAND, "sh", *command)
 
     def is_running(self) -> bool:
         """Whether the first process of the container runs."""

@@ -142,10 +142,10 @@ class WorkspaceWatch:
         self._since = now
         self._device = root.stat().st_dev
         self._least_free = min(LEAST_FREE_BYTES, _free(root) // 2)
-        self._is_over, self._has_ended = threading.Event(), threading.Event()
+        self._is_over, self._measuring = threading.Event(), threading.Lock()
 
     def __enter__(self) -> Self:
-        THREADS.run(self._watch)
+        THREADS.run(self._measure_often)
         return self
 
     def __exit__(
@@ -153,7 +153,8 @@ class WorkspaceWatch:
     ) -> None:
         """Measure for the last time; the command has ended."""
         self._is_over.set()
-        self._has_ended.wait()
+        with self._measuring:  # what begins later sees that it is over, and is not waited for
+            pass
         if self.fault is None and error is None:
             used = measure(self._root, self._most, self._since)
             self.fault = self._fault(used)
@@ -162,20 +163,17 @@ class WorkspaceWatch:
             elif self.fault is None and used.unreadable is not None:
                 self.fault = f"{_named(used.unreadable)} cannot be read any more; its owner must be able to read it"
 
-    def _watch(self) -> None:
-        try:
-            self._measure_often()
-        finally:
-            self._has_ended.set()
-
     def _measure_often(self) -> None:
         # When the interpreter ends, this may run in the thread of the command itself, and must not wait for its end.
         while threading.main_thread().is_alive() and not self._is_over.wait(SECONDS_BETWEEN):
-            removed = removed_size(self._processes(), self._device)
-            self.fault = self._fault(measure(self._root, self._most), removed)
-            if self.fault is not None:
-                self._stop()
-                return
+            with self._measuring:
+                if self._is_over.is_set():
+                    return
+                removed = removed_size(self._processes(), self._device)
+                self.fault = self._fault(measure(self._root, self._most), removed)
+                if self.fault is not None:
+                    self._stop()
+                    return
 
     def _fault(self, used: WorkspaceUse, removed: int = 0) -> str | None:
         if used.too_deep is not None:
