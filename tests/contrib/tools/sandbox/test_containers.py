@@ -65,7 +65,9 @@ def test_podman_leaves_no_file_where_the_agent_works(tmp_path: Path, monkeypatch
     monkeypatch.chdir(here)
     with Ground("podman", tmp_path, short_limits(20.0)) as ground:
         before = ground.picture()
-        assert "Killed" in ground.told("(head -c 300000000 /dev/zero | tail -c 200000000); true")
+        # On a busy machine the kernel ends the shell too, and the command has failed.
+        ended = ground.call("(head -c 300000000 /dev/zero | tail -c 200000000); true")
+        assert "killed" in ended.content.casefold()
         assert ground.picture() == before
     assert list(here.iterdir()) == []
 
