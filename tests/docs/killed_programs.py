@@ -13,16 +13,28 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Container, Generator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 from tests.crash.forge import answer_of, forked, serving
+from tests.extent import SHORT, some
 
-MODULES = ("psycopg", "handrail.adapters.tool_executor", "handrail.store.postgres", "handrail.store.sqlite")
+MODULES = (
+    "psycopg",
+    "handrail.adapters.tool_executor",
+    "handrail.store.postgres",
+    "handrail.store.sqlite",
+    "sqlalchemy.dialects.postgresql.psycopg",
+    "sqlalchemy.dialects.sqlite",
+    "django.db.models",
+    "django.db.backends.postgresql.base",
+    "django.db.backends.sqlite3.base",
+)
 
 
 class Killer:
@@ -42,6 +54,49 @@ class Killer:
 
     def _order(self, source: str, folder: Path, line: int, nth: int) -> Any:
         return answer_of(self._process, source, str(folder), line, nth)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A program that is killed and run again.
+
+    Attributes:
+        killer: makes the processes.
+        source: the program.
+        output: what it prints.
+        root: has a folder for each kill.
+        begin: brings back what is not in the folder.
+    """
+
+    killer: Killer
+    source: str
+    output: str
+    root: Path
+    begin: Callable[[], object] = bool
+
+    def survives(self, check: Callable[[Path], object], among: Container[int] | None = None) -> None:
+        """Kill the program before each line that it reaches, the first and the last time, and run it to its end.
+
+        Args:
+            check: finds what a run has left in its folder right, or raises.
+            among: the lines before which it is killed; `None` for all.
+        """
+        whole = self.root / "whole"
+        whole.mkdir()
+        self.begin()
+        printed, lines = self.killer.run(self.source, whole)
+        assert printed == self.output
+        assert self.killer.run(self.source, whole)[0] == self.output
+        check(whole)
+        reached = {(line, nth) for line, times in lines.items() for nth in (1, times) if among is None or line in among}
+        assert reached
+        for line, nth in some(sorted(reached), 4 if SHORT else 7):
+            folder = self.root / f"{line}-{nth}"
+            folder.mkdir()
+            self.begin()
+            assert self.killer.dies(self.source, folder, line, nth)
+            assert self.killer.run(self.source, folder)[0] == self.output, f"after a kill before line {line}"
+            check(folder)
 
 
 @contextmanager

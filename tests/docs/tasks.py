@@ -27,18 +27,20 @@ from pydantic import Field
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, ToolsSection
-from handrail.runtime import Session, ToolCall
+from handrail.runtime import Session, ToolCall, ToolValidationError
 
 
 @tool(effect="external")
 def donate(euros: Annotated[int, Field(gt=0, le=50)]) -> str:
     """Donate."""
+    if euros > 20:
+        raise ToolValidationError("there are 20 euros in the purse")
     return f"{euros} euros donated"
 
 
 section = ToolsSection(title="Charity", tools=[donate])
 executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="home", key="purse", sections=[section])), session=Session())
-for euros in (5, 500):
+for euros in (5, 30, 500):
     print(executor.execute(ToolCall(f"call-{euros}", "donate", {"euros": euros})).content)
 '''
 
@@ -258,7 +260,10 @@ _FOOD = "sqlite:///food.db"
 
 TASKS: Final[dict[str, Task]] = {
     "Make a tool that refuses an amount": Task(
-        (File("task.py", _TOOL), Command("python task.py", "5 euros donated\ndonate was not run: $.euros"))
+        (
+            File("task.py", _TOOL),
+            Command("python task.py", "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros"),
+        )
     ),
     "Resume after a kill": Task(
         (

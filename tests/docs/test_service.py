@@ -1,56 +1,44 @@
-"""The service of `docs/how-to/serve-with-fastapi.md`: many sessions, clients that disconnect, and its end."""
+"""The service of `docs/how-to/serve-with-fastapi.md`: many sessions, clients that disconnect, workers, and its end."""
 
 from __future__ import annotations
 
 import asyncio
-import re
+import os
 import runpy
 import signal
-import sqlite3
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from handrail import store
-from handrail.runtime import Session, ToolInvoked
-from tests.architecture.sources import ROOT
+from tests.docs.served import (
+    Answer,
+    Client,
+    another_writer,
+    calls_of,
+    client_apart_from,
+    ordered,
+    saved_in,
+    served,
+    until,
+    workers_of,
+)
 
 pytestmark = pytest.mark.anyio
 
-PAGE = ROOT / "docs" / "how-to" / "serve-with-fastapi.md"
 SESSIONS = 200
+FRESH, REPEATED, ELSEWHERE = Answer(200, repeated=False), Answer(200, repeated=True), Answer(503, repeated=None)
 
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The service, saved as the page says, in a folder of its own."""
-    (source,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    saved = tmp_path / "service.py"
-    saved.write_text(source, "utf-8")
-    return saved
-
-
-@contextmanager
-def another_writer() -> Generator[sqlite3.Connection]:
-    """Another process, as it were, that writes to the database until it commits: calls wait for it."""
-    with closing(sqlite3.connect("shop.db", isolation_level=None, timeout=20)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield other
-
-
-def ordered() -> Counter[tuple[str, str]]:
-    """How often each customer has ordered each article."""
-    with closing(sqlite3.connect("shop.db")) as tables:
-        return Counter(tables.execute("SELECT customer, article FROM orders"))
+    return saved_in(tmp_path)
 
 
 async def test_sessions_share_a_store_and_clients_may_disconnect(service: Path) -> None:
@@ -91,33 +79,64 @@ async def test_sessions_share_a_store_and_clients_may_disconnect(service: Path) 
 
 def test_service_that_is_stopped_lets_its_calls_end(service: Path) -> None:
     """SIGTERM comes while a call waits: its client has the answer, and the session can be opened at once."""
-    command = [sys.executable, "-m", "uvicorn", "service:app", "--uds", "service.sock"]
-    with subprocess.Popen(command, cwd=service.parent, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            until(process, "running on")
-            with closing(httpx2.Client(transport=httpx2.HTTPTransport(uds="service.sock"), timeout=60)) as client:  # noqa: SIM117
-                with another_writer() as other, ThreadPoolExecutor(1) as pool:
-                    sent = pool.submit(client.post, "http://shop/customers/ann/orders/1", json={"article": "lamp"})
-                    while client.get("http://shop/running").json() < 1:
-                        pass
-                    process.send_signal(signal.SIGTERM)
-                    until(process, "Waiting for")
-                    other.execute("COMMIT")
-                    assert sent.result().json()["success"] is True
-            until(process, "Application shutdown complete")
-        finally:
-            process.kill()
+    with served(service) as process:
+        until(process, "running on")
+        with client_apart_from() as client:
+            assert stopped_in_calls(process, {"ann": client}) == [FRESH]
+        until(process, "Application shutdown complete")
     assert ordered() == Counter({("ann", "lamp"): 1})
-    with store.open("sqlite:///shop.db") as kept, Session.open(kept, "ann", create=False) as session:
-        assert [event.result.success for event in session[ToolInvoked].all()] == [True]
+    assert calls_of("ann") == [True]
 
 
-def until(process: subprocess.Popen[str], text: str) -> None:
-    """Read the log of the service until it has a text."""
-    assert process.stderr is not None
-    seen = list[str]()
-    for line in process.stderr:
-        seen.append(line)
-        if text in line:
-            return
-    pytest.fail("".join(seen))
+@pytest.mark.timeout(120)  # four processes start
+def test_workers_serve_the_sessions_of_one_store_and_one_of_them_is_killed(service: Path) -> None:
+    """Each session is served by the worker that has opened it; the other one answers 503, until the first is killed.
+
+    A call that was running then is made by the worker that is asked next, and one that had ended is answered from the
+    record. The worker in the place of the killed one serves, too. SIGTERM lets the calls of all workers end.
+    """
+    with served(service, "--workers", "2") as process:
+        first, second = workers_of(process, 2)
+        with client_apart_from(first) as client:
+            with client_apart_from(second) as doomed:
+                assert at_once((doomed, "ann"), (client, "bob")) == [FRESH, FRESH]
+                assert sorted(at_once((doomed, "eve"), (client, "eve"))) == [FRESH, ELSEWHERE]
+                killed_in_a_call(first, doomed, "ann")
+            assert [client.order("ann", number) for number in (1, 2, 2)] == [REPEATED, FRESH, REPEATED]
+            assert [client.order(customer, 1) for customer in ("bob", "eve")] == [REPEATED, REPEATED]
+            workers_of(process, 1)
+            with client_apart_from(second) as replaced:
+                assert replaced.order("dan", 1) == FRESH
+                assert stopped_in_calls(process, {"ann": client, "dan": replaced}) == [FRESH, FRESH]
+        assert process.wait() == 0
+    assert ordered() == Counter({("ann", "lamp"): 3, ("bob", "lamp"): 1, ("eve", "lamp"): 1, ("dan", "lamp"): 2})
+    assert [calls_of(customer) for customer in ("ann", "dan")] == [[True] * 3, [True] * 2]
+
+
+def at_once(*asked: tuple[Client, str]) -> list[Answer]:
+    """What clients are answered that send the first order of a customer, each its own, at the same time."""
+    with ThreadPoolExecutor(len(asked)) as pool:
+        sent = [pool.submit(client.order, customer, 1) for client, customer in asked]
+    return [answer.result() for answer in sent]
+
+
+def killed_in_a_call(worker: int, client: Client, customer: str) -> None:
+    """Kill a worker while the second order of a customer runs; the client gets no answer."""
+    with another_writer() as other, ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(client.order, customer, 2)
+        client.wait_for_a_call()
+        os.kill(worker, signal.SIGKILL)
+        assert isinstance(lost.exception(), httpx2.TransportError)
+        other.execute("COMMIT")
+
+
+def stopped_in_calls(process: subprocess.Popen[str], asked: dict[str, Client]) -> list[Answer]:
+    """Stop the service while the last orders of customers run, one in each process; returns what they are answered."""
+    with another_writer() as other, ThreadPoolExecutor(len(asked)) as pool:
+        sent = [pool.submit(client.order, customer, 9) for customer, client in asked.items()]
+        for client in asked.values():
+            client.wait_for_a_call()
+        process.send_signal(signal.SIGTERM)
+        until(process, "Waiting for connections", len(asked))
+        other.execute("COMMIT")
+        return [answer.result() for answer in sent]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -14,13 +13,11 @@ import pytest
 
 from tests.architecture.sources import ROOT
 from tests.docs import killed_programs
-from tests.docs.killed_programs import Killer
-from tests.extent import SHORT, some
+from tests.docs.killed_programs import Killer, Trial
 from tests.store.postgres_server import fresh_url
 
 PAGE = ROOT / "docs" / "how-to" / "your-own-database.md"
 SAME, ANOTHER, OUTBOX = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-OTHERS = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 OUTPUTS = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
@@ -40,51 +37,6 @@ def found(path: Path, sql: str) -> list[tuple[object, ...]]:
 def stored(path: Path, type_name: str) -> list[tuple[object, ...]]:
     """How many values of a type the session has."""
     return found(path, f"SELECT sum(added) FROM handrail_entries WHERE type_name = '{type_name}'")  # noqa: S608 - ours
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A program that is killed and run again.
-
-    Attributes:
-        killer: makes the processes.
-        source: the program.
-        output: what it prints.
-        root: has a folder for each kill.
-        begin: brings back what is not in the folder.
-    """
-
-    killer: Killer
-    source: str
-    output: str
-    root: Path
-    begin: Callable[[], object] = bool
-
-    def survives(self, check: Callable[[Path], object]) -> None:
-        """Kill the program before each line that it reaches, the first and the last time, and run it to its end."""
-        whole = self.root / "whole"
-        whole.mkdir()
-        self.begin()
-        printed, lines = self.killer.run(self.source, whole)
-        assert printed == self.output
-        assert self.killer.run(self.source, whole)[0] == self.output
-        check(whole)
-        for line, nth in some(
-            sorted({(line, nth) for line, times in lines.items() for nth in (1, times)}), 4 if SHORT else 7
-        ):
-            folder = self.root / f"{line}-{nth}"
-            folder.mkdir()
-            self.begin()
-            assert self.killer.dies(self.source, folder, line, nth)
-            assert self.killer.run(self.source, folder)[0] == self.output, f"after a kill before line {line}"
-            check(folder)
-
-
-def test_the_code_for_other_libraries_compiles() -> None:
-    """They are not installed here."""
-    for code in OTHERS:
-        compile(code, PAGE.name, "exec")
-    assert len(OTHERS) == 3
 
 
 @pytest.mark.timeout(300)  # of the full form: a kill is two processes

@@ -187,8 +187,9 @@ def test_records_before_their_message_belong_to_it(at_desk: Desk) -> None:
     assert len(at_desk.calls()[0].nested) == 1
 
 
-def test_the_newest_record_of_a_call_counts(at_desk: Desk) -> None:
-    """Calls are repeated if their record is not final, and the calls within them, too."""
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "no message"])
+def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
+    """Calls are repeated if their record is not final, and the calls within them, too; also if no message asks."""
     asked = ToolCall("a", "outer", order("A-1"))
     inner = CallRef.nested(CallRef("r1", "a"), "n")
     with stores.open("memory:") as store:
@@ -199,8 +200,10 @@ def test_the_newest_record_of_a_call_counts(at_desk: Desk) -> None:
             _record(asked, "r1"),
         ]
         message = {"role": "assistant", "tool_calls": [_function("a", "outer")]}
-        _append(store, "s", _entries(iter([_part(message, [asked], "r1"), *records])))
-        *_, call = items_of(store, "s")
+        parts = [_part(message, [asked], "r1")] if is_asked else []
+        _append(store, "s", _entries(iter([*parts, *records])))
+        *others, call = items_of(store, "s")
+    assert len(others) == len(parts)
     assert isinstance(call, TranscriptCall)
     assert (call.outcome, [each.arguments for each in call.nested]) == ("ok", [{"order": "A-2"}])
 

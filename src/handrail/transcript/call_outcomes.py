@@ -217,6 +217,11 @@ class AskedCall:
         else:
             earlier.record = report
 
+    def add_earlier(self, earlier: AskedCall) -> None:
+        """Add what was recorded before it: a call that its handler has made, or an earlier attempt with those of it."""
+        for made in earlier.nested if earlier.ref == self.ref else (earlier,):
+            self.nested = [*(call for call in self.nested if call.ref != made.ref), made]
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing about it will change."""

@@ -247,11 +247,10 @@ class TranscriptReader:
                 call.add_nested(report)
             return
         call = AskedCall.of_record(report)
-        # The calls that its handler has made are recorded before it.
-        inner = [each for each in self._early if root == report.ref and _root(each.ref) == root]
-        for each in inner:
+        # The calls that its handler has made are recorded before it, and so are its earlier attempts.
+        for each in [each for each in self._early if root == report.ref and _root(each.ref) == root]:
             self._early.remove(each)
-        call.nested.extend(inner)
+            call.add_earlier(each)
         self._early.append(call)
         if len(self._early) > MOST_EARLY:
             yield self._early.popleft().reported(self._claims, self._children)

@@ -1,0 +1,207 @@
+"""SQLAlchemy and Django in a call, as `docs/how-to/your-own-database.md` says, on SQLite and on PostgreSQL.
+
+The programs have the code of the page. They are killed between what the library writes and the end of the call, too.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+from tests.architecture.sources import ROOT
+from tests.docs import killed_programs
+from tests.docs.killed_programs import Killer, Trial
+from tests.extent import FULL
+from tests.store.postgres_server import fresh_url
+
+PAGE = ROOT / "docs" / "how-to" / "your-own-database.md"
+BLOCKS: list[str] = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+SQLALCHEMY, DJANGO, DJANGO_ON_POSTGRES = BLOCKS
+
+_HEAD = """
+from pathlib import Path
+
+import handrail.store
+from handrail import tool
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Prompt, PromptTemplate, ToolContext, ToolsSection
+from handrail.runtime import Session, ToolCall
+"""
+
+_WITH_DJANGO = """
+import django
+from django.conf import settings
+from django.db import IntegrityError, models, transaction
+from django.utils import timezone
+
+settings.configure(DATABASES={"default": {"ENGINE": "BACKEND", "NAME": "unused"}}, TIME_ZONE="Europe/Berlin")
+django.setup()
+
+
+class Stock(models.Model):
+    article = models.TextField(primary_key=True)
+    pieces = models.IntegerField()
+    sold = models.DateTimeField(null=True)
+
+    class Meta:
+        app_label = "shop"
+        db_table = "stock"
+
+
+def sell(article: str, context: ToolContext) -> str:
+    with django_in(context), transaction.atomic():
+        now = timezone.now()
+        Stock.objects.filter(article=article).update(pieces=models.F("pieces") - 1, sold=now)
+        assert Stock.objects.get(article=article).sold == now
+        transaction.on_commit(lambda: print("the transaction of the call was committed by Django"))
+    assert connections["default"].connection is None  # Django's own, which is not used here
+    return f"{article} is sold"
+"""
+
+_TOOLS = """
+@tool
+def lose(article: str, context: ToolContext) -> str:
+    '''Sells an article, and fails.'''
+    sell(article, context)
+    raise ValueError("lost")
+
+
+@tool
+def sell_any(context: ToolContext) -> str:
+    '''Sells a desk, or else a lamp.'''
+    try:
+        return sell("desk", context)
+    except IntegrityError:
+        return sell("lamp", context)
+
+
+tools = [tool(sell), lose, sell_any]
+prompt = Prompt(PromptTemplate(ns="shop", key="till", sections=[ToolsSection(title="Till", tools=tools)]))
+with handrail.store.open(URL) as store, Session.open(store, Path.cwd().name) as session:
+    executor = ToolExecutor(prompt=prompt, session=session)
+    lamp, desk = {"article": "lamp"}, {"article": "desk"}
+    for number, called in enumerate((("sell", lamp), ("sell", desk), ("lose", lamp), ("sell_any", {}))):
+        message = executor.execute(ToolCall(f"call-{number}", *called), reply="r1")
+        print(called[0], message.success)
+"""
+OUTPUT = "sell True\nsell False\nlose False\nsell_any True\n"
+
+
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS stock (article text PRIMARY KEY, pieces integer NOT NULL CHECK (pieces >= 0), sold {})"
+)
+_ARTICLES = "INSERT INTO stock (article, pieces) VALUES ('lamp', 10), ('desk', 0) ON CONFLICT DO NOTHING"
+_STOCK = "SELECT article, pieces FROM stock ORDER BY article"
+
+
+class Database(NamedTuple):
+    """A database with a stock of ten lamps and no desk; a session whose name is that of its folder.
+
+    Attributes:
+        name: as the libraries name it.
+        opening: makes the table, if the program has to.
+        url: that of the store.
+        begin: brings back the stock, where the database is not in the folder of the program.
+        stock: how many pieces of each article there are, in the database of a folder.
+    """
+
+    name: str
+    opening: str
+    url: str
+    begin: Callable[[], object]
+    stock: Callable[[Path], list[Any]]
+
+    def using(self, library: str) -> str:
+        """The program that sells by a library."""
+        if library == "sqlalchemy":
+            url = "sqlite://" if self.name == "sqlite3" else "postgresql+psycopg://"
+            selling = SQLALCHEMY.replace("@tool\n", "").replace("sqlite://", url)
+            selling += "\nfrom sqlalchemy.exc import IntegrityError\n"
+        else:
+            selling = self._django_in() + _WITH_DJANGO.replace("BACKEND", f"django.db.backends.{self.name}")
+        return f"{_HEAD}\nURL = {self.url!r}\n{self.opening}\n{selling}\n{_TOOLS}"
+
+    def _django_in(self) -> str:
+        """The code of the page, with the lines that PostgreSQL needs where it says."""
+        if self.name == "sqlite3":
+            return DJANGO
+        imports, line = DJANGO_ON_POSTGRES.strip().split("\n\n")
+        before, found, after = DJANGO.partition("context.connection.driver_connection()\n")
+        assert found
+        return f"{imports}\n{before}{found}    {line}\n{after}"
+
+
+@contextmanager
+def _on_sqlite() -> Generator[Database]:
+    opening = f"""
+import sqlite3
+from contextlib import closing
+
+with closing(sqlite3.connect("shop.db")) as tables, tables:
+    tables.execute({_TABLE.format("timestamp")!r})
+    tables.execute({_ARTICLES!r})
+"""
+
+    def stock(folder: Path) -> list[Any]:
+        with closing(sqlite3.connect(folder / "shop.db")) as connection:
+            return connection.execute(_STOCK).fetchall()
+
+    yield Database("sqlite3", opening, "sqlite:///shop.db", bool, stock)
+
+
+@contextmanager
+def _on_postgres() -> Generator[Database]:
+    with fresh_url() as url, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(_TABLE.format("timestamptz").encode())
+        connection.execute(_ARTICLES)
+
+        def begin() -> None:
+            connection.execute("UPDATE stock SET pieces = 10 WHERE article = 'lamp'")
+
+        def stock(_folder: Path) -> list[Any]:
+            return connection.execute(_STOCK).fetchall()
+
+        yield Database("postgresql", "", url, begin, stock)
+
+
+@pytest.fixture(scope="module")
+def killer() -> Generator[Killer]:
+    """One process that makes those that are killed."""
+    with killed_programs.running() as running:
+        yield running
+
+
+@pytest.mark.timeout(300)  # of the full form: a kill is two processes
+@pytest.mark.parametrize("database", [_on_sqlite, _on_postgres], ids=["sqlite", "postgres"])
+@pytest.mark.parametrize("library", ["sqlalchemy", "django"])
+def test_what_a_library_commits_and_rolls_back_stays_in_the_call(
+    library: str, database: Callable[[], AbstractContextManager[Database]], killer: Killer, tmp_path: Path
+) -> None:
+    """What it has committed is undone with a call that fails or is killed, and what it has rolled back fails no call.
+
+    Of four calls one sells a lamp; one is rolled back by the library, for there is no desk; one fails when the library
+    has committed; one goes on when the library has rolled back. Wherever the process is killed between the update and
+    the end of a call, and is started again, two lamps are sold.
+    """
+    with database() as opened:
+        program = opened.using(library)
+
+        def check(folder: Path) -> None:
+            assert opened.stock(folder) == [("desk", 0), ("lamp", 8)]
+
+        lines = lines_of_sell(program)
+        Trial(killer, program, OUTPUT, tmp_path, opened.begin).survives(check, lines if FULL else lines[-1:])
+
+
+def lines_of_sell(program: str) -> range:
+    """From the line that ends what the library commits, which is reached a second time then, to the one after it."""
+    ends = re.compile("    with (engine.begin|django_in)|    return .* is sold")
+    first, last = (at for at, line in enumerate(program.splitlines(), 1) if ends.match(line))
+    return range(first, last + 1)
