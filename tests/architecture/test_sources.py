@@ -29,6 +29,7 @@ SHORT_MODULES = {
     "programs/guardian_messages.py": "what the guardian and its callers share, below both",
     "runtime/advisory_reading.py": "one transaction, below feedback and completion",
     "runtime/read_ahead.py": "what adapters and agents read before a run, above the slices and the modes",
+    "session/outside_writes.py": "one rule about who writes, below the session",
     "store/sql/version.py": "one condition, below the statements that have it",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",

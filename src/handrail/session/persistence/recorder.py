@@ -190,6 +190,14 @@ class SessionRecorder:
             kind = SessionUseError if self.closed == CLOSED else SessionError
             raise kind(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
 
+    def close(self) -> None:
+        """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
+        if not self.closed:
+            self.flush()
+            # Set after the flush, which a closed session would refuse.
+            self.closed = CLOSED
+        self.store.release(self.session_lock)
+
     def noting(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
         """What the store is to get of an item of a LOG; to be handed to `note`.
 
