@@ -1,4 +1,4 @@
-"""`handrail.runtime.advisory_reading`: providers and checkers read, and cannot write, in time or later."""
+"""`handrail.runtime.read_only_transaction`: providers and checkers read, and cannot write, in time or later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from handrail.prompt import Feedback, FeedbackTrigger, Prompt, PromptTemplate, T
 from handrail.prompt.run_view import RunFilesystem, RunView
 from handrail.runtime import Session, ToolCall
 from handrail.runtime import feedback as feedback_module
-from handrail.runtime.advisory_reading import advisory_reading
+from handrail.runtime.read_only_transaction import read_only_transaction
 from handrail.testing import FakeClock
 from tests.wording import Wording
 
@@ -47,7 +47,7 @@ def note(text: str) -> Note:
 def remember(text: str, *, context: ToolContext) -> str:
     """Note something, and count what a checker sees of it before the call has ended."""
     context.session[Note].append(Note(text))
-    with advisory_reading("reader") as reading:
+    with read_only_transaction("reader") as reading:
         assert reading.root is not reading
         return f"{len(context.session[Note])} seen"
 
@@ -274,7 +274,7 @@ def test_files_of_another_prompt_of_the_run_are_read_only_too() -> None:
         resources={RunFilesystem: RunFilesystem(lambda: files)}
     )
     view = RunView(prompt="t/p", session=Session(), resources=beside.resources)
-    with advisory_reading("reader") as reading:
+    with read_only_transaction("reader") as reading:
         found = view.bound_to(reading).filesystem
         assert found is not None
     with pytest.raises(TransactionClosedError):

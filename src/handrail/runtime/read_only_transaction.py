@@ -19,7 +19,7 @@ _CURE = "Return what the model is to read; a tool or a reducer writes."
 
 
 @contextmanager
-def advisory_reading(name: str) -> Generator[Transaction]:
+def read_only_transaction(name: str) -> Generator[Transaction]:
     """A block in which nothing can be written; what runs on in a thread after it cannot write either.
 
     It sees what its caller sees: in the handler of a call, also what that call has written.
