@@ -24,6 +24,8 @@ from handrail.runtime import Session, ToolCall
 from handrail.runtime import feedback as feedback_module
 from handrail.runtime.read_only_transaction import read_only_transaction
 from handrail.testing import FakeClock
+from handrail.transaction import enlist
+from tests.transaction.notebooks import Receipt
 from tests.wording import Wording
 
 CALL = ToolCall("c", "note", {"text": "kept"})
@@ -164,6 +166,31 @@ def test_a_write_that_it_does_not_catch_is_a_mistake_that_is_described(
     assert (cause.tool, cause.what) == ("the completion check of t/desk", "append to Note")
 
 
+@AsksBoth
+def test_a_write_that_it_catches_says_what_to_do_instead(asked: str, tmp_path: Path, wording: Wording) -> None:
+    """Not how a tool would be declared: whatever it writes to, a provider and a checker return text."""
+    caught: list[ReadOnlyViolation] = []
+
+    def body(context: RunView) -> None:
+        writes: tuple[Callable[[], object], ...] = (
+            lambda: context.session[Note].append(Note("late")),
+            lambda: context.resources.get(Filesystem).write_text("late.md", "late"),
+            lambda: context.session.connection().execute("CREATE TABLE late (n INTEGER)"),
+            lambda: enlist(Receipt()),
+        )
+        for write in writes:
+            with pytest.raises(ReadOnlyViolation) as raised:
+                write()
+            caught.append(raised.value)
+
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s", types=[Note]) as session:
+        assert Desk(body, session=session).ask(asked)
+    assert [str(error) for error in caught] == wording
+    (cure,) = {error.cure for error in caught}
+    assert all(str(error).endswith(cure) for error in caught)
+    assert cure != ReadOnlyViolation("note", "write").cure
+
+
 class Late:
     """The body of a provider or checker that is left behind, and tries each way to write then."""
 
@@ -249,6 +276,23 @@ def test_it_sees_what_the_call_sees_that_it_is_asked_in() -> None:
     """A run that a handler makes on its session is part of the call."""
     message = Desk(lambda _: None).executor("nobody").execute(ToolCall("c", "remember", {"text": "x"}))
     assert message.content == "1 seen"
+
+
+def test_a_call_that_it_makes_inside_a_call_on_the_same_session_is_refused_if_it_writes(wording: Wording) -> None:
+    """It would be part of the call, from which a provider of a run in its handler only reads."""
+    inner = Desk(lambda _: None).executor("nobody")
+
+    @tool
+    def run_another(*, context: ToolContext) -> str:
+        """Run something on the session of the call, of which a provider makes a call."""
+        with read_only_transaction("reader"):
+            return inner.execute(CALL).content
+
+    template = PromptTemplate[str](ns="t", key="run", sections=[ToolsSection(title="Run", tools=[run_another])])
+    session = inner.environment.session
+    executor = ToolExecutor(prompt=Prompt(template), session=session)
+    assert executor.execute(ToolCall("c", "run_another", {})).content == wording
+    assert len(session[Note]) == 0
 
 
 def test_the_database_of_the_session_is_read_and_not_written(tmp_path: Path) -> None:
