@@ -175,8 +175,11 @@ class Session:
         """Close it at the end of the block, by `close_async`."""
         return self
 
-    async def __aexit__(self, *_exc: object) -> None:
-        await self.close_async()
+    async def __aexit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
+        if kind is GeneratorExit:  # a coroutine that is closed, as with its loop, cannot await anything
+            self.close()
+        else:
+            await self.close_async()
 
     @property
     def unbound(self) -> Session:
