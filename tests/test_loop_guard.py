@@ -105,14 +105,13 @@ prompt = Prompt(PromptTemplate(ns="t", key="k", sections=[Section(title="T", too
 
 async def main():
     with open_store(f"sqlite:///{sys.argv[3]}") as store:
-        session = await Session.open_async(store, "desk")
-        executor = ToolExecutor(prompt=prompt, session=session)
-        print((await executor.execute_async(ToolCall("1", "threaded", {}), reply="r")).success)
-        try:
-            await executor.execute_async(ToolCall("2", "on_loop", {}), reply="r")
-        except LoopBlockedError as error:
-            print(error.operation)
-        await asyncio.to_thread(session.close)
+        async with await Session.open_async(store, "desk") as session:
+            executor = ToolExecutor(prompt=prompt, session=session)
+            print((await executor.execute_async(ToolCall("1", "threaded", {}), reply="r")).success)
+            try:
+                await executor.execute_async(ToolCall("2", "on_loop", {}), reply="r")
+            except LoopBlockedError as error:
+                print(error.operation)
 
 asyncio.run(main())
 """

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 import pytest
 
 from handrail.threads import ThreadCache
-from handrail.waiting import Completable, complete_in_thread, run_in_thread
+from handrail.waiting import Completable, complete_in_thread, complete_in_thread_or_here, run_in_thread
 
 PATIENCE = 20.0
 
@@ -99,7 +99,7 @@ def test_threads_of_a_closed_cache_run_one_body_each() -> None:
 VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
 
 
-@pytest.mark.parametrize("start", [run_in_thread, complete_in_thread])
+@pytest.mark.parametrize("start", [run_in_thread, complete_in_thread, complete_in_thread_or_here])
 def test_body_has_a_copy_of_the_context_of_its_caller(start: Callable[[Callable[[], str]], Completable[str]]) -> None:
     """What a body sets, neither a later one of its thread finds, nor what is called at its end."""
 

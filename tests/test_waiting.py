@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from handrail import waiting
+from handrail.threads import ThreadCache
 from handrail.waiting import (
     Completion,
     Wait,
     complete_in_thread,
+    complete_in_thread_or_here,
     may_begin,
     outlast,
     run_blocking,
@@ -55,6 +58,23 @@ def test_completion_raises_what_it_was_completed_with() -> None:
         completion.result()
     with pytest.raises(ValueError, match="x"):
         asyncio.run(outlast(completion))
+
+
+def test_what_has_to_be_done_is_done_here_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it runs on another thread; what it raises is raised where the result is read."""
+    assert complete_in_thread_or_here(threading.current_thread).result() is not threading.current_thread()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def fail() -> None:
+        raise RuntimeError("of the body")
+
+    monkeypatch.setattr(waiting, "THREADS", ThreadCache())  # without an idle one
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert complete_in_thread_or_here(threading.current_thread).result() is threading.current_thread()
+    with pytest.raises(RuntimeError, match="of the body"):
+        complete_in_thread_or_here(fail).result()
 
 
 async def _twice(first: Completion[str], second: Completion[str]) -> tuple[str, str, str]:

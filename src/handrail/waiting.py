@@ -226,6 +226,19 @@ def complete_in_thread(body: Callable[[], T]) -> Completion[T]:
     return completion
 
 
+def complete_in_thread_or_here(body: Callable[[], T]) -> Completion[T]:
+    """As `complete_in_thread`, for what has to be done: on this thread if no other can be started.
+
+    So it is where there are too many threads, or the interpreter is about to end.
+    """
+    try:
+        return complete_in_thread(body)
+    except RuntimeError:
+        completion: Completion[T] = Completion()
+        _run_to(completion, copy_context(), body)
+        return completion
+
+
 def _run_to(outcome: Future[T] | Completion[T], context: Context, body: Callable[[], T]) -> None:
     try:
         returned = context.run(body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
@@ -10,15 +12,18 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CommitInDoubtError
+from handrail.loop_guard import check_blocking
 from handrail.prompt import IdempotencyConfig, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import FakeClock
 from tests.runtime.bench import Kept, Note, call, events, executor, tool
 from tests.session.faulty_stores import FaultyStore, Point, faulty
+from tests.session.samples import Happened
 from tests.store.stores import STORES
 from tests.wording import Wording
 
 NOW = timedelta(0)
+PATIENCE = 30.0  # seconds after which a thread that waits has been forgotten
 ONCE = IdempotencyConfig(on_busy="reject")
 
 
@@ -170,6 +175,46 @@ def test_a_commit_in_doubt_ends_the_run(desk: Desk, name: str, wording: Wording)
     message = desk.door.execute(call(name, "A", id="call-3"))
     assert message.replayed == (name != "note")
     assert len(desk.paid + desk.noted) == (2 if name == "note" else 1)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("name, deferred", [("pay", False), ("pay", True), ("note", False)])
+def test_a_commit_asks_on_a_thread_whether_the_one_before_it_was_made(kind: str, name: str, deferred: bool) -> None:
+    """The event loop runs meanwhile: another session commits. The calls of the session wait, and keep their order.
+
+    Asked on the loop, as it would be with a claim or a commit that asks by itself, the loop guard raises.
+    """
+    clock, reached, opened = FakeClock(), threading.Event(), threading.Event()
+
+    def ask() -> None:
+        reached.set()
+        check_blocking("asking the store")
+        assert opened.wait(PATIENCE)
+
+    async def calls(desk: Desk, beside: Session) -> list[ToolMessage]:
+        first = asyncio.ensure_future(desk.door.execute_async(call(name, "B", id="call-2")))
+        assert await asyncio.to_thread(reached.wait, PATIENCE)
+        second = asyncio.ensure_future(desk.door.execute_async(call("note", "C", id="call-3")))
+        other = await executor(tool("note"), session=beside).execute_async(call("note", "D"))
+        assert not second.done()
+        opened.set()
+        return [other, await first, await second]
+
+    with faulty(kind, clock) as store:
+        desk = Desk(store, clock)
+        store.go_down("begin")
+        assert not asyncio.run(desk.door.execute_async(call("note", "A"))).success
+        store.come_back()
+        if deferred:  # as the reply of a model is, which is written with the first claim
+            desk.session.log_item(Happened, Happened("a reply"), written="deferred")
+        store.at("check", ask)
+        with Session.open(store, "beside") as beside:
+            messages = asyncio.run(calls(desk, beside))
+        assert [message.success for message in messages] == [True] * 3
+        desk.again()
+        assert [event.call_id for event in events(desk.door)] == ["call-1", "call-2", "call-3"]
+        assert desk.kept() == ["B", "C"]
+        assert len(desk.session[Happened]) == deferred
 
 
 @pytest.mark.parametrize("name", ["pay", "note"])

@@ -29,11 +29,12 @@ class ToolValidationError(ModelVisibleError, ValueError):
 
 
 class ReadOnlyViolation(ModelVisibleError):
-    """A write by a call that may only read. Nothing was written.
+    """A write by a call that may only read, or by a provider, checker or reconciler. Nothing was written.
 
     Attributes:
-        tool: name of the tool whose call tried.
+        tool: name of the tool whose call tried, or of the provider or checker.
         what: what it tried to do.
+        cure: what to do instead, as the end of the message says it.
     """
 
     def __init__(self, tool: str, what: str, *, concurrent: bool = False, cure: str = "") -> None:
@@ -43,6 +44,7 @@ class ReadOnlyViolation(ModelVisibleError):
         super().__init__(f"{tool} may only read, so it cannot {what}. {cure}")
         self.tool = tool
         self.what = what
+        self.cure = cure
 
 
 class TransactionClosedError(ModelVisibleError):

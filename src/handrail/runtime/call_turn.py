@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextvars import ContextVar, Token
 from typing import Any
 
-from handrail.errors import DeadlineExceededError, ReadOnlyViolation, TransactionClosedError, TurnConflictError
+from handrail.errors import DeadlineExceededError, TransactionClosedError, TurnConflictError
 from handrail.limits import Deadline, seconds_left
 from handrail.prompt import Tool
 from handrail.runtime.environment import Environment
@@ -137,7 +137,7 @@ class CallTurn:
             self.outer = None
             return turns
         if not self.shared and not caller.writes:
-            self._refused = self._refused or ReadOnlyViolation(caller.tool, f"call {name}, which writes")
+            self._refused = self._refused or caller.read_only_violation(f"call {name}, which writes")
         return (caller.inner_turn, *(turn for turn in turns if not caller.holds(turn)))
 
 

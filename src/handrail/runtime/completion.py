@@ -5,7 +5,7 @@ Theory of operation
     missing, the run does not end: the model reads what is missing, at most `most_sent_back` times. Then its answer is
     accepted as it is, and this is logged. Past the deadline or the budget no answer is sent back, because nothing could
     follow; this is looked at before and after the check, which may take long. A check that has not ended at the
-    deadline is left behind. A checker cannot write, in time or late (`handrail.runtime.advisory_reading`).
+    deadline is left behind. A checker cannot write, in time or late (`handrail.runtime.read_only_transaction`).
 
     Which answers were sent back is in the session: a LOG of `SentBack`. So a run that is resumed in another process
     does not begin to count anew. An answer with a name that is checked again, because the process or the request after
@@ -30,9 +30,9 @@ from handrail.errors.developer import DeveloperMistake
 from handrail.limits import BudgetTracker, seconds_left
 from handrail.prompt.completion import CompletionCheck, CompletionContext
 from handrail.redaction import redacted_logger
-from handrail.runtime.advisory_reading import advisory_reading
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
+from handrail.runtime.read_only_transaction import read_only_transaction
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
 
@@ -130,7 +130,7 @@ async def _missing(
     )
     seconds = seconds_left(environment.deadline)
     try:
-        with advisory_reading(f"the completion check of {view.prompt}") as reading:
+        with read_only_transaction(f"the completion check of {view.prompt}") as reading:
             check = partial(completion.missing, context.bound_to(reading))
             found = await mode.run(check, is_async=False, seconds=seconds)
     except DeveloperMistake:

@@ -42,6 +42,7 @@ from handrail.waiting import (
     Completable,
     Completion,
     complete_in_thread,
+    complete_in_thread_or_here,
     completed,
     may_begin,
     outlast,
@@ -245,11 +246,7 @@ class Async:
 
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
-        try:
-            ended = complete_in_thread(body)
-        except RuntimeError:  # too many threads, or the interpreter is about to end
-            return body()
-        return await outlast(ended)
+        return await outlast(complete_in_thread_or_here(body))
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
         """Run it on a thread of its own, if writing to the store waits."""

@@ -13,7 +13,7 @@ Theory of operation
     call has the same text at its end: the request that the model is sent is the same, byte for byte. A message that is
     answered from the record, or from the ledger, has no other feedback.
 
-    A provider reads, and cannot write (`handrail.runtime.advisory_reading`); nor can one that has been left behind.
+    A provider only reads (`handrail.runtime.read_only_transaction`), also when it has been left behind.
 
     The item is written at once: a process that is killed after that answers the call again, from its record, with the
     same text.
@@ -37,9 +37,9 @@ from handrail.limits import BudgetTracker
 from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger, TextPart
 from handrail.prompt.run_view import RunView
 from handrail.redaction import redacted_logger
-from handrail.runtime.advisory_reading import advisory_reading
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
 from handrail.runtime.execution import ExecutionMode, is_being_cancelled
+from handrail.runtime.read_only_transaction import read_only_transaction
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import NESTED_SEPARATOR, CallRef, ToolCall
 
@@ -295,7 +295,7 @@ class RunFeedback:
             files=due.files,
         )
         try:
-            with advisory_reading(f"feedback {provider.name}") as reading:
+            with read_only_transaction(f"feedback {provider.name}") as reading:
                 feedback = await _provided(provider, context.bound_to(reading), mode)
             if feedback is None:
                 return ""

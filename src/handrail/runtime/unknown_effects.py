@@ -51,6 +51,9 @@ from handrail.session import SlicePolicy, stored_as
 from handrail.store.protocol import UNTIL_APPLIED, EffectRow
 from handrail.transaction import Transaction
 
+_CURE = "A reconciler returns what it finds; `apply` of the tool writes."
+"""What a reconciler does instead of a write; the end of the message that refuses one."""
+
 _LOOKED_UP = NotApplied("found out by its reconciler")
 
 _log = redacted_logger("handrail.runtime")
@@ -208,7 +211,9 @@ async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> Effec
     params = _params_of(row, run, tool, message)
     named = {"context": run.context()} if takes_context(reconcile) else {}
     # Never committed: a reconciler may only read, so there is nothing to keep.
-    reading = Transaction(tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref)
+    reading = Transaction(
+        tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref, cure=_CURE
+    )
     try:
         with reading:
             asks = partial(reconcile, params, row.key, **named)

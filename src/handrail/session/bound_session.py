@@ -13,9 +13,9 @@ parent of that, a child, a fork.
 | an item for a LOG, a message of the conversation | is appended | is appended |
 | reading, `snapshot` | sees the changes of the call | sees what has been committed |
 | `fork` of a session in memory | has what the call sees, and is a view | has what has been committed |
-| `child` | is made, and is a view | `TransactionClosedError` |
+| `child`, `child_async` | is made, and is a view | `TransactionClosedError` |
 | a call on a child, by `ToolExecutor` | is nested; in a `concurrent` call independent | `TransactionClosedError` |
-| rules, subscribers, `close` | as of the session | as of the session |
+| rules, subscribers, `close`, `close_async` | as of the session | as of the session |
 
 Views exist only where they are asked for, so that nothing is spent on them in the session itself.
 """
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from inspect import iscoroutinefunction
 from types import FunctionType
 from typing import Any, Final, TypeVar, cast
 
@@ -38,7 +39,7 @@ T = TypeVar("T")
 _UNFORWARDED = frozenset(
     {"__class_getitem__", "__enter__", "__exit__", "__getitem__", "__init__", "child", "fork", "unbound"}
 )
-"""The methods that the view has itself, and those that are made of others."""
+"""The methods that the view has itself, and those that are made of others, as the asynchronous ones are."""
 
 
 class BoundSession(Session):
@@ -128,7 +129,7 @@ def _forwarded_property(name: str) -> property:
 for _name, _member in vars(Session).items():
     if _name in _UNFORWARDED or (_name.startswith("_") and _name != "__repr__"):
         continue
-    if isinstance(_member, FunctionType):
+    if isinstance(_member, FunctionType) and not iscoroutinefunction(_member):
         setattr(BoundSession, _name, _forwarded(_name))
     elif isinstance(_member, property):
         setattr(BoundSession, _name, _forwarded_property(_name))

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Self, TypeVar, Unpack, cast
 
-from handrail.errors import SessionBusyError, SessionError, SessionUseError, SnapshotError
+from handrail.errors import SessionError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord, CallRecords, OpenCall
@@ -26,7 +26,8 @@ from handrail.session.conversation import Conversation
 from handrail.session.identity import check_identity, check_relatives, check_stored_id, no_database
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import check_resettable, open_calls_of
-from handrail.session.opening import OpenOptions, open_on_thread
+from handrail.session.opening import OpenOptions, close_on_thread, open_on_thread
+from handrail.session.outside_writes import OutsideWrites
 from handrail.session.persistence.loading import (
     LoadedSession,
     RecordsInStore,
@@ -36,7 +37,7 @@ from handrail.session.persistence.loading import (
     stored_slices,
 )
 from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
-from handrail.session.persistence.recorder import CLOSED, SessionRecorder
+from handrail.session.persistence.recorder import SessionRecorder
 from handrail.session.reducers import EventRoute, SliceRules, decided_changes
 from handrail.session.slices import (
     Append,
@@ -55,7 +56,7 @@ from handrail.session.slices import (
 )
 from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction, current, is_rolling_back
-from handrail.turns import Turn, draw_ticket
+from handrail.turns import Turn
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -96,7 +97,7 @@ class Session:
         self.call_masking: CallMasking = CallMasking()
         self._owner = SliceOwner(self.session_id)
         self._lock = threading.RLock()
-        self._outside = threading.RLock()
+        self._outside = OutsideWrites(self.session_id, self.turn)
         self._adopt({}, {}, SliceRules({}, {}))
         self._access: dict[type[Any], Slice[Any]] = {}
         self._records = CallRecords()
@@ -170,6 +171,16 @@ class Session:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        """Close it at the end of the block, by `close_async`."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
+        if kind is GeneratorExit:  # a coroutine that is closed, as with its loop, cannot await anything
+            self.close()
+        else:
+            await self.close_async()
+
     @property
     def unbound(self) -> Session:
         """The session itself, where this is the view of it that the handler of a call has."""
@@ -188,13 +199,16 @@ class Session:
 
     def close(self) -> None:
         """Let others open the session, and refuse what is written later. Only stored sessions need it. Idempotent."""
-        kept = self.recorder
-        if kept is not None:
-            if not kept.closed:
-                kept.flush()
-                # Set after the flush, which a closed session would refuse.
-                kept.closed = CLOSED
-            kept.store.release(kept.session_lock)
+        if self.recorder is not None:
+            self.recorder.close()
+
+    async def close_async(self) -> None:
+        """As `close`, on a thread: the event loop runs while the store is written.
+
+        A cancellation of the task is raised when the session has been closed.
+        """
+        if self.recorder is not None:
+            await close_on_thread(self)
 
     def commit_event(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
         """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
@@ -289,7 +303,10 @@ class Session:
         check_identity("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
         if self.recorder is not None and self._opening is not None:
-            return self._fork_stored(new_id, at, self.recorder, self._opening)
+            opening, note = copy_for_fork(self.recorder, self._opening, new_id, at)
+            stored = self._resume(opening, new_id, parent=self.parent, rules=self._rules)
+            stored.log_item(type(note), note)
+            return stored
         if at is not None:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
@@ -309,6 +326,15 @@ class Session:
             return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
         new_id = self._new_id() if session_id is None else session_id
         return self._resume(self._opening._replace(create=True), new_id, tags, self)
+
+    async def child_async(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
+        """As `child`, on a thread: the event loop runs while the store, or another holder of that id, is waited for.
+
+        Raises:
+            CancelledError: the task was cancelled; a child that is opened after that is closed again.
+            Exception: as of `child`.
+        """
+        return await open_on_thread(partial(self.child, session_id=session_id, tags=tags))
 
     def to_json(self) -> str:
         """Id, tags and slices as this context sees them, as JSON for people; no reducers, subscribers or parent.
@@ -333,19 +359,6 @@ class Session:
         policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
         session._adopt(state, log, SliceRules(policies, {}))
         return session
-
-    def _fork_stored(
-        self, new_id: str, at: str | tuple[str | None, str] | None, kept: SessionRecorder, opening: LoadedSession
-    ) -> Session:
-        if current() is not None:
-            raise SessionError("a stored session is forked between calls, because only what is committed is in it")
-        kept.flush()
-        with self._lock:
-            types = (*opening.types, *kept.kinds.values())
-        note = copy_for_fork(opening.store, self.session_id, new_id, at)
-        fork = self._resume(opening._replace(types=types), new_id, parent=self.parent, rules=self._rules)
-        fork.log_item(type(note), note)
-        return fork
 
     @classmethod
     def _resume(  # noqa: PLR0913, PLR0917 - what `open` takes
@@ -449,7 +462,7 @@ class Session:
             return
         call = current()
         if call is None:
-            self._alone(route.what, partial(self._take_in, event, route))
+            self._outside.write(route.what, partial(self._take_in, event, route))
         else:
             self._take_in(event, route, call)
 
@@ -490,7 +503,7 @@ class Session:
         if current() is not None:
             raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
         gone: list[tuple[type[Any], int]] = []
-        self._alone("reset the session", partial(self._reset, gone, with_open_calls=with_open_calls))
+        self._outside.write("reset the session", partial(self._reset, gone, with_open_calls=with_open_calls))
         if self.recorder is None:
             with self._lock:
                 self._log.cut_off_start(gone)
@@ -567,24 +580,11 @@ class Session:
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
         if call is None:
-            self._alone(what, partial(self._write, what, act))
+            self._outside.write(what, partial(self._write, what, act))
         else:
             with self._lock:
                 self._open(call, what)
                 act()
-
-    def _alone(self, what: str, write: Callable[[Transaction], None]) -> None:
-        """Write in a transaction of its own, from outside of calls; such writes wait for each other."""
-        with self._outside:
-            ticket = draw_ticket((self.turn,), exclusive=True)
-            try:
-                if ticket.waiter is not None:
-                    raise SessionBusyError(self.session_id)
-                with Transaction(what, ticket=ticket, writes=True) as transaction:
-                    write(transaction)
-                    transaction.commit()
-            finally:
-                ticket.release()
 
     def _take_in(self, event: object, route: EventRoute, call: Transaction) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import Refusal, UnitOfWork, UnitStore
 from handrail.transaction.write_queue import WriteQueue
-from handrail.waiting import Wait
+from handrail.waiting import Wait, complete_in_thread_or_here
 
 _log = redacted_logger("handrail.transaction")
 
@@ -162,7 +162,7 @@ async def write_participants(
     # The parts of an interrupted attempt are prepared already.
     if so_far.unit is None:
         for part in parts:
-            part.prepare()
+            await prepare_in_turn(part, apply)
     for attempt in count(1):
         try:
             await _write_unit(store, parts, so_far, apply)
@@ -177,6 +177,26 @@ async def write_participants(
             _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
         else:
             return
+
+
+async def prepare_in_turn(part: CommitParticipant, apply: Apply | None) -> None:
+    """Have a participant prepare, in its turn of its queue.
+
+    It asks the store if the outcome of the unit before is not known, which takes a round trip. Where another thread
+    writes the unit, this one may be that of an event loop, so it does not wait for the answer.
+
+    Args:
+        part: the participant.
+        apply: how the unit is written; `None` for in this thread.
+
+    Raises:
+        Exception: what `prepare` raises.
+    """
+    queue = part.queue
+    if apply is not None and queue is not None and queue.unsure:
+        await Wait(complete_in_thread_or_here(part.prepare))
+    else:
+        part.prepare()
 
 
 def _may_try_again(error: Exception, *, in_doubt: bool) -> bool:

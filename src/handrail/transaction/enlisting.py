@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from handrail.crash_points import reached
-from handrail.errors import InvalidArgumentError, ReadOnlyViolation, SessionUseError
+from handrail.errors import InvalidArgumentError, SessionUseError
 from handrail.redaction import redacted_logger
 from handrail.transaction.participants import TwoPhaseParticipant
 from handrail.transaction.transaction import Transaction, current
@@ -51,7 +51,7 @@ def enlist(participant: TwoPhaseParticipant) -> None:
     if transaction is None:
         raise SessionUseError("no call runs here, so nothing is committed; use transaction.enlist inside a handler")
     if not transaction.writes:
-        raise ReadOnlyViolation(transaction.tool, f"enlist a {type(participant).__name__}")
+        raise transaction.read_only_violation(f"enlist a {type(participant).__name__}")
     if any(part.stands_for(participant) for part in _enlisted_in(transaction)):
         expected = "a participant that is not enlisted yet: each is committed once, or rolled back once"
         raise InvalidArgumentError(

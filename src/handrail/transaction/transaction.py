@@ -110,6 +110,7 @@ class Transaction:
         session_store: the store of the session of the call; `None` for a session that ends with the process.
         state: `"open"`, then `"closed"` (takes no writes, still committing or rolling back), then `"ended"`; it never
             goes back.
+        cure: what to do instead of a write, if the handler may only read; empty for what a tool can do.
         must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
         committed: whether it has ended by being committed.
         writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
@@ -127,6 +128,7 @@ class Transaction:
         "call",
         "committed",
         "concurrent",
+        "cure",
         "must_roll_back",
         "parent",
         "session_store",
@@ -151,6 +153,7 @@ class Transaction:
         enlisted: tuple[CommitParticipant, ...] = (),
         call: object = None,
         session_store: UnitStore | None = None,
+        cure: str = "",
     ) -> None:
         """Make a transaction that is not yet current; enter it with `with`.
 
@@ -164,6 +167,7 @@ class Transaction:
         self.concurrent: bool = concurrent
         self.call: object = call
         self.session_store: UnitStore | None = session_store
+        self.cure: str = cure
         self.state: Literal["open", "closed", "ended"] = "open"
         self.must_roll_back: bool = True
         self.committed: bool = False
@@ -317,11 +321,15 @@ class Transaction:
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, what)
         if not self.writes and participant is not self.writer:
-            raise ReadOnlyViolation(self.tool, what, concurrent=self.concurrent)
+            raise self.read_only_violation(what)
         if self._inner is not None:
             raise _lent(self.tool, what, self._inner)
         if id(participant) not in self._joined:
             self._take_in(participant, what, snapshot)
+
+    def read_only_violation(self, what: str) -> ReadOnlyViolation:
+        """What is raised for a write, because the handler may only read; `what` completes "it cannot ..."."""
+        return ReadOnlyViolation(self.tool, what, concurrent=self.concurrent, cure=self.cure)
 
     def join(self, participant: Snapshotable[Any]) -> None:
         """Take a participant in: from here on, its changes are undone if this transaction is not committed.

@@ -20,13 +20,16 @@ class WriteQueue:
 
     Attributes:
         number: queues are entered in the order of their numbers, so that no two commits wait for each other.
+        unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
+            While one is written it has the turn, so who has the turn and finds this true asks the store first.
     """
 
-    __slots__ = ("_lock", "_waiting", "number")
+    __slots__ = ("_lock", "_waiting", "number", "unsure")
 
     def __init__(self) -> None:
         """Make an empty queue."""
         self.number: int = next(_NUMBERS)
+        self.unsure: bool = False
         self._lock = threading.Lock()
         self._waiting: deque[tuple[object, Completion[None] | None]] = deque()
 

@@ -149,7 +149,7 @@ async def test_a_failed_call_whose_effect_may_have_happened_says_so(tmp_path: Pa
         session = await Session.open_async(store, "day")
         script = called(*calls, c1=Outcome.failed(), c2=Outcome.failed())
         await play(desk(tmp_path, tools=tools), script, mode="approve-all", listener=heard, session=session)
-        await asyncio.to_thread(session.close)
+        await session.close_async()
     ended = {event.call_id: event.outcome_unknown for event in heard.events if isinstance(event, CallEnded)}
     assert ended == {"c1": True, "c2": False}
 

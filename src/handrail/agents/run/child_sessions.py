@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
@@ -14,10 +15,10 @@ from handrail.session.call_ref import CallRef
 from handrail.taint.state import taint_by_answer
 
 
-@contextmanager
-def open_child_session(
+@asynccontextmanager
+async def open_child_session(
     caller: Session, ref: CallRef, *, agent: str, input: str
-) -> Generator[tuple[Session, StoredHistory]]:
+) -> AsyncGenerator[tuple[Session, StoredHistory]]:
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
 
     If the agent has read untrusted content, the session of the call is tainted by the call.
@@ -34,40 +35,29 @@ def open_child_session(
     Raises:
         AgentError: what was said there cannot be read.
         SessionLockedError: another process has the session.
+        CancelledError: the task was cancelled; a session that is opened after that is closed again.
     """
-    # Without an id the session could not be found again, so it gets a random name.
+    name = await ASYNC.write_to(caller.store, partial(_name_of, caller, ref, agent, input))
+    async with await caller.child_async(session_id=name) as session:
+        # An error of the agent is an answer, too: it may repeat what the agent has read.
+        arguments = canonical_json({"input": input}).decode()
+        answered = partial(taint_by_answer, caller, session, tool=agent, ref=ref, arguments=arguments)
+        try:
+            yield session, await ASYNC.write_to(session.store, partial(StoredHistory, session, agent))
+        finally:
+            # A coroutine that is closed with its loop cannot await anything.
+            if isinstance(sys.exception(), GeneratorExit):
+                answered()
+            else:
+                await ASYNC.write_to(caller.store, answered)
+
+
+def _name_of(caller: Session, ref: CallRef, agent: str, input: str) -> str | None:
+    """The id of the session of a call; `None` for a random one, because without an id it could not be found again."""
     name = f"{caller.session_id}/{ref.key}" if ref.call_id else None
     if name is not None and not _exists(caller, name):
         name = _name_of_before(caller, ref.call_id, agent, input) or name
-    with caller.child(session_id=name) as session:
-        try:
-            yield session, StoredHistory(session, agent)
-        finally:
-            # An error of the agent is an answer, too: it may repeat what the agent has read.
-            arguments = canonical_json({"input": input}).decode()
-            taint_by_answer(caller, session, tool=agent, ref=ref, arguments=arguments)
-
-
-@asynccontextmanager
-async def child_session_entered(
-    child: AbstractContextManager[tuple[Session, StoredHistory]], caller: Session
-) -> AsyncGenerator[tuple[Session, StoredHistory]]:
-    """What `open_child_session` returned, entered and left without holding the event loop.
-
-    Raises:
-        BaseException: as of `open_child_session`.
-    """
-    entered = await ASYNC.write_to(caller.store, child.__enter__)
-    try:
-        yield entered
-    except BaseException as error:
-        leave = partial(child.__exit__, type(error), error, error.__traceback__)
-        if isinstance(error, GeneratorExit):  # its loop was closed: nothing can be awaited any more
-            leave()
-        else:
-            await ASYNC.write_to(caller.store, leave)
-        raise
-    await ASYNC.write_to(caller.store, partial(child.__exit__, None, None, None))
+    return name
 
 
 def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> str | None:

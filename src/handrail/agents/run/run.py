@@ -46,7 +46,7 @@ from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, check_rules_match, unmatched_rules
 from handrail.agents.run.agent_texts import NO_OVERRIDES, AgentTexts, FoundOverrides, OverridesPlace
 from handrail.agents.run.capability import AgentCapability
-from handrail.agents.run.child_sessions import child_session_entered, open_child_session
+from handrail.agents.run.child_sessions import open_child_session
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.executors import RunExecutors, ToolReport
 from handrail.agents.run.run_group import RunGroup
@@ -357,8 +357,7 @@ class AgentRun:
             raise AgentError(f"the agent {shorten(name, _LONGEST_NAME)!r} does not exist; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         ref = asked(ctx, self.session).ref
-        child = open_child_session(self.session, ref, agent=name, input=input)
-        async with child_session_entered(child, self.session) as (session, found):
+        async with open_child_session(self.session, ref, agent=name, input=input) as (session, found):
             # The agent had answered, and the process ended before the call was recorded.
             if found.history and not found.unfinished:
                 return found.answer

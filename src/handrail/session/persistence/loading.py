@@ -34,6 +34,7 @@ from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_as, stored_type, unknown_type
 from handrail.session.slices import SliceOwner, SlicePolicy, Version
 from handrail.session.stored_items import StoredItems
+from handrail.transaction import current
 
 _log = redacted_logger("handrail.session")
 
@@ -387,25 +388,34 @@ def works_for(row: SessionRow, forks: Sequence[ForkedFrom]) -> str | None:
 
 
 def copy_for_fork(
-    store: SessionStore, session_id: str, new_id: str, at: str | tuple[str | None, str] | None
-) -> ForkedFrom:
-    """Copy a session, up to the end of a call, or to its own; returns what the copy is to record of itself.
+    recorder: SessionRecorder, opening: LoadedSession, new_id: str, at: str | tuple[str | None, str] | None
+) -> tuple[LoadedSession, ForkedFrom]:
+    """Copy a session, up to the end of a call, or to its own.
 
     Args:
-        store: where both are.
-        session_id: the session.
+        recorder: of the session.
+        opening: how it was opened.
         new_id: the id of its fork.
         at: the id of the call, or its reply and id; `None` for all of the session.
 
+    Returns:
+        How the copy is opened, and what it is to record of itself.
+
     Raises:
         SessionNotFoundError: the session is not in the store.
-        SessionError: it has recorded no such call, or the store has a session of the new id.
+        SessionError: it has recorded no such call, or the store has a session of the new id; or a call runs here.
         InvalidArgumentError: `at` is of another type.
     """
     expected = "the id of a call, or (reply, call id)"
     check_argument("Session.fork", "at", at, (str, tuple, NoneType), expected)
     if isinstance(at, tuple) and len(cast("tuple[object, ...]", at)) != len(CallRef._fields):
         raise InvalidArgumentError(function="Session.fork", argument="at", given=at, expected=expected)
+    if current() is not None:
+        raise SessionError("a stored session is forked between calls, because only what is committed is in it")
+    recorder.flush()
+    with recorder.lock:
+        types = (*opening.types, *recorder.kinds.values())
+    store, session_id = recorder.store, recorder.session_lock.session_id
     row = store.find(session_id)
     end = None if row is None else row.head
     if at is not None:
@@ -418,7 +428,7 @@ def copy_for_fork(
     if not store.copy(session_id, fork):
         raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
     earlier = known_items(store, row, lambda kind: kind is ForkedFrom).get(ForkedFrom, [])
-    return ForkedFrom(new_id, works_for(row, earlier))
+    return opening._replace(types=types), ForkedFrom(new_id, works_for(row, earlier))
 
 
 def release_with(session: object, store: SessionStore, lock: SessionLock) -> None:

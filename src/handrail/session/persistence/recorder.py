@@ -55,7 +55,7 @@ from handrail.session.slices import Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
 from handrail.session.stored_items import StoredItems
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
-from handrail.transaction.commit import Apply, CommitOutcome, commit_participants
+from handrail.transaction.commit import Apply, CommitOutcome, commit_participants, prepare_in_turn
 from handrail.transaction.unit_of_work import Refusal
 from handrail.transaction.write_queue import WriteQueue
 from handrail.waiting import Wait, run_blocking
@@ -125,7 +125,6 @@ class SessionRecorder:
             were read then.
         slices: those of the session; set by it when it is opened.
         deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
-        unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
         texts: the large texts of entries that are committed.
         masks: makes of an item what is stored of it, without secrets; by its type.
     """
@@ -144,7 +143,6 @@ class SessionRecorder:
     queue: WriteQueue = field(default_factory=WriteQueue)
     closed: str = ""
     parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
-    unsure: bool = False
     deferred: bool = False
     records: list[tuple[CallRef, int]] | None = None
     slices: tuple[StateSlices, LogSlices] = field(init=False)
@@ -191,6 +189,14 @@ class SessionRecorder:
         if self.closed:
             kind = SessionUseError if self.closed == CLOSED else SessionError
             raise kind(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
+
+    def close(self) -> None:
+        """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
+        if not self.closed:
+            self.flush()
+            # Set after the flush, which a closed session would refuse.
+            self.closed = CLOSED
+        self.store.release(self.session_lock)
 
     def noting(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
         """What the store is to get of an item of a LOG; to be handed to `note`.
@@ -292,7 +298,7 @@ class SessionRecorder:
             turn = self.queue.enter(who)
             if turn is not None:
                 await Wait(turn)
-            part.prepare()
+            await prepare_in_turn(part, apply)
             appended = part.write()
             # The lock of the session is compared with what is appended to it.
             claim = [write for write in unit.writes if not (appended and isinstance(write, SessionHeld))]
@@ -307,7 +313,7 @@ class SessionRecorder:
             if refused is None:
                 part.after_commit()
             elif appended:
-                self.unsure = False  # refused as a whole, so nothing of it was written
+                self.queue.unsure = False  # refused as a whole, so nothing of it was written
             return refused
         finally:
             self.queue.leave(who)
@@ -401,9 +407,9 @@ class SessionCommit:
         """
         kept = self._kept
         kept.check_open()  # now, because the unit before may have closed the session (`in_doubt`)
-        if kept.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
+        if kept.queue.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
             kept.store.check_lock(kept.session_lock, kept.head)
-            kept.unsure = False
+            kept.queue.unsure = False
         with kept.lock:
             self._plan = kept.plan(self)
 
@@ -413,14 +419,14 @@ class SessionCommit:
         if not plan.entries:
             return ()
         # Set first: an interrupt from here on may come after the store has taken the entries.
-        kept.unsure = True
+        kept.queue.unsure = True
         return (SessionAppend(kept.session_lock, kept.head, plan.entries, plan.checkpoint),)
 
     def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
         kept = self._kept
         try:
-            kept.unsure = False
+            kept.queue.unsure = False
             with kept.lock:
                 kept.advance(self._plan)
                 self._log.cut_off_start(self._plan.emptied)

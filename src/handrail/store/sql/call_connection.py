@@ -40,7 +40,6 @@ from typing import Any
 
 from handrail.errors import (
     CallTransactionEndedError,
-    ReadOnlyViolation,
     SessionError,
     StoreError,
     StoreUnavailableError,
@@ -202,7 +201,7 @@ class CallConnection:
     def _exposed(self) -> DriverProxy:
         with self._in_use() as (transaction, link):
             if not (transaction.writes or self.reads):
-                raise ReadOnlyViolation(transaction.tool, "take the driver's connection of the call that made it")
+                raise transaction.read_only_violation("take the driver's connection of the call that made it")
             if self.reads:
                 link.seal()
             else:
@@ -260,7 +259,7 @@ class CallConnection:
             return link.execute_native(sql, parameters) if self.reads else link.query_native(sql, parameters)
         except Exception as error:
             if self._driver.is_refused_write(error):
-                raise ReadOnlyViolation(transaction.tool, "write to the database") from error
+                raise transaction.read_only_violation("write to the database") from error
             raise
 
     def _read_first(

@@ -1,4 +1,4 @@
-"""`handrail.runtime.advisory_reading`: providers and checkers read, and cannot write, in time or later."""
+"""`handrail.runtime.read_only_transaction`: providers and checkers read, and cannot write, in time or later."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from handrail.prompt import Feedback, FeedbackTrigger, Prompt, PromptTemplate, T
 from handrail.prompt.run_view import RunFilesystem, RunView
 from handrail.runtime import Session, ToolCall
 from handrail.runtime import feedback as feedback_module
-from handrail.runtime.advisory_reading import advisory_reading
+from handrail.runtime.read_only_transaction import read_only_transaction
 from handrail.testing import FakeClock
+from handrail.transaction import enlist
+from tests.transaction.notebooks import Receipt
 from tests.wording import Wording
 
 CALL = ToolCall("c", "note", {"text": "kept"})
@@ -47,7 +49,7 @@ def note(text: str) -> Note:
 def remember(text: str, *, context: ToolContext) -> str:
     """Note something, and count what a checker sees of it before the call has ended."""
     context.session[Note].append(Note(text))
-    with advisory_reading("reader") as reading:
+    with read_only_transaction("reader") as reading:
         assert reading.root is not reading
         return f"{len(context.session[Note])} seen"
 
@@ -164,6 +166,31 @@ def test_a_write_that_it_does_not_catch_is_a_mistake_that_is_described(
     assert (cause.tool, cause.what) == ("the completion check of t/desk", "append to Note")
 
 
+@AsksBoth
+def test_a_write_that_it_catches_says_what_to_do_instead(asked: str, tmp_path: Path, wording: Wording) -> None:
+    """Not how a tool would be declared: whatever it writes to, a provider and a checker return text."""
+    caught: list[ReadOnlyViolation] = []
+
+    def body(context: RunView) -> None:
+        writes: tuple[Callable[[], object], ...] = (
+            lambda: context.session[Note].append(Note("late")),
+            lambda: context.resources.get(Filesystem).write_text("late.md", "late"),
+            lambda: context.session.connection().execute("CREATE TABLE late (n INTEGER)"),
+            lambda: enlist(Receipt()),
+        )
+        for write in writes:
+            with pytest.raises(ReadOnlyViolation) as raised:
+                write()
+            caught.append(raised.value)
+
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s", types=[Note]) as session:
+        assert Desk(body, session=session).ask(asked)
+    assert [str(error) for error in caught] == wording
+    (cure,) = {error.cure for error in caught}
+    assert all(str(error).endswith(cure) for error in caught)
+    assert cure != ReadOnlyViolation("note", "write").cure
+
+
 class Late:
     """The body of a provider or checker that is left behind, and tries each way to write then."""
 
@@ -251,6 +278,23 @@ def test_it_sees_what_the_call_sees_that_it_is_asked_in() -> None:
     assert message.content == "1 seen"
 
 
+def test_a_call_that_it_makes_inside_a_call_on_the_same_session_is_refused_if_it_writes(wording: Wording) -> None:
+    """It would be part of the call, from which a provider of a run in its handler only reads."""
+    inner = Desk(lambda _: None).executor("nobody")
+
+    @tool
+    def run_another(*, context: ToolContext) -> str:
+        """Run something on the session of the call, of which a provider makes a call."""
+        with read_only_transaction("reader"):
+            return inner.execute(CALL).content
+
+    template = PromptTemplate[str](ns="t", key="run", sections=[ToolsSection(title="Run", tools=[run_another])])
+    session = inner.environment.session
+    executor = ToolExecutor(prompt=Prompt(template), session=session)
+    assert executor.execute(ToolCall("c", "run_another", {})).content == wording
+    assert len(session[Note]) == 0
+
+
 def test_the_database_of_the_session_is_read_and_not_written(tmp_path: Path) -> None:
     """Its connection is released, so the next call can write."""
     found: list[object] = []
@@ -274,7 +318,7 @@ def test_files_of_another_prompt_of_the_run_are_read_only_too() -> None:
         resources={RunFilesystem: RunFilesystem(lambda: files)}
     )
     view = RunView(prompt="t/p", session=Session(), resources=beside.resources)
-    with advisory_reading("reader") as reading:
+    with read_only_transaction("reader") as reading:
         found = view.bound_to(reading).filesystem
         assert found is not None
     with pytest.raises(TransactionClosedError):

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from handrail.errors import ReadOnlyViolation
 from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket
 
@@ -19,7 +18,7 @@ _CURE = "Return what the model is to read; a tool or a reducer writes."
 
 
 @contextmanager
-def advisory_reading(name: str) -> Generator[Transaction]:
+def read_only_transaction(name: str) -> Generator[Transaction]:
     """A block in which nothing can be written; what runs on in a thread after it cannot write either.
 
     It sees what its caller sees: in the handler of a call, also what that call has written.
@@ -35,11 +34,7 @@ def advisory_reading(name: str) -> Generator[Transaction]:
     # Without turns, so that a call which is made in the block takes those that it needs.
     ticket = draw_ticket((), exclusive=False, inside=None if outer is None else outer.ticket)
     try:
-        with Transaction(name, ticket=ticket, writes=False, parent=outer, concurrent=True) as reading:
+        with Transaction(name, ticket=ticket, writes=False, parent=outer, concurrent=True, cure=_CURE) as reading:
             yield reading
-    except ReadOnlyViolation as error:
-        if error.tool != name:
-            raise
-        raise ReadOnlyViolation(name, error.what, cure=_CURE) from error
     finally:
         ticket.release()
