@@ -27,6 +27,7 @@ pytest_plugins = [
     "tests.collection",
     "tests.forked_coverage",
     "tests.forked_workers",
+    "tests.left_threads",
     "tests.tracing",
     "tests.wording",
 ]

@@ -5,6 +5,9 @@ itself, which takes a tenth of the time of a whole run. Here each worker takes t
 that is empty, in the order of the collection, and sends reports to the process that has forked it. That process shows
 the tests of a file when a worker has finished the file.
 
+A worker that has run its tests and does not end, because one of them has left a thread that never ends, says where its
+threads are, and is killed; the run fails.
+
 A worker goes on from the fork as the run of pytest that it is: it makes the fixtures of the session for itself, and
 ends as pytest does. So what a module takes from its process when it is imported, such as the process id, does not stand
 for the process of a test.
@@ -12,7 +15,9 @@ for the process of a test.
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -30,6 +35,9 @@ Files = Sequence[Sequence[pytest.Item]]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that says how many workers there are."""
     parser.addoption("--forked-workers", type=int, default=0, metavar="N", help="fork N workers after the collection")
+    parser.addoption(
+        "--worker-end", type=float, default=60.0, metavar="S", help="kill a worker S seconds after its tests"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,9 +58,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
             for other in [receiver, *(worker.receiver for worker in workers)]:
                 other.close()
             _work(session, _taken(files, numbers), sender)
+            # Cancelled by the end of the process.
+            faulthandler.dump_traceback_later(session.config.option.worker_end / 2, file=sys.stderr.fileno())
             return True
         sender.close()
-        workers.append(Worker(pid, receiver))
+        workers.append(Worker(pid, receiver, session.config.option.worker_end))
     os.close(numbers)
     try:
         _follow(session, workers)
@@ -75,16 +85,22 @@ class Worker:
             when it has ended.
     """
 
-    def __init__(self, pid: int, receiver: Connection) -> None:
+    def __init__(self, pid: int, receiver: Connection, seconds_to_end: float) -> None:
         self.pid = pid
         self.receiver = receiver
+        self._seconds_to_end = seconds_to_end
         self.waiting: list[Any] = []
         self._code: int | None = None
 
     def end(self) -> int:
-        """Wait until it has ended, and return its exit code; if it still runs, its next message fails."""
+        """Wait until it has ended, and return its exit code; its next message fails, and in the end it is killed."""
         if self._code is None:
             self.receiver.close()
+            if hasattr(os, "pidfd_open"):  # of Linux
+                ended = os.pidfd_open(self.pid)
+                if not wait([ended], self._seconds_to_end):
+                    os.kill(self.pid, signal.SIGKILL)
+                os.close(ended)
             self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._code
 
@@ -145,7 +161,9 @@ def _log_the_end(session: pytest.Session, worker: Worker) -> None:
         report = pytest.TestReport(item.nodeid, item.location, {}, "failed", fault, "call")
         session.config.hook.pytest_runtest_logreport(report=report)
     elif code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
-        raise session.Failed(f"a worker ended with exit code {code}")
+        place = (__name__, None, "worker")
+        report = pytest.TestReport(__name__, place, {}, "failed", f"a worker ended with exit code {code}", "teardown")
+        session.config.hook.pytest_runtest_logreport(report=report)
 
 
 # --------------------------------------------------------------------------------------------------------- in a worker
