@@ -225,6 +225,9 @@ def test_an_unknown_type_says_how_to_make_it_known(wording: Wording) -> None:
     assert error.type_name == "desk.plans:Plan"
     assert str(error) == wording
     assert '@stored_as("desk.plan")' in str(unknown_type("desk.plan", "it"))
+    own = unknown_type("handrail.approval", "session 's' in memory:")
+    assert own.type_name == "handrail.approval"
+    assert str(own) == wording
 
 
 def test_a_name_is_free_again_when_the_module_of_its_class_is_gone(wording: Wording) -> None:

@@ -308,6 +308,12 @@ def _place_in_project(name: str) -> str | None:
 def unknown_type(name: str, where: str) -> UnknownTypeError:
     """What to say of a name that no class is known for; `where` names the session."""
     module, _, path = name.partition(":")
+    if module.startswith("handrail.") and not path:
+        return UnknownTypeError(
+            f"{where} holds values of {name!r}, and the module of Handrail that has the class is not imported. Import "
+            "what the session was used with before it is opened: handrail.agents, or handrail.contrib.tools.",
+            type_name=name,
+        )
     cure = f"import {module} before" if path else f'name the class with @stored_as("{name}")'
     return UnknownTypeError(
         f"{where} holds values of {name!r}, and no class of that name is known here. Open it with the class among "
