@@ -99,6 +99,7 @@ def test_what_stands_below_a_block_of_output_is_read() -> None:
 
 
 @pytest.mark.parametrize("rule", FORBIDDEN["text"], ids=lambda rule: str(rule["find"]))
+@pytest.mark.short(len(FORBIDDEN["text"]))
 def test_an_expression_that_is_not_used(rule: dict[str, Any]) -> None:
     """In no comment, no docstring, no message and on no page."""
     pattern = re.compile(rule["find"], re.IGNORECASE)
