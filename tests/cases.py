@@ -18,7 +18,7 @@ CASES: Final = 4
 """How many cases of a test `make test` runs, where no mark says otherwise."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before they are shuffled, so that each worker leaves out the same
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the cases that `make test` does not run."""
     if SHORT and (rest := _left_out(items)):
@@ -28,14 +28,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The cases that `make test` does not run, of all that were collected."""
+    """The cases that `make test` does not run, of all that were collected; the same in whatever order they are."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     rest: list[pytest.Item] = []
     for cases in tests.values():
         mark = cases[0].get_closest_marker("short")
-        rest += _but_for(mark.args[0] if mark else CASES, cases)
+        rest += _but_for(mark.args[0] if mark else CASES, sorted(cases, key=_position))
     return rest
 
 
@@ -51,6 +51,11 @@ def _but_for(number: int, cases: list[pytest.Item]) -> list[pytest.Item]:
         waiting.remove(best)
         seen |= _values(best)
     return waiting
+
+
+def _position(case: pytest.Item) -> tuple[object, ...]:
+    """Where a case stands among those of its test, as they are written."""
+    return *(index for _, index in sorted(_values(case))), case.nodeid
 
 
 def _values(case: pytest.Item) -> set[tuple[str, int]]:

@@ -1,12 +1,18 @@
-"""Each worker begins the collection with another part of the files."""
+"""Which tests are collected, and in which order: each worker begins with another part of the files."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import ROOT
 from tests.collection import files_of, turned
+
+_MANY = "import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test_each(n): pass\n"
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
@@ -27,3 +33,27 @@ def test_a_folder_stands_for_its_files_of_tests(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert files_of(str(tmp_path)) == [str(tmp_path / "b/test_two.py"), str(tmp_path / "test_one.py")]
     assert files_of("tests/test_one.py::test_it") == ["tests/test_one.py::test_it"]
+
+
+def test_the_same_cases_are_left_out_in_each_run(tmp_path: Path) -> None:
+    """The order is another one in each run, and the cases that `make test` runs are not."""
+    (tmp_path / "test_many.py").write_text(_MANY, encoding="utf-8")
+    options = ("-p", "pytest_randomly", "-p", "tests.cases", "-p", "no:cacheprovider", "-c", os.devnull)
+    collected = [
+        subprocess.run(
+            [sys.executable, "-m", "pytest", *options, "--collect-only", "-q", f"--randomly-seed={seed}", "."],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "HANDRAIL_TESTS": "short",
+                "PYTHONPATH": str(ROOT),
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            },
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.splitlines()[:4]
+        for seed in (1, 2)
+    ]
+    assert sorted(collected[0]) == sorted(collected[1])
+    assert collected[0] != collected[1]
