@@ -18,7 +18,7 @@ from handrail.programs.guardian_client import Guardians
 from handrail.programs.launch import ProgramEnd
 from handrail.programs.process_tree import Process
 from handrail.programs.supervised import SupervisedProgram
-from tests.programs.starts import ended, launch, supervised, wait_for_end
+from tests.programs.starts import ended, launch, output_of, supervised, wait_for_end
 
 HOLDS_THE_FIFO = "import time; held = open('fifo', 'wb', buffering=0); held.write(b'on'); time.sleep(600)"
 
@@ -130,3 +130,14 @@ def test_kill_after_the_end_does_no_harm(tmp_path: Path, guardians: Guardians) -
     running.kill()
     running.release()
     running.close()
+
+
+def test_a_program_has_no_other_descriptor_of_its_call(tmp_path: Path, guardians: Guardians) -> None:
+    """Neither the first one of a guardian, whose supervisor is forked when the call has come, nor those after it."""
+    script = "import os; print(sorted(int(each) for each in os.listdir('/dev/fd')))"
+    for _ in range(2):
+        running = supervised(script, tmp_path, guardians)
+        running.release()
+        # The last one is that of the folder which is listed.
+        assert output_of(running) == b"[0, 1, 2, 3]\n"
+        ended(running)

@@ -156,7 +156,7 @@ class _Supervisor:
             if self._agent in ready or not self._children.reap():
                 return []
             if self._calls.fileno() in ready:
-                _, files, _, _ = socket.recv_fds(self._calls, 1, REQUEST_FILES)
+                _, files = _received(self._calls)
                 self._calls.close()
                 return files
 
@@ -257,7 +257,7 @@ class _Guardian:
 
     def _serve(self) -> bool:
         """Give a request to a supervisor; false if there will be no more."""
-        asked, files, _, _ = socket.recv_fds(self._requests, 1, REQUEST_FILES)
+        asked, files = _received(self._requests)
         # With fewer, this process has too many files open; the agent sees the end of the socket of its call.
         if len(files) == REQUEST_FILES:
             self._hand_over(files)
@@ -272,7 +272,7 @@ class _Guardian:
 
     def _hand_over(self, files: Sequence[int]) -> None:
         for _ in range(_ATTEMPTS):  # the one that waits may have been killed
-            self._prepare()
+            self._prepare(files)
             if self._next is None:
                 return
             with self._next as supervisor, suppress(BrokenPipeError):
@@ -280,8 +280,12 @@ class _Guardian:
                 socket.send_fds(supervisor, [b"\0"], files)
                 return
 
-    def _prepare(self) -> None:
-        """Have a supervisor wait for the next call; none if there are too many processes."""
+    def _prepare(self, files: Sequence[int] = ()) -> None:
+        """Have a supervisor wait for the next call; none if there are too many processes.
+
+        Args:
+            files: the descriptors of a call that has come before it. It is sent them, and keeps no others open.
+        """
         if self._next is not None:
             return
         ours, theirs = socket.socketpair()
@@ -290,6 +294,8 @@ class _Guardian:
             if not pid:  # pragma: no cover - as above
                 ours.close()
                 self._requests.close()
+                for descriptor in files:
+                    os.close(descriptor)
                 _run_to_end(lambda: _Supervisor(theirs, self._agent).run())
             self._supervisors.add(pid)
             self._next = ours
@@ -385,6 +391,14 @@ def _exactly(control: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
+def _received(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """A byte and the descriptors of a call that came with it; a program that is executed has none of them."""
+    data, files, _, _ = socket.recv_fds(channel, 1, REQUEST_FILES)
+    for descriptor in files:
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - one of the system's
+    return data, files
+
+
 def _become(gate: socket.socket) -> NoReturn:
     """Wait for a call, and become its program once it is released."""
     control: socket.socket | None = None
@@ -393,9 +407,7 @@ def _become(gate: socket.socket) -> NoReturn:
         os.setsid()
         for number in (*_IGNORED, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores the last two
             signal.signal(number, signal.SIG_DFL)
-        _, files, _, _ = socket.recv_fds(gate, 1, REQUEST_FILES)
-        for descriptor in files:
-            os.set_inheritable(descriptor, False)  # noqa: FBT003 - else the program would get them, too
+        _, files = _received(gate)
         if len(files) == REQUEST_FILES:
             control = socket.socket(fileno=files[0])
             request = _parsed(_request(gate))
