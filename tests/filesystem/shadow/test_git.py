@@ -212,3 +212,12 @@ def test_a_blob_that_is_none_is_lost() -> None:
 def test_nothing_is_asked_about_nothing(tmp_path: Path) -> None:
     """No git is started to find out that nothing is missing."""
     assert Git(tmp_path, "no-such-git").missing([]) == set()
+
+
+def test_a_git_that_has_died_before_it_is_asked_has_ended_early() -> None:
+    """As one that dies before it answers: the message does not depend on which comes first."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb", buffering=0) as stdin, pytest.raises(BrokenPipeError) as raised:
+        ObjectReader(Pipes(stdin, BytesIO())).tree("0" * 40)
+    assert raised.value.strerror == "git ended before its work was done"

@@ -111,9 +111,12 @@ class ObjectReader:
         self._pipes.stdout.read(1)
 
     def _ask(self, id: str) -> tuple[bytes, int]:
-        self._pipes.stdin.write(id.encode() + b"\n")
-        # Unflushed, the question would not reach git, and reading the answer would wait forever.
-        self._pipes.stdin.flush()
+        try:
+            self._pipes.stdin.write(id.encode() + b"\n")
+            # Unflushed, the question would not reach git, and reading the answer would wait forever.
+            self._pipes.stdin.flush()
+        except BrokenPipeError as error:
+            raise _ended_early() from error
         answer = self._pipes.stdout.readline().split()
         if not answer:
             raise _ended_early()
