@@ -80,17 +80,21 @@ def check_argument(
 
 
 class InvalidReturnError(DeveloperMistake, TypeError):
-    """A policy, an approver or a `key_fn` of the program returned something of another type. The call did not run.
+    """A policy, an approver, a `key_fn` or a `reconcile` of the program returned something of another type.
+
+    The call did not run. An effect that is unknown stays so.
 
     Attributes:
-        function: what returned it: `"policy rule"`, `"the approver"`, `"key_fn"`.
+        function: what returned it: `"policy rule"`, `"the approver"`, `"key_fn"`, `"reconcile"`.
         tool: name of the tool whose call it was asked about.
         returned: the type of what it returned.
         expected: what is expected, in words.
     """
 
-    def __init__(self, *, function: str, tool: str, returned: object, expected: str) -> None:
-        super().__init__(f"{function} answered {_shown(returned)} about a call of {tool}; it must return {expected}.")
+    def __init__(self, *, function: str, tool: str, returned: object, expected: str, fault: str | None = None) -> None:
+        # A fault is given where the value may be secret.
+        answered = f"answered {_shown(returned)}" if fault is None else f"{fault}, when it was asked"
+        super().__init__(f"{function} {answered} about a call of {tool}; it must return {expected}.")
         self.function = function
         self.tool = tool
         self.returned: type[object] = type(returned)
