@@ -6,12 +6,18 @@ the reply have ended, and never shown to a model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, cast
+from difflib import get_close_matches
+from functools import wraps
+from typing import ClassVar, ParamSpec, TypeVar, cast
 
 from handrail.errors.outcomes import HandrailError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _MOST_SHOWN = 100
 
@@ -77,6 +83,27 @@ def check_argument(
     """
     if not isinstance(given, kinds):
         raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
+
+
+def names_near_parameters(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function refuse a keyword that it does not have with the one that was probably meant.
+
+    Raises:
+        TypeError: by the function, as Python raises it; the message says `did you mean effect_ledger?`.
+    """
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    names = frozenset(known)
+    shown = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in sorted(kwargs.keys() - names):
+            near = get_close_matches(name, known, n=1)
+            cure = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
+            raise TypeError(f"{shown} has no parameter {name}; {cure}")
+        return function(*args, **kwargs)
+
+    return checked
 
 
 class InvalidReturnError(DeveloperMistake, TypeError):
