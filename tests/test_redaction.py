@@ -51,8 +51,33 @@ def test_a_value_is_found_however_it_is_spelled(spelled: str) -> None:
 
 
 def test_a_value_is_found_in_a_url() -> None:
-    """There it is quoted."""
-    assert Redaction(values=frozenset({"p/ss wo@rd"})).text(f"x/{quote('p/ss wo@rd', safe='')}/y") == f"x/{MASK}/y"
+    """There it is quoted, and what has a meaning there may stand."""
+    redaction = Redaction(values=frozenset({"p/ss wo@rd"}))
+    for safe in ("", "/", "/@"):
+        assert redaction.text(f"x/{quote('p/ss wo@rd', safe=safe)}/y") == f"x/{MASK}/y"
+
+
+def test_the_lines_of_a_value_are_found() -> None:
+    """A group of exceptions is written with a margin before each line. A line without letters is often another text."""
+    value = "-----KEY-----\n  first line\n        \n----------\nshort\n"
+    redaction, secrets = Redaction(values=frozenset({value})), CallSecrets()
+    secrets.add(lambda: [value])
+    for text in (redaction.text, secrets.text):
+        assert text(f"<{value}>") == f"<{MASK}>"
+        assert text("  | -----KEY-----\n  |   first line") == f"  | {MASK}\n  |   {MASK}"
+        assert text(f"a{' ' * 8}b\n----------\nshort") == f"a{' ' * 8}b\n----------\nshort"
+
+
+def test_a_long_secret_of_a_call_is_found_in_a_long_text() -> None:
+    """It is not prepared for a text that is too short to have it; a line of it may be in one."""
+    secret = "first line\n" + "long " * 20_000
+    secrets = CallSecrets()
+    secrets.add(lambda: [secret])
+    assert secrets.text("a short text") == "a short text"
+    assert secrets.text("the first line") == f"the {MASK}"
+    for spelled in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret)):
+        assert secrets.text(f"<{spelled}>") == f"<{MASK}>"
+    assert secrets.text(f"<{'x' * 300_000}{secret}>") == f"<{'x' * 300_000}{MASK}>"
 
 
 @given(st.text(min_size=8, max_size=30), st.text(max_size=20), st.text(max_size=20))

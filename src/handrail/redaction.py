@@ -49,6 +49,9 @@ MASK: Final = "**********"
 SHORTEST_VALUE: Final = 8
 """The fewest characters of a value that is looked for: a shorter one is often part of an ordinary word."""
 
+_LONGEST_AT_FIRST: Final = 8192
+"""The most characters of a secret of a call that is looked for in a text of fewer characters."""
+
 SHORTEST_WORD: Final = 4
 """The fewest characters of a secret of a call that is looked for, as a whole word."""
 
@@ -67,6 +70,9 @@ _IN_URL = (
     r"[^\s/?#:@]*:(?(web)(?!\d{1,5}[/?#\s]))(?:(?P<secret>\S+)@|\S+)"
 )
 """The password in a URL. In one of the web a number before a slash is a port: an @ may stand in its path."""
+
+_SAFE = ("", "/", "!#$&'()*+,/:;=?@[]~")
+"""The characters that a URL may have as they are: none, those that `quote` leaves, those with a meaning there."""
 
 _QUOTE = r"\\{0,31}['\"]"
 """A quotation mark as it is written in texts in texts, up to five deep."""
@@ -138,7 +144,7 @@ def _secrets_of(environment: Mapping[str, str]) -> Iterable[str]:
 
 
 def _spellings(value: str) -> Iterable[str]:
-    """A value as texts show it: as it is, in JSON, in quotes of Python, and in a URL."""
+    """A value as texts show it: as it is, in JSON, in quotes of Python, and in a URL; none is shorter than it."""
     yield value
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
@@ -146,10 +152,19 @@ def _spellings(value: str) -> Iterable[str]:
     yield ascii(value)[1:-1]
     yield repr(repr(value))[2:-2]
     yield repr(value.encode(errors="replace"))[2:-1]
-    in_url = quote(value, safe="", errors="replace")
-    yield in_url
-    yield re.sub("%..", lambda found: found[0].lower(), in_url)
+    for safe in _SAFE:
+        in_url = quote(value, safe=safe, errors="replace")
+        yield in_url
+        yield re.sub("%..", lambda found: found[0].lower(), in_url)
     yield quote_plus(value, errors="replace")
+
+
+def _with_lines(value: str) -> Iterable[str]:
+    """A value, and its lines, as a group of exceptions shows it. One without a letter is often another text's."""
+    yield value
+    for line in map(str.strip, value.splitlines()):
+        if len(line) >= SHORTEST_VALUE and any(map(str.isalnum, line)):
+            yield line
 
 
 def _masked(found: re.Match[str]) -> str:
@@ -175,7 +190,7 @@ class Redaction:
 
     Attributes:
         values: secrets. One of fewer than 8 characters is ignored. Each is also found as it is written in JSON, in
-            quotes of Python, and in a URL.
+            quotes of Python, in a URL, and by its lines of 8 characters or more.
         forms: how other secrets are recognized.
         names: fields, parameters and columns that are secret in each type and schema, without regard to case, `-` and
             `_`: `("iban", "api-key")`. It is read when a type is first used.
@@ -199,9 +214,9 @@ class Redaction:
         object.__setattr__(self, "values", frozenset(self.values))
         object.__setattr__(self, "names", frozenset(self.names))
         object.__setattr__(self, "_plain_names", frozenset(map(_plain_name, self.names)))
-        long = [value for value in self.values if len(value) >= SHORTEST_VALUE]
-        spelled = {spelling for value in long for spelling in _spellings(value)}
-        # The longest first: one value may be a part of another.
+        long = (value for value in self.values if len(value) >= SHORTEST_VALUE)
+        spelled = {spelling for value in long for line in _with_lines(value) for spelling in _spellings(line)}
+        # The longest first: one value may be a part of another, and a line is one of its value.
         object.__setattr__(self, "_spelled", tuple(sorted(spelled, key=lambda text: (-len(text), text))))
 
     @classmethod
@@ -262,7 +277,7 @@ class CallSecrets:
     words would be replaced. Threads may share it.
     """
 
-    __slots__ = ("_finders", "_lock", "_outer", "_spelled", "_values")
+    __slots__ = ("_finders", "_lock", "_longest", "_outer", "_spelled", "_values")
 
     def __init__(self, outer: CallSecrets | None = None) -> None:
         """Begin without a secret.
@@ -274,6 +289,7 @@ class CallSecrets:
         self._lock = threading.RLock()
         self._finders: list[Callable[[], Iterable[str]]] = []
         self._values: set[str] = set()
+        self._longest = _LONGEST_AT_FIRST
         self._spelled: tuple[tuple[str, bool], ...] | None = None
 
     def add(self, find: Callable[[], Iterable[str]]) -> None:
@@ -283,25 +299,30 @@ class CallSecrets:
 
     def text(self, text: str) -> str:
         """The text with `MASK` in place of each secret of the call; the same object if it has none."""
-        for spelled, is_word in self._texts():
+        for spelled, is_word in self._texts(len(text)):
             if spelled in text:
                 text = _words(text, spelled) if is_word else text.replace(spelled, MASK)
         return text if self._outer is None else self._outer.text(text)
 
-    def _texts(self) -> tuple[tuple[str, bool], ...]:
-        """What is looked for, the longest first, and whether only as a whole word."""
+    def _texts(self, length: int) -> tuple[tuple[str, bool], ...]:
+        """What is looked for in a text of a length, the longest first, and whether only as a whole word."""
         with self._lock:
             while self._finders:
-                self._values.update(value for value in self._finders.pop()() if value.strip("*"))
+                found = (line for value in self._finders.pop()() for line in _with_lines(value))
+                self._values.update(value for value in found if value.strip("*"))
                 self._spelled = None
+            # A secret that is longer than the text is not in it, and the spellings of one of a megabyte take seconds.
+            if length > self._longest:
+                self._longest, self._spelled = length, None
             if self._spelled is None:
-                values = sorted(self._values, key=lambda value: (-len(value), value))
-                self._spelled = tuple(
-                    (spelled, len(value) < SHORTEST_VALUE)
-                    for value in values
-                    if len(value) >= SHORTEST_WORD
-                    for spelled in {*_spellings(value)}
-                )
+                spelled = {
+                    (spelling, len(value) < SHORTEST_VALUE)
+                    for value in self._values
+                    if SHORTEST_WORD <= len(value) <= self._longest
+                    for spelling in _spellings(value)
+                }
+                # A spelling may be a part of another: a line of it, or what has no quotes.
+                self._spelled = tuple(sorted(spelled, key=lambda each: (-len(each[0]), each)))
             return self._spelled
 
     def with_those_of(self, redaction: Redaction) -> Callable[[str], str]:

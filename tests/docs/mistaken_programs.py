@@ -13,6 +13,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.prompt import (
     ApprovalRequest,
+    External,
     IdempotencyConfig,
     MarkdownSection,
     PolicyDecision,
@@ -150,6 +151,18 @@ CALL = ToolCall("1", "pay", {"number": "7"})
 def call(handler: Any = pay, **options: Any) -> object:
     """Carry a call out."""
     return door(handler, **options).execute(CALL)
+
+
+def reconcile_with(returned: Any) -> object:
+    """Repeat a call whose outcome is unknown, with a reconciler that returns something."""
+
+    def pay_late(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        raise TimeoutError
+
+    late = tool(pay_late, effect=External(reconcile=lambda _params, _key: returned))
+    executor = ToolExecutor(prompt=prompt(Section(title="Desk", tools=[late])), session=Session())
+    executor.execute(CALL)
+    return executor.execute(CALL)
 
 
 def asking(kind: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -128,6 +130,48 @@ def test_contradictions_are_refused() -> None:
         "tool pay: reconcile takes (obj, /), which does not fit: too many positional arguments. "
         "Write: def len(params: Note, key: str) -> ToolResult[Note] | None: ..."
     )
+
+
+CONTRADICTIONS: dict[str, Callable[[], object]] = {
+    "External retries, the key does not": lambda: pay(
+        effect=External(on_orphan="retry"), idempotency=IdempotencyConfig(on_orphan="unknown")
+    ),
+    "External does not retry, the key does": lambda: pay(
+        effect=External(on_orphan="unknown"), idempotency=IdempotencyConfig(on_orphan="retry")
+    ),
+    "a copy does not retry": lambda: replace(
+        pay(effect="external", idempotency=IdempotencyConfig(on_orphan="retry")),
+        effect=cast("Any", External(on_orphan="unknown")),
+    ),
+    "a reconciler that is not asked": lambda: External(on_orphan="retry", reconcile=find_out),
+    "by the key": lambda: pay(effect=External(reconcile=find_out), idempotency=IdempotencyConfig(on_orphan="retry")),
+    "by the tool": lambda: pay(effect=External(on_orphan="retry"), reconcile=find_out),
+    "by the key, with no effect": lambda: pay(reconcile=find_out, idempotency=IdempotencyConfig(on_orphan="retry")),
+    "by the default of state": lambda: pay(effect="state", reconcile=find_out, idempotency=IdempotencyConfig()),
+    "a repeat of a key": lambda: pay(effect=External(repeat_unknown="allow"), idempotency=IdempotencyConfig()),
+}
+
+
+@pytest.mark.parametrize("declare", CONTRADICTIONS.values(), ids=list(CONTRADICTIONS))
+def test_of_two_options_that_contradict_each_other_neither_wins(
+    declare: Callable[[], object], wording: Wording
+) -> None:
+    """The tool is not made, and the message says what to write; otherwise an effect would run again unasked."""
+    with pytest.raises(PromptValidationError) as raised:
+        declare()
+    assert str(raised.value) == wording
+
+
+def test_what_is_not_written_contradicts_nothing() -> None:
+    """A default is not a second statement, also where it is equal to one."""
+    retry, unknown = IdempotencyConfig(on_orphan="retry"), IdempotencyConfig(on_orphan="unknown")
+    assert pay(effect=External(lease=HOUR), idempotency=retry).on_orphan == "retry"
+    assert pay(effect=replace(External(), lease=HOUR), idempotency=retry).on_orphan == "retry"
+    assert pay(effect=External(on_orphan="unknown"), idempotency=unknown).on_orphan == "unknown"
+    assert pay(effect=External(on_orphan="unknown"), idempotency=IdempotencyConfig()).on_orphan == "unknown"
+    no_key = IdempotencyConfig(strategy="none")
+    assert pay(effect=External(repeat_unknown="allow"), idempotency=no_key).idempotency is no_key
+    assert External() == External(on_orphan="unknown")
 
 
 @pytest.mark.parametrize(

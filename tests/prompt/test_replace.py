@@ -67,7 +67,7 @@ EFFECTS: dict[str, dict[str, Any]] = {
             not_applied_on=(ConnectionRefusedError,), on_orphan="reconcile", reconcile=ask, lease=timedelta(minutes=9)
         )
     },
-    "External and a key": {"effect": External(repeat_unknown="allow"), "idempotency": IdempotencyConfig()},
+    "External and a key": {"effect": External(accept_late_result=True), "idempotency": IdempotencyConfig()},
     "short forms": {
         "effect": "external",
         "reconcile": ask,

@@ -163,23 +163,19 @@ def test_a_result_is_held_to_the_declared_type() -> None:
     assert tool.fault_of(ToolResult.ok(Found("a"))) is None
     assert tool.fault_of(ToolResult.error("no")) is None
     assert tool.fault_of(ToolResult.ok(Lookup("a"))) == snapshot(
-        "its handler returned a value of type Lookup, but the tool declares Found"
+        "returned a value of type Lookup, but the tool declares Found"
     )
-    assert tool.fault_of(ToolResult("done", None)) == snapshot(
-        "its handler returned no value, but the tool declares Found"
-    )
+    assert tool.fault_of(ToolResult("done", None)) == snapshot("returned no value, but the tool declares Found")
     assert tool.fault_of(ToolResult.error("no", Lookup("a"))) == snapshot(
-        "its handler returned a value of type Lookup, but the tool declares Found"
+        "returned a value of type Lookup, but the tool declares Found"
     )
     no_text: Any = 5
     assert tool.fault_of(ToolResult(no_text, Found("a"))) == snapshot(
-        "its handler returned a message of type int, but a message is a string"
+        "returned a message of type int, but a message is a string"
     )
-    assert tool.fault_of(ToolResult("done", Found("a"), no_text)) == snapshot(
-        "its handler returned a result whose success is 5"
-    )
+    assert tool.fault_of(ToolResult("done", Found("a"), no_text)) == snapshot("returned a result whose success is 5")
     assert named_tool("ping").fault_of(ToolResult.ok("pong")) == snapshot(
-        "its handler returned a value of type str, but the tool declares none"
+        "returned a value of type str, but the tool declares none"
     )
     assert named_tool("ping").fault_of(ToolResult.ok(None)) is None
 

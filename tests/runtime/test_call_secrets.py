@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretBytes, SecretStr
 from pydantic_ai import ModelRetry, ToolFailed
 
 from handrail.adapters.tool_executor import ToolExecutor, Waiting
@@ -20,6 +24,7 @@ from handrail.redaction import MASK, CallSecrets, current_call_secrets
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.store import MemoryStore, SqliteStore
 from tests.runtime.bench import Decides, prompt
+from tests.runtime.worlds import World
 
 SECRETS = ("argpw-11223", "result-44556", "4711")
 
@@ -93,6 +98,57 @@ def test_texts_of_a_failure_have_no_secret_of_the_call(
     assert MASK in message.content
     assert [secret for secret in SECRETS for text in left if secret in text] == []
     assert current_call_secrets() is None
+
+
+@dataclass(frozen=True)
+class Card:
+    """Secrets that show themselves as more than their JSON."""
+
+    how: str
+    code: SecretBytes
+    born: date = field(metadata={"secret": True})
+    ident: UUID = field(metadata={"secret": True})
+    raw: bytes = field(metadata={"secret": True})
+
+
+SHOWN: dict[str, Callable[[Card], str]] = {
+    "repr of bytes": lambda card: repr(card.code.get_secret_value()),
+    "decoded bytes": lambda card: card.raw.decode(),
+    "hexadecimal bytes": lambda card: card.raw.hex(),
+    "repr of a date": lambda card: repr(card.born),
+    "hexadecimal UUID": lambda card: card.ident.hex,
+}
+
+
+def show(params: Card, *, context: ToolContext) -> ToolResult[str]:
+    """Fail in a text that has a secret as Python shows it."""
+    raise ValueError(f"no {SHOWN[params.how](params)}")
+
+
+@pytest.mark.parametrize("entry", ["blocking", "async"])
+@pytest.mark.parametrize("how", SHOWN)
+@pytest.mark.anyio
+async def test_texts_of_a_failure_have_no_secret_as_python_shows_it(
+    how: str, entry: str, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their JSON is base64, or another text than `repr` has."""
+    arguments = {"how": how, "code": "Ynl0ZXNjYW5hcnk0NzEx", "born": "1947-11-08", "raw": "cmF3Ynl0ZXM0NzEx"}
+    arguments["ident"] = "47118899-4711-4711-8899-471188994711"
+    call = ToolCall("1", "pay", json.dumps(arguments))
+    pay = Tool[Card, str](name="pay", description="Pays.", handler=show, effect="external")
+    session = await Session.open_async(world.store, "desk")
+    executor = ToolExecutor(prompt=prompt(pay), session=session)
+    blocking = entry == "blocking"
+    message = await (
+        asyncio.to_thread(executor.execute, call, reply="r1") if blocking else executor.execute_async(call, reply="r1")
+    )
+    left = [message.content, repr([*session[ToolInvoked]]), session.to_json(), caplog.text]
+    await session.close_async()
+    left.append(str(await asyncio.to_thread(world.store.rows)))
+    assert MASK in message.content
+    assert MASK in caplog.text
+    secrets = ("canary4711", "rawbytes4711", "726177627974657334373131", "1947, 11", "1947-11", "47118899")
+    assert [secret for secret in secrets for text in left if secret in text] == []
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from handrail.errors import (
 from handrail.filesystem import Filesystem
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked
-from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, scribble, tool
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
+from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, prompt, scribble, tool
 from tests.wording import Wording
 
 
@@ -379,3 +379,14 @@ def test_a_mistake_of_a_nested_call_is_raised_through_the_outer_one() -> None:
         door.execute(call("outer", id="o"))
     assert door.environment.session[Kept].all() == ()
     assert [event.name for event in events(door)] == ["inner", "outer"]
+
+
+def test_a_parameter_of_another_name_is_refused_with_the_near_one() -> None:
+    """As Python does it; the ledger is the one that a name is guessed for most."""
+    wrong: Any = ToolExecutor
+    with pytest.raises(TypeError, match=r"^ToolExecutor has no parameter ledger; did you mean effect_ledger\?$"):
+        wrong(prompt=prompt(tool("t")), session=Session(), ledger=EffectLedger())
+    with pytest.raises(TypeError, match=r"^ToolExecutor has no parameter zzz; it has prompt, session, .*, clock\.$"):
+        wrong(zzz=1)
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'session'"):
+        wrong(prompt=prompt(tool("t")))

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
-from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
+from handrail.errors.developer import check_argument, first_mistake, mistakes_in, names_near_parameters, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.loop_guard import asynchronous_entry, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
@@ -107,6 +107,7 @@ class ToolExecutor:
 
     __slots__ = ("environment",)
 
+    @names_near_parameters
     def __init__(  # noqa: PLR0913 - everything that the calls of a run share
         self,
         *,

@@ -61,7 +61,7 @@
     │   ├── CallTransactionEndedError  a handler has ended the transaction of its call
     │   ├── CompletionCheckError     the completion checker of a prompt failed
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
-    │   ├── InvalidReturnError       a policy, an approver or a key_fn returned another type
+    │   ├── InvalidReturnError       a policy, an approver, a key_fn or a reconcile returned another type
     │   ├── LoopBlockedError         an operation would have blocked an event loop: the loop guard is on
     │   └── SecondStoreError         a call writes to two stores
     ├── CallPostponed                adapters: a call that waits for an approval; undone, not recorded, made again later

@@ -6,12 +6,18 @@ the reply have ended, and never shown to a model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, cast
+from difflib import get_close_matches
+from functools import wraps
+from typing import ClassVar, ParamSpec, TypeVar, cast
 
 from handrail.errors.outcomes import HandrailError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _MOST_SHOWN = 100
 
@@ -79,18 +85,43 @@ def check_argument(
         raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
 
 
+def names_near_parameters(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function refuse a keyword that it does not have with the one that was probably meant.
+
+    Raises:
+        TypeError: by the function, as Python raises it; the message says `did you mean effect_ledger?`.
+    """
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    names = frozenset(known)
+    shown = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in sorted(kwargs.keys() - names):
+            near = get_close_matches(name, known, n=1)
+            cure = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
+            raise TypeError(f"{shown} has no parameter {name}; {cure}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
 class InvalidReturnError(DeveloperMistake, TypeError):
-    """A policy, an approver or a `key_fn` of the program returned something of another type. The call did not run.
+    """A policy, an approver, a `key_fn` or a `reconcile` of the program returned something of another type.
+
+    The call did not run. An effect that is unknown stays so.
 
     Attributes:
-        function: what returned it: `"policy rule"`, `"the approver"`, `"key_fn"`.
+        function: what returned it: `"policy rule"`, `"the approver"`, `"key_fn"`, `"reconcile"`.
         tool: name of the tool whose call it was asked about.
         returned: the type of what it returned.
         expected: what is expected, in words.
     """
 
-    def __init__(self, *, function: str, tool: str, returned: object, expected: str) -> None:
-        super().__init__(f"{function} answered {_shown(returned)} about a call of {tool}; it must return {expected}.")
+    def __init__(self, *, function: str, tool: str, returned: object, expected: str, fault: str | None = None) -> None:
+        # A fault is given where the value may be secret.
+        answered = f"answered {_shown(returned)}" if fault is None else f"{fault}, when it was asked"
+        super().__init__(f"{function} {answered} about a call of {tool}; it must return {expected}.")
         self.function = function
         self.tool = tool
         self.returned: type[object] = type(returned)

@@ -42,6 +42,9 @@ _OF_THE_RUNTIME = (HandrailError, ModelVisibleError)
 Effect = Literal["read", "state", "external"]
 """What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
 
+_NOT_GIVEN = cast("OnOrphan", "".join("unknown"))
+"""The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ."""
+
 _log = redacted_logger("handrail.prompt")
 
 
@@ -92,13 +95,14 @@ class External:
             `TimeoutError` and their bases; `HandrailError`, `ModelVisibleError`, and `RunAbortedError` with its
             subclasses.
         on_orphan: what the next call of an effect does that is unknown, or whose owner's lease has expired.
-        reconcile: determines whether the effect happened; without it, `on_orphan="reconcile"` is refused.
+        reconcile: determines whether the effect happened; without it, `on_orphan="reconcile"` is refused, and with it
+            `on_orphan="retry"`, which never asks it.
         apply: writes what belongs to an effect that has happened, once for each effect, however its result was found:
             by the handler, from the ledger, by the reconciler or by a person. It is committed with the call, bounded as
             the handler is, and repeated by the next call of the effect if it fails. Session and ledger must be in one
             store.
         repeat_unknown: for calls without a declared key: how a call with equal arguments under another id is treated
-            while the effect is unknown.
+            while the effect is unknown. `"allow"` is refused for a tool with a key.
         accept_late_result: whether a handler that learns what happened after its lease has expired, or after its
             timeout, settles its effect, if no other owner has claimed or settled it since.
         lease: how long a claim is valid without a renewal; the ledger renews it.
@@ -108,7 +112,7 @@ class External:
     """
 
     not_applied_on: tuple[type[Exception], ...] = ()
-    on_orphan: OnOrphan = "unknown"
+    on_orphan: OnOrphan = _NOT_GIVEN
     reconcile: Reconcile[Any, Any] | None = None
     apply: ApplyEffect[Any, Any] | None = None
     repeat_unknown: OnRepeat = "refuse"
@@ -120,6 +124,8 @@ class External:
         object.__setattr__(self, "not_applied_on", tuple(self.not_applied_on))
         check_setting("External", "on_orphan", self.on_orphan, get_args(OnOrphan))
         check_setting("External", "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
+        if self.on_orphan == "retry" and self.reconcile is not None:
+            _refuse(_never_asked())
         if not isinstance(cast("object", self.accept_late_result), bool):
             _refuse(f"accept_late_result is {self.accept_late_result!r}; it must be True or False.")
         check_span("External", "lease", self.lease, "It is how long a claim is valid without a renewal.")
@@ -128,16 +134,22 @@ class External:
         """This, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool.
 
         Raises:
-            PromptValidationError: a field is set in both places, with different values.
+            PromptValidationError: a field is set in both places, with different values, or two contradict each other.
         """
+        given = None if self.on_orphan is _NOT_GIVEN else self.on_orphan
         on_orphan = None if config is None else config.on_orphan
         lease = MINUTE if config is None else config.lease
-        self._check_agreement("on_orphan", self.on_orphan, "unknown", on_orphan or "unknown")
+        self._check_agreement("on_orphan", given, None, on_orphan)
         self._check_agreement("lease", self.lease, MINUTE, lease)
         self._check_agreement("reconcile", self.reconcile, None, reconcile)
+        if self.repeat_unknown == "allow" and config is not None and config.has_key:
+            _refuse(
+                "repeat_unknown='allow' is for a tool without a key: with idempotency=..., each call of a key is the "
+                "same effect. Leave one of the two out."
+            )
         return replace(
             self,
-            on_orphan=self.on_orphan if self.on_orphan != "unknown" else on_orphan or "unknown",
+            on_orphan=given or on_orphan or self.on_orphan,
             lease=lease if self.lease == MINUTE else self.lease,
             reconcile=self.reconcile or reconcile,
         )
@@ -147,6 +159,14 @@ class External:
         # given.
         if default not in (said, short) and said != short:
             _refuse(f"{name} is {_shown(said)} here and {_shown(short)} in the tool's short form; set it in one place.")
+
+
+def _never_asked(*, by_default: bool = False) -> str:
+    default = ", which is the default with effect='state'," if by_default else ""
+    return (
+        f"reconcile is never asked with on_orphan='retry'{default} because the handler is run again; write "
+        "on_orphan='reconcile', or leave reconcile out."
+    )
 
 
 def _check_types(kinds: object) -> None:
@@ -230,9 +250,12 @@ class DeclaredEffect(NamedTuple):
         # A config with its own `on_orphan` states what an orphan means; the effect would only have given its default.
         if effect is None and idempotency is not None and idempotency.on_orphan is None and idempotency.has_key:
             _warn_of_silence(tool)
+        on_orphan = _on_orphan(effect, said, idempotency)
+        if reconcile is not None and idempotency is not None and on_orphan == "retry":
+            raise PromptValidationError(_never_asked(by_default=idempotency.on_orphan is None))
         own = cast("Effect", "".join(word))  # a new object: `GivenEffect.of_copy` distinguishes it from an equal string
         apply = None if said is None else said.apply
-        return cls(own, effect is not None, said, _on_orphan(effect, said, idempotency), reconcile, apply)
+        return cls(own, effect is not None, said, on_orphan, reconcile, apply)
 
 
 class GivenEffect(NamedTuple):

@@ -352,28 +352,28 @@ class Tool(Generic[P, R]):
         return params
 
     def fault_of(self, result: ToolResult[Any], *, stored: bool = False) -> str | None:
-        """The fault of a result of the handler, as text; `None` if it is valid.
+        """The fault of a result, as text that follows what returned it; `None` if it is valid.
 
         The fields of a dataclass are not checked: the commit does that. The items of a collection are.
 
         Args:
-            result: what the handler returned.
+            result: what the handler or the reconciler returned.
             stored: whether the value will be stored, and so must be restored exactly.
         """
         value = result.value
         if result.parts and (fault := parts_fault(result.parts)):
-            return f"its handler {fault}"
+            return fault
         # A failure may lack a value, whatever the type; most other values have exactly the declared class, so
         # `check_value` is rarely called.
         if type(value) is not self.result_type and (value is not None or result.success):
             fault = check_value(self.result_type, value)
             if fault is not None:
-                return f"its handler {fault}"
+                return fault
         success = cast("object", result.success)  # which may be anything, as the message
         if not isinstance(success, bool):
-            return f"its handler returned a result whose success is {shorten(repr(success), _LONGEST_SHOWN)}"
+            return f"returned a result whose success is {shorten(repr(success), _LONGEST_SHOWN)}"
         if not isinstance(cast("object", result.message), str):
-            return f"its handler returned a message of type {type(result.message).__name__}, but a message is a string"
+            return f"returned a message of type {type(result.message).__name__}, but a message is a string"
         if value is None or self.value_codec is None or is_dataclass(value):
             return None
         return self._fault_inside(value, self.value_codec if stored else result_codec(self.result_type), stored=stored)
@@ -387,7 +387,7 @@ class Tool(Generic[P, R]):
             fault = str(error)
         else:
             return None
-        return f"its handler returned a value that does not fit {annotation_name(self.result_type)}: {fault}"
+        return f"returned a value that does not fit {annotation_name(self.result_type)}: {fault}"
 
     def dump_value(self, value: R | None) -> bytes | None:
         """The value of a result as JSON, to be stored; `None` if JSON cannot represent it, which is logged."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, SessionError, StoreError
+from handrail.errors import CallIdReusedError, SessionError, StoreError, UnknownTypeError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
@@ -234,12 +234,14 @@ def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallR
     The row is unchanged, and the effect is not repeated. The refusal is not final: the result can be shown again once
     the result type of the tool can load it.
     """
+    named = isinstance(error, UnknownTypeError)
     _log.error(
-        "the effect %s of %s (key %s) is done, and its recorded result cannot be read as a result of the tool: its "
-        "type has changed since, or the row was changed by hand. The effect is not repeated",
+        "the effect %s of %s (key %s) is done, and its recorded result cannot be read as a result of the tool: %s. "
+        "The effect is not repeated",
         row.effect_id,
         tool.name,
         row.key,
+        error if named else "its type has changed since, or the row was changed by hand",
         exc_info=error,
     )
     return CallRefusedError(

@@ -144,7 +144,9 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
         return Failure(ToolResult.error(f"{tool_name} was ended by {DeveloperMistake.text_for_model}."), error)
     if isinstance(error, RunAbortedError | CallPostponed) or not isinstance(error, Exception) or mistakes_in(error):
         return Failure(ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error)
-    _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
+    # What Handrail raises says what to do; the program's own exceptions stand at the end of the traceback.
+    said = f": {error}" if isinstance(error, HandrailError) else ""
+    _log.error("%s failed with %s%s", tool_name, type(error).__name__, said, exc_info=error)
     return Failure(ToolResult.error(f"{tool_name} failed: {describe_error(error)}"), None)
 
 

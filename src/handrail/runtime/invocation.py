@@ -311,7 +311,7 @@ class Invocation:
 
     def unrecordable(self, error: Exception) -> CallRefusedError:
         """The refusal of a call that could not be recorded, so that its handler is not started; the error is logged."""
-        _log.error("%s was not started", self.call.name, exc_info=error)
+        _log.error("%s was not started: %s", self.call.name, error, exc_info=error)
         return CallRefusedError(
             f"{self.call.name} was not run, because it could not be recorded: {describe_error(error)}"
         )

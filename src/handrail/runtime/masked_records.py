@@ -8,6 +8,7 @@ store. A call that was resumed has the mask itself: it is the same, and it canno
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -77,16 +78,16 @@ def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
 
 
 def secrets_in(value: object, masking: Masking) -> Iterator[str]:
-    """The texts that are secret in arguments or in the value of a result; none if it has no form in JSON.
+    """The texts that are secret in arguments or in the value of a result, in JSON and as Python shows them.
 
     Args:
         value: decoded JSON, or a value of the type.
         masking: which parts of it are secret.
     """
-    try:
+    with suppress(DumpError, SchemaError, RecursionError):  # a value without a form in JSON has none there
         yield from masking.secrets_in(from_json(json_with_secrets(value)))
-    except (DumpError, SchemaError, RecursionError):
-        return
+    with suppress(SchemaError, RecursionError):
+        yield from masking.texts_in(value)
 
 
 def secrets_of(call: ToolCall, params: object, tool: Tool[Any, Any], outer: CallSecrets | None) -> CallSecrets | None:

@@ -305,7 +305,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     fault = None if fits and not returned.parts else tool.fault_of(returned, stored=run.is_stored)
     if fault:
         raise CallRefusedError(
-            f"{tool.name} returned an invalid result: {fault}. Its changes were undone; do without it."
+            f"{tool.name} returned an invalid result: its handler {fault}. Its changes were undone; do without it."
         )
     return returned
 

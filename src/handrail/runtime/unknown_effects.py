@@ -26,17 +26,18 @@ The reconciler of the tool asks the external system.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar
 
-from handrail.errors import RunAbortedError
+from handrail.errors import DumpError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
-from handrail.prompt import Tool
+from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
+from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
@@ -93,7 +94,7 @@ async def refuse_repeat(
 
     Raises:
         FinalRefusal: it repeats such a call.
-        DeveloperMistake: the reconciler requested an unbound resource.
+        DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
     external = tool.external
     if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
@@ -187,7 +188,7 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
 
     Raises:
         CallRefusedError: the outcome stays unknown, or the reconciler cannot be asked.
-        DeveloperMistake: the reconciler requested an unbound resource.
+        DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
     found = await _found(run, tool, row)
     if found is None:
@@ -229,9 +230,51 @@ async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> Effec
         raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error
     if found is None:
         return None
-    if not is_result(found) or not found.success:
+    result = _checked(found, tool)
+    if not result.success:
+        _log.warning(
+            "reconcile of %s could not determine whether %s took effect: %s", tool.name, row.key, result.message
+        )
         raise CallRefusedError(f"{message} The reconciler could not determine it either.")
-    return dump_result(tool, found)
+    return dump_result(tool, result)
+
+
+def _checked(found: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
+    """What a reconciler has returned, if it is a result of the tool; a result without a value is one of any tool.
+
+    Raises:
+        InvalidReturnError: it is not. A plain value is not a result: `False` might mean that nothing has happened.
+    """
+    if not is_result(found):
+        fault: str | None = f"returned a value of type {type(found).__name__}, which is not a ToolResult"
+    elif (fault := _fault_of(found, tool)) is None:
+        return found
+    raise InvalidReturnError(
+        function="reconcile",
+        tool=tool.name,
+        returned=found,
+        expected=(
+            f"ToolResult.ok(value) with a value of {annotation_name(tool.result_type)} if the effect has happened, and "
+            "None if it certainly has not; it raises if it does not know"
+        ),
+        fault=fault,
+    )
+
+
+def _fault_of(result: ToolResult[Any], tool: Tool[Any, Any]) -> str | None:
+    """The fault of a result, as text. The ledger would record one whose value does not fit without that."""
+    value: object = result.value
+    # A failure may lack a value, whatever the type.
+    fault = tool.fault_of(replace(result, success=False) if value is None and result.success is True else result)
+    if fault is not None or value is None or tool.value_codec is None:
+        return fault
+    try:
+        tool.value_codec.dump_json(value)
+    except DumpError as error:
+        # `apply` reads the value from the ledger; without it, only the model would.
+        if error.is_mistyped or tool.apply is not None:
+            return f"returned a value that cannot be recorded: {error}"
+    return None
 
 
 def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any], message: str) -> object:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, cast, get_origin
+from typing import Any, Final, NamedTuple, cast, get_origin
 
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, current_redaction
@@ -22,6 +22,7 @@ from handrail.serde.json_values import json_of
 from handrail.serde.location import Path
 from handrail.serde.record_types import is_model, is_record
 from handrail.serde.secret_types import TypePlaces, is_secret_schema, is_secret_value, marked_fields
+from handrail.serde.secret_values import SecretPlaces, secret_texts
 from handrail.serde.supported_types import accept_type
 from handrail.serde.typed import codec, dump
 
@@ -52,7 +53,9 @@ class Masking:
 
     __slots__ = ("_places", "_root", "hides", "hides_plain", "json")
 
-    def __init__(self, root: object, places: _Places, to_json: Callable[[Any], bytes], *, plain: bool = True) -> None:
+    def __init__(
+        self, root: object, places: SecretPlaces, to_json: Callable[[Any], bytes], *, plain: bool = True
+    ) -> None:
         """Look at a type once; `masking_of` and `schema_masking` do."""
         self._root = root
         self._places = places
@@ -82,6 +85,17 @@ class Masking:
             plain: decoded JSON.
         """
         return _replaced(plain, self.mask(plain))
+
+    def texts_in(self, value: object) -> Iterator[str]:
+        """The texts that a program may show of the secrets in a value: `str`, `repr` and more.
+
+        Args:
+            value: a value of the type, or decoded JSON.
+
+        Raises:
+            RecursionError: it is nested too deeply, or in a cycle.
+        """
+        return secret_texts(value, (self._root,), self._places)
 
     def masked(self, data: bytes) -> MaskedJson:
         """The same for JSON that is not decoded."""
@@ -144,28 +158,12 @@ def _masking(kind: object, *, of_results: bool = False) -> Masking:
     return Masking(kind, TypePlaces(), to_json, plain=plain)
 
 
-class _Places(Protocol):
-    """The places of a type or schema: where secrets are, and what lies below a place."""
-
-    def is_secret(self, place: Any, /) -> bool:  # noqa: ANN401 - an annotation, or a node of a schema
-        """Whether the values of a place must not be shown."""
-        ...
-
-    def reaches(self, place: Any, /) -> bool:  # noqa: ANN401 - as above
-        """Whether the place is secret, or one below it."""
-        ...
-
-    def below(self, place: Any, name: str | None, /) -> Iterable[object]:  # noqa: ANN401 - as above
-        """The places that an item of that name may have; `None` is for the items of an array."""
-        ...
-
-
 class _Walk:
     """One walk through decoded JSON, which notes whether it has masked anything."""
 
     __slots__ = ("_places", "has_masked")
 
-    def __init__(self, places: _Places) -> None:
+    def __init__(self, places: SecretPlaces) -> None:
         self._places = places
         self.has_masked = False
 
@@ -213,7 +211,7 @@ def _words(plain: object) -> Iterator[str]:
             yield from _words(item)
 
 
-def _masks(places: _Places, plain: object, here: Sequence[object], path: Path) -> Iterator[Path]:
+def _masks(places: SecretPlaces, plain: object, here: Sequence[object], path: Path) -> Iterator[Path]:
     """The paths of what `_Walk` would mask, and that is or holds a mask."""
     is_hidden = not here or any(map(places.is_secret, here))
     if not is_hidden and not any(map(places.reaches, here)):

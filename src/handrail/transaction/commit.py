@@ -174,7 +174,8 @@ async def write_participants(
                 if so_far.doubt is not None:
                     raise _in_doubt(so_far.doubt) from error
                 raise
-            _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
+            # A later attempt mostly fails at the same place.
+            _log.warning("a unit of work is tried again: it could not be committed: %s", error, exc_info=attempt == 1)
         else:
             return
 

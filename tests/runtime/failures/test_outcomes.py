@@ -305,7 +305,7 @@ def test_retried_attempt_proves_nothing_of_the_one_before(
         return end
 
     session = Session(session_id="s")
-    said = External(on_orphan="retry", not_applied_on=(Refused,), reconcile=lambda params, key: None)
+    said = External(on_orphan="retry", not_applied_on=(Refused,))
     paying = tool("pay", pay, effect=said, idempotency=IdempotencyConfig())
     door = executor(paying, session=session, effect_ledger=EffectLedger())
     request = call("pay", "A")

@@ -12,7 +12,8 @@ import pytest
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.session.persistence.stored_types import stored_as
-from tests.runtime.bench import Note, call, events, executor
+from handrail.store import LedgerStore
+from tests.runtime.bench import Note, Run, both_ways, call, events, executor
 from tests.store.units import replace
 from tests.wording import Wording
 
@@ -107,6 +108,48 @@ def test_a_result_of_a_newer_version_stays_done_and_is_not_shown(wording: Wordin
     assert message.content == wording
     assert not message.success
     assert list(ledger.rows()) == rows
+
+
+def failing(step: int) -> Any:
+    """The third version of the receipt; one of its upgrades fails."""
+
+    def fail(item: dict[str, Any]) -> dict[str, Any]:
+        raise KeyError("nope")
+
+    upgrades = {1: lambda item: {"text": item["body"], "cents": 0}, 2: lambda item: item} | {step: fail}
+    made: Any = dataclasses.make_dataclass("Receipt", list(THIRD.items()), frozen=True)
+    return stored_as("tests.recorded_results.receipt", version=3, upgrades=upgrades)(made)
+
+
+@both_ways
+@pytest.mark.parametrize("data, step", [(None, 2), (b'{"body":"paid"}', 1), (b'{"body":"paid"}', 2)])
+def test_an_upgrade_that_fails_is_named(
+    data: bytes | None, step: int, way: Run, store: LedgerStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where the record states no version, because it was of the first; the effect stays done."""
+    ledger = EffectLedger(store)
+    old = receipt(SECOND, 2)
+    assert executor(paying(old, old("paid", 9)), effect_ledger=ledger).execute(call("pay")).success
+    [row] = ledger.rows()
+    if data is not None:
+        assert replace(ledger.store, row, row._replace(value=data))
+    message = way(executor(paying(failing(step), None), effect_ledger=ledger), call("pay", id="again"))
+    assert not message.success
+    assert [row.status for row in ledger.rows()] == ["done"]
+    [said] = caplog.messages
+    assert f"from version {step} to {step + 1} failed for a value in the store (KeyError: 'nope'); fix" in said
+    assert said.endswith("The effect is not repeated")
+
+
+def test_a_value_that_fits_no_version_is_not_blamed_on_an_upgrade(caplog: pytest.LogCaptureFixture) -> None:
+    """The upgrades of the first version work; the row was changed."""
+    ledger = EffectLedger()
+    new = receipt(THIRD, 3)
+    assert executor(paying(new, new("paid", 1)), effect_ledger=ledger).execute(call("pay")).success
+    [row] = ledger.rows()
+    assert replace(ledger.store, row, row._replace(value=b'{"body":5}'))
+    assert not executor(paying(new, None), effect_ledger=ledger).execute(call("pay", id="again")).success
+    assert "its type has changed since, or the row was changed by hand" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -1,19 +1,22 @@
-"""A reconciler is asked about the parameters that the effect was begun with, or not at all."""
+"""A reconciler is asked about the parameters that the effect was begun with, or not at all, and returns a result."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import SecretStr
 
-from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import InvalidReturnError
+from handrail.prompt import External, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolMessage
 from handrail.store import EffectRow
-from tests.runtime.bench import executor
+from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
 from tests.runtime.payments import Card, ask, paying
+from tests.runtime.shops import MINUTE, Shop
 from tests.wording import Wording
 
 
@@ -121,3 +124,95 @@ def test_parameters_that_were_cut_are_those_of_a_call_in_the_same_words(begins: 
     desk.ask("r1/c1", {"text": begins + "a" * 69_999}, written=words)
     desk.ask("r1/c1", words)
     assert desk.asked == ([Letter(words["text"])] if begins == "a" else [])
+
+
+WRONG: dict[str, tuple[object, str]] = {
+    "a plain value": (Note("lost"), "returned a value of type Note, which is not a ToolResult"),
+    "False": (False, "returned a value of type bool, which is not a ToolResult"),
+    "another value": (ToolResult.ok(5), "returned a value of type int, but the tool declares Note"),
+    "a field of another type": (ToolResult.ok(Note(cast("str", 5))), "a value that cannot be recorded: $.text"),
+    "what JSON cannot represent": (ToolResult.ok(Note("\ud800")), "a value that cannot be recorded: $.text"),
+    "a message that is not text": (ToolResult(cast("str", 5), Note("lost")), "a message of type int"),
+}
+"""What a reconciler may return by mistake, and what the error says of it."""
+
+
+@both_ways
+@pytest.mark.parametrize("returned, fault", WRONG.values(), ids=list(WRONG))
+def test_what_is_not_a_result_of_the_tool_is_raised_and_nothing_is_applied(
+    returned: object, fault: str, way: Run, shop: Shop
+) -> None:
+    """The effect stays unknown; once the reconciler is right, the same call applies what it finds."""
+    finds: list[object] = [ToolResult.ok(Note("lost"), "found"), returned]
+
+    def find(params: Note, key: str) -> Any:
+        return finds.pop()
+
+    said = External(apply=shop.book, reconcile=find, lease=MINUTE)
+    door = shop.door(shop.session(), tool("charge", shop.charge, effect=said))
+    assert not way(door, call("charge", "lost")).success
+    with pytest.raises(InvalidReturnError) as raised:
+        way(door, call("charge", "lost"))
+    assert fault in str(raised.value)
+    assert "None if it certainly has not" in str(raised.value)
+    assert (raised.value.function, raised.value.tool, raised.value.returned) == ("reconcile", "charge", type(returned))
+    assert (shop.row().status, shop.booked) == ("unknown", [])
+    message = way(door, call("charge", "lost"))
+    assert (message.success, message.result.value) == (True, Note("lost"))
+    assert (shop.charged, shop.booked) == (["lost"], ["lost"])
+
+
+def test_what_is_not_a_result_of_the_tool_is_raised_for_a_repeat(shop: Shop) -> None:
+    """The repeat is not run, and is not answered by a record when it is made again."""
+    finds: list[object] = [ToolResult.ok(Note("lost")), "paid"]
+
+    def find(params: Note, key: str) -> Any:
+        return finds.pop()
+
+    door = shop.door(shop.session(), tool("charge", shop.charge, effect=External(reconcile=find)))
+    charge_lost(door, "r1")
+    with pytest.raises(InvalidReturnError, match="a value of type str, which is not a ToolResult"):
+        charge_lost(door, "r2")
+    assert shop.row().status == "unknown"
+    assert "has taken effect" in charge_lost(door, "r2").content
+    assert shop.charged == ["lost"]
+
+
+def test_a_value_that_json_cannot_represent_is_left_out_for_a_tool_without_apply(shop: Shop) -> None:
+    """The effect has happened, and the message says so; nothing of the program reads the value."""
+    find = ToolResult.ok(Note("\ud800"), "found")
+    said = External(reconcile=lambda _params, _key: find)
+    door = shop.door(shop.session(), tool("charge", shop.charge, effect=said))
+    charge_lost(door, "r1")
+    message = charge_lost(door, "r1")
+    assert message.success
+    assert message.result.value is None
+
+
+def test_a_result_without_a_value_is_applied_as_what_a_person_finds_is(shop: Shop) -> None:
+    """The service says that it happened, and not what it returned."""
+    values: list[object] = []
+
+    def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        values.append(result.value)
+
+    said = External(apply=book, reconcile=lambda _params, _key: ToolResult.ok(None, "found"))
+    door = shop.door(shop.session(), tool("charge", shop.charge, effect=said))
+    charge_lost(door, "r1")
+    assert charge_lost(door, "r1").success
+    assert values == [None]
+
+
+def test_a_failure_that_a_reconciler_returns_is_logged(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """It could not determine it; the model does not read why."""
+    said = External(reconcile=lambda _params, _key: ToolResult.error("the bank does not know the key"))
+    door = shop.door(shop.session(), tool("charge", shop.charge, effect=said))
+    charge_lost(door, "r1")
+    assert "could not determine it either" in charge_lost(door, "r1").content
+    assert shop.row().status == "unknown"
+    assert "reconcile of charge could not determine whether call:r1/call-1 took effect: the bank does" in caplog.text
+
+
+def charge_lost(door: ToolExecutor, reply: str) -> ToolMessage:
+    """Charge, or ask once more; the handler fails after the deed."""
+    return door.execute(call("charge", "lost"), reply=reply)

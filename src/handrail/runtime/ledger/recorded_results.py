@@ -41,6 +41,7 @@ def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
     """The recorded result of an effect, as a result of the tool.
 
     Raises:
+        UnknownTypeError: it is of an earlier version of its type, and an upgrade of the program failed; or of a later.
         Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
     """
     found = hit.result
@@ -78,15 +79,20 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
         return tool.load_value(_upgraded(named["value"], versioned[named["$type"]], named["version"]))
     try:
         return tool.load_value(data)
-    except ParseError:
-        # The record states no version: the newest one that fits is used, because it needs the fewest upgrades.
-        for stored in versioned.values():
-            for version in reversed(range(1, stored.version)):
-                try:
-                    return tool.load_value(_upgraded(read, stored, version))
-                except (ParseError, UnknownTypeError):
-                    continue
-        raise
+    except ParseError as error:
+        unread = error
+    failed: UnknownTypeError | None = None
+    # The record states no version: the newest one that fits is used, because it needs the fewest upgrades.
+    for stored in versioned.values():
+        for version in reversed(range(1, stored.version)):
+            try:
+                return tool.load_value(_upgraded(read, stored, version))
+            except ParseError:
+                failed = None
+            except UnknownTypeError as error:
+                failed = error
+    # A value without a version is most likely of the first, which was tried last.
+    raise failed or unread
 
 
 def _versioned_types(kind: object) -> Iterator[StoredType]:

@@ -265,7 +265,9 @@ class SessionRecorder:
             raise error
         if error is not None:
             text = "could not be stored yet" if word == "rolled back" else "may or may not be stored"
-            _log.error("what session %s has logged %s", self.session_lock.session_id, text, exc_info=error)
+            # The call that met the failing store is logged with its traceback.
+            shown = None if isinstance(error, StoreError) else error
+            _log.error("what session %s has logged %s: %s", self.session_lock.session_id, text, error, exc_info=shown)
         return error
 
     async def write_noted(self, apply: Apply | None) -> None:

@@ -21,7 +21,7 @@ from handrail.adapters.pydantic_ai.foreign.effects import (
     read_tool_metadata,
 )
 from handrail.errors import PromptValidationError
-from handrail.prompt import IdempotencyConfig
+from handrail.prompt import External, IdempotencyConfig
 from tests.wording import Wording
 
 ONCE = IdempotencyConfig(strategy="params", param_keys=("order_id",))
@@ -200,6 +200,10 @@ WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
     "a reconciler": (
         {"effect": "external", "idempotency": IdempotencyConfig(on_orphan="reconcile")},
         "metadata 'idempotency' has on_orphan='reconcile', which needs a reconciler",
+    ),
+    "a contradiction": (
+        {"effect": External(on_orphan="retry"), "idempotency": IdempotencyConfig(on_orphan="unknown")},
+        "metadata 'effect' and 'idempotency' contradict each other: External: on_orphan is 'retry' here",
     ),
     "an unknown parameter": (
         {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id", "order"))},

@@ -224,6 +224,11 @@ def _check_together(
             "metadata 'idempotency' has on_orphan='reconcile', which needs a reconciler; declare 'effect' as "
             "External(reconcile=...), or write on_orphan='unknown' or 'retry'"
         )
+    try:
+        if external is not None:
+            external.with_short_forms(config, None)
+    except PromptValidationError as error:
+        faults.append(f"metadata 'effect' and 'idempotency' contradict each other: {str(error).removesuffix('.')}")
     properties = definition.parameters_json_schema.get("properties")
     there = tuple(cast("Mapping[str, object]", properties) if isinstance(properties, Mapping) else ())  # JSON's keys
     missing = [name for name in config.param_keys if name not in there]
