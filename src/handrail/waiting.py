@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import ref
 
-from handrail.loop_guard import check_blocking
+from handrail.loop_guard import check_blocking, synchronous_entry
 from handrail.redaction import redacted_logger
 from handrail.threads import THREADS
 
@@ -235,7 +235,8 @@ def complete_in_thread_or_here(body: Callable[[], T]) -> Completion[T]:
         return complete_in_thread(body)
     except RuntimeError:
         completion: Completion[T] = Completion()
-        _run_to(completion, copy_context(), body)
+        # It blocks the event loop of this thread, if there is one, and the loop guard permits that.
+        _run_to(completion, copy_context(), synchronous_entry(body))
         return completion
 
 

@@ -24,6 +24,7 @@ from handrail.session import SlicePolicy, stored_as
 from handrail.store import Store
 from handrail.store.memory import MemoryStore
 from handrail.store.sql.committer import PendingUnit, UnitAnswer
+from handrail.threads import THREADS
 from tests.store.postgres_server import fresh_url
 from tests.store.units import at_point, committer_of
 
@@ -476,6 +477,7 @@ async def test_failed_call_is_recorded_where_no_thread_can_be_started(
         start(thread)
 
     async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        THREADS.retire()  # nor is one idle
         monkeypatch.setattr(threading.Thread, "start", refuse)
         raise ToolValidationError("no such card")
 
