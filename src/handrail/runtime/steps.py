@@ -42,16 +42,19 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt.context import CALL_CONTEXT
+from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, CallSecrets, redacted, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
 from handrail.runtime.calls import EffectUnsettled, ToolInvoked, ToolMessage, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError, Late, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
+    SECRETS_GONE,
     CallRefusedError,
     Denial,
     FinalRefusal,
     HandlerTimeoutError,
+    cannot_apply,
     describe_error,
     handler_mismatch,
     raise_as_meant,
@@ -161,19 +164,31 @@ async def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
         return
     started = await _started(run)
     if started is not None and started.state == "unapplied":
-        raise CallRefusedError(
-            f"{tool.name} took effect before it was interrupted, and was not run again. Its result cannot be applied, "
-            "because the secrets that it began with are not stored. Do not ask for it again."
-        )
+        raise CallRefusedError(cannot_apply(tool.name, SECRETS_GONE))
     if started is not None:
         raise CallRefusedError(
             f"{tool.name} was interrupted after it had started, and it is not known whether it took effect. It was not "
             "run again. Do not ask for it again; a person has to find out what happened."
         )
+    if await _has_taken_effect(run, tool):
+        raise FinalRefusal(
+            f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
+            "hand. Do not ask for it again."
+        )
     raise FinalRefusal(
         f"{tool.name} was interrupted and not run: its arguments have {MASK} at {', '.join(masked)}, which stands for "
         "a secret that is not stored. Ask for it again, with the value itself."
     )
+
+
+async def _has_taken_effect(run: Invocation, tool: Tool[Any, Any]) -> bool:
+    """Whether the slot of the call is done. A declared key needs the secrets, and answers the call that has them."""
+    if not tool.claims or tool.idempotency is not None or not run.has_identity:
+        return False
+    ledger, session_id = run.environment.effect_ledger, run.environment.session.session_id
+    slot = slot_key(run.ref)
+    row = await run.mode.write_to(ledger.units, partial(ledger.row, slot, partition=session_id))
+    return row is not None and (row.tool, row.status) == (tool.name, "done")
 
 
 def not_run(name: str, error: ParseError) -> str:
