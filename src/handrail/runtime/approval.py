@@ -2,6 +2,7 @@
 
 | the question has | the call |
 |---|---|
+| been answered before an earlier attempt, which has started the effect of the call | is answered from the ledger |
 | an answer that a person has recorded in the store | runs, or is refused |
 | one that is recorded while the approver is asked | the same, whatever the approver answers |
 | no such answer, and no approver | is refused; a repeat of it is judged anew |
@@ -35,6 +36,7 @@ from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion,
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import Step
+from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.runtime.invocation import Invocation
@@ -55,6 +57,9 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
         DeveloperMistake: the approver answered neither yes nor no, or requested an unbound resource.
     """
     if not questions:
+        return
+    if await has_started(run, tool):
+        run.is_undecided = True
         return
     asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
     session_id = run.environment.session.session_id

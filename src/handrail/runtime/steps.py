@@ -47,6 +47,7 @@ from handrail.redaction import MASK, CallSecrets, redacted, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
 from handrail.runtime.calls import EffectUnsettled, ToolInvoked, ToolMessage, written_arguments
+from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, Late, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
     SECRETS_GONE,
@@ -217,6 +218,9 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     change the reason, so the policies are asked again when all earlier calls have ended: the outcome is the same as for
     sequential calls.
 
+    A denial comes too late for an effect that an earlier attempt of the call has started: the call is answered from the
+    ledger. Policies and approver decide anew if it turns out there that the effect has not happened.
+
     Raises:
         Denial: a policy denies. The message names it.
         CallRefusedError: one could not decide.
@@ -228,6 +232,9 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     try:
         return await _ask_each(run, tool, context)
     except CallRefusedError:
+        if await has_started(run, tool):
+            run.is_undecided = True
+            return ()
         if not run.turn.shared:
             raise
     await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
