@@ -311,7 +311,8 @@ class ToolExecutor:
             DeveloperMistake: as for `execute_all_async`.
             RunAbortedError: as for `execute_all_async`.
         """
-        asked, reply = self._reply_of("ToolExecutor.answer_async", calls, reply)
+        reads = self.environment.session.store if calls is None else None
+        asked, reply = await ASYNC.write_to(reads, partial(self._reply_of, "ToolExecutor.answer_async", calls, reply))
         before = self._offered()
         outcomes = await self._run_together(asked, reply)
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)

@@ -4,6 +4,7 @@
 |---|---|
 | been answered before an earlier attempt, which has started the effect of the call | is answered from the ledger |
 | an answer that a person has recorded in the store | runs, or is refused |
+| a no that is recorded, and the call lacks its secrets after a restart | is refused with it in step 2 |
 | one that is recorded while the approver is asked | the same, whatever the approver answers |
 | no such answer, and no approver | is refused; a repeat of it is judged anew |
 | an approver that approves | runs |
@@ -79,9 +80,14 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
         # Of two answers the first stands: one that was recorded while the approver was asked.
         answer = await recorded_answer(run, request) or answer
     if not answer.approved:
-        reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
-        refused = f"approval of {tool.name} was refused{reason}. Do not request it again; do without it."
-        raise Denial(refused) if answer.final else CallRefusedError(refused)
+        raise refusal_of(tool.name, answer)
+
+
+def refusal_of(tool_name: str, answer: Approval) -> CallRefusedError:
+    """What a no makes of a call; the model reads its reason."""
+    reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
+    refused = f"approval of {tool_name} was refused{reason}. Do not request it again; do without it."
+    return Denial(refused) if answer.final else CallRefusedError(refused)
 
 
 async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest) -> Approval:

@@ -45,7 +45,7 @@ from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, CallSecrets, redacted, redacted_logger
 from handrail.runtime.apply_step import apply_effect
-from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
+from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
 from handrail.runtime.calls import EffectUnsettled, ToolInvoked, ToolMessage, written_arguments
 from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, Late, await_result, drop_unawaited, run_to_end
@@ -66,6 +66,7 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
+from handrail.runtime.recorded_answers import recorded_no
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session, stored_as
 from handrail.taint.sanitized import note_sanitized
@@ -143,7 +144,7 @@ async def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
     Raises:
         ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
             example.
-        FinalRefusal: they have the mask in place of a secret, which is not stored.
+        FinalRefusal: they have the mask in place of a secret, which is not stored; or a person has said no to the call.
         CallRefusedError: so they have, and the call was started before.
     """
     if tool.masking.hides:
@@ -176,6 +177,9 @@ async def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
             "hand. Do not ask for it again."
         )
+    no = await recorded_no(run, tool)
+    if no is not None:
+        raise refusal_of(tool.name, no)
     raise FinalRefusal(
         f"{tool.name} was interrupted and not run: its arguments have {MASK} at {', '.join(masked)}, which stands for "
         "a secret that is not stored. Ask for it again, with the value itself."
