@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     LedgerError,
+    PromptEvaluationError,
     SessionError,
     UnboundResourceError,
 )
@@ -274,6 +275,23 @@ def test_a_result_whose_secrets_are_gone_is_reported_once_and_waits_for_a_person
     again = door.execute(ASKED, reply="r1")
     assert (again.success, again.replayed, again.content, pins) == (True, True, "paid", [])
     session.reset()
+
+
+@pytest.mark.anyio
+async def test_an_async_apply_on_a_loop_says_what_to_call(stall: Shop) -> None:
+    """The blocking form would stop the loop that it needs; the result waits on."""
+
+    async def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        context.session[Booked].append(Booked(params.text, str(context.idempotency_key)))
+
+    session = stall.session()
+    _resolved_by_a_person(stall, session)
+    door = stall.door(session, stall.tool(apply=book))
+    with pytest.raises(PromptEvaluationError, match="settle_open_async"):
+        door.settle_open()
+    assert [each.state for each in session.open_calls] == ["unapplied"]
+    (settled,) = await door.settle_open_async()
+    assert (settled.message.success, len(session[Booked])) == (True, 1)
 
 
 def test_a_refusal_to_settle_is_not_recorded_within_a_call(stall: Shop) -> None:
