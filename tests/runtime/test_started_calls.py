@@ -24,6 +24,7 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime.calls import Step
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.postponed_calls import CallAnswer, PostponedCall, postponed_call
@@ -218,6 +219,7 @@ def test_a_deadline_that_passes_while_it_is_asked_again_stops_the_call(stall: Sh
     deadline = Deadline.after(MINUTE, clock=stall.clock)
     with pytest.raises(Exception, match="deadline"):
         make(desk.door(session, approver=slow, deadline=deadline), is_async=False)
+    assert session[ToolInvoked][-1].refused_at is Step.DEADLINE
     assert (len(desk.asked), desk.paid) == (2, ["lamp"])
 
 
@@ -228,6 +230,7 @@ def test_a_tool_that_runs_again_is_asked_about_again(shop: Shop, is_async: bool)
     door = desk.door(shop.session(), on_orphan="retry")
     make(door, is_async)
     assert "approval of charge was refused" in make(door, is_async).content
+    assert shop.row().status == "unknown"
     assert (len(desk.asked), desk.paid) == (2, ["lamp"])
 
 
