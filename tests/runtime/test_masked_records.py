@@ -25,7 +25,7 @@ from handrail.prompt import (
 from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.environment import session_ledger
-from handrail.runtime.ledger.effects import EffectResult
+from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, Store
 from tests.runtime.bench import Decides, prompt
 from tests.wording import Wording
@@ -188,6 +188,25 @@ def test_a_resumed_call_that_was_started_is_left_to_a_person(gate: Gate, applied
         assert message.content == wording
         (still_open,) = session.open_calls
         assert still_open.state == ("unapplied" if applied else "unknown")
+    assert len(gate.got) == 1
+
+
+def test_a_resumed_call_whose_result_was_applied_by_hand_is_not_asked_for_again(gate: Gate, wording: Wording) -> None:
+    """It has taken effect, so the model is not told to send it again with its secrets; the refusal is final."""
+    with gate.session() as session:
+        gate.fails.append(TimeoutError())
+        ask(gate.executor(session), asked("book"))
+        (row,) = gate.store.rows()
+        ledger = session_ledger(session)
+        assert ledger.resolve(row, EffectResult("paid", b'{"user":"ada","code":"1"}'))
+        (row,) = gate.store.rows()
+        assert ledger.resolve(row, AppliedByHand("ada has booked it"))
+    with gate.session() as session:
+        executor = gate.executor(session)
+        (resumed,) = session.conversation.calls
+        message = executor.execute(resumed, reply="r1")
+        assert message.content == wording
+        assert session.open_calls == ()
     assert len(gate.got) == 1
 
 

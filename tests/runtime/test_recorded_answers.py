@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,15 +11,19 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import override
 
+from handrail.adapters.tool_executor import Waiting
 from handrail.errors import CallPostponed, StoreUnavailableError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import SessionEntry
+from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_row
+from handrail.session.persistence.protocol import AnswerChange, SessionEntry
 from handrail.session.postponed_calls import CallAnswer, PostponedCall, postponed_call
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
+from handrail.transaction import UnitOfWork
 from tests.runtime.bench import ASKS, Decides, Note, Run, both_ways, call, echo, executor, tool
+from tests.runtime.shops import Shop
 from tests.wording import Wording
 
 CALL = CallRef("r1", "call-1")
@@ -227,6 +232,50 @@ def test_nested_call_is_answered(session: Session) -> None:
     answer(session, call=CallRef.nested(CALL, "p1"))
     assert desk.execute(call("order"), reply="r1").content == "hello"
     assert session.open_calls == ()
+
+
+@dataclass(frozen=True)
+class Access:
+    """Parameters with a secret."""
+
+    password: SecretStr
+
+
+def sign_in(params: Access, *, context: ToolContext) -> ToolResult[None]:
+    """Sign in; it needs an answer before."""
+    return ToolResult.ok(None, f"signed in with {params.password.get_secret_value()}")
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("as_row", [False, True], ids=["taken in", "row"])
+def test_a_no_to_a_call_whose_secrets_are_gone_is_told(shop: Shop, is_async: bool, as_row: bool) -> None:
+    """The process that asked has ended. The model reads the no, for good, and not that it has to ask again."""
+    login = Tool[Access, None](name="login", description="Signs in.", handler=sign_in)
+    asked = [ToolCall(f"call-{number}", "login", {"password": "hunter2-canary"}) for number in (1, 2, 3)]
+    with shop.session() as session:
+        session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
+        assert isinstance(shop.door(session, login, policies=[ASKS], approver=later).answer(), Waiting)
+        item = postponed_call(session, CALL)
+        assert item is not None
+        assert item.question is not None
+        if as_row:
+            given = GivenAnswer(approved=False, reason="It is late.", by="ada")
+            said = RecordedAnswer(given=given, digest=item.question.digest, asks=item.question.asks)
+            row = answer_row("till", CALL, said, shop.clock.now())
+            assert shop.store.apply(UnitOfWork((AnswerChange(None, row),))) is None
+        else:
+            no = CallAnswer(approved=False, reason="a person said no: It is late.", by="ada", at=item.at)
+            session[PostponedCall].append(replace(item, answer=no))
+        answer(session, call=CallRef("r1", "call-2"))
+    with shop.session() as session:
+        door = shop.door(session, login, policies=[ASKS], approver=later)
+        answered = asyncio.run(door.answer_async()) if is_async else door.answer()
+        assert not isinstance(answered, Waiting)
+        assert answered[0].content == (
+            "approval of login was refused: a person said no: It is late. Do not request it again; do without it."
+        )
+        assert ["Ask for it again" in each.content for each in answered] == [False, True, True]
+        assert (session.open_calls, [each.final for each in session[ToolInvoked]]) == ((), [True] * 3)
 
 
 def test_session_in_memory_has_no_answers() -> None:

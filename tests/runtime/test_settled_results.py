@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -11,6 +12,8 @@ from pydantic import SecretStr
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     LedgerError,
+    PromptEvaluationError,
+    SessionError,
     UnboundResourceError,
 )
 from handrail.prompt import (
@@ -30,12 +33,21 @@ from handrail.runtime import (
     ToolInvoked,
 )
 from handrail.runtime.environment import session_ledger
-from handrail.runtime.ledger.effects import EffectResult, NotApplied
+from handrail.runtime.failures import SECRETS_GONE, cannot_apply
+from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, NotApplied
+from handrail.runtime.settlement import SettledCall
 from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import open_calls_in_store
 from tests.runtime.bench import Decides, Note, call, executor, tool
 from tests.runtime.shops import MINUTE, Booked, Shop, ask
 from tests.wording import Wording
+
+both_entries = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+
+
+def settle(door: ToolExecutor, is_async: bool) -> tuple[SettledCall, ...]:
+    """Settle the open calls, by one of the entries."""
+    return asyncio.run(door.settle_open_async()) if is_async else door.settle_open()
 
 
 def _resolved_by_a_person(shop: Shop, session: Session) -> None:
@@ -173,29 +185,128 @@ class Secret:
     pin: SecretStr
 
 
-def test_secrets_are_taken_from_the_conversation_of_this_process(stall: Shop, wording: Wording) -> None:
-    """Ledger and record have masked them; without the conversation the result waits for the call to be asked again."""
+@dataclass(frozen=True)
+class Marked:
+    """The same with a secret that shows itself, so that the record in memory is masked as well."""
+
+    text: str
+    pin: str = field(metadata={"secret": True})
+
+
+def _charging(pins: list[str], takes: Any, *fails: Exception) -> Tool[Any, None]:
+    """A tool that takes a secret, and whose `apply` fails first; it notes the secret."""
+    planned = list(fails)
+
+    def charge(params: Any, *, context: ToolContext) -> ToolResult[None]:
+        return ToolResult.ok(None, "paid")
+
+    def book(params: Any, result: ToolResult[None], *, context: ToolContext) -> None:
+        if planned:
+            raise planned.pop()
+        pins.append(params.pin if isinstance(params.pin, str) else params.pin.get_secret_value())
+        context.session[Booked].append(Booked(params.text, str(context.idempotency_key)))
+
+    return Tool[takes, None](name="charge", description="Charges.", handler=charge, effect=External(apply=book))
+
+
+ASKED = ToolCall("call-1", "charge", {"text": "lamp", "pin": "1234"})
+
+
+@both_entries
+def test_secrets_of_pydantic_are_taken_from_the_record_of_this_process(stall: Shop, is_async: bool) -> None:
+    """The ledger has masked them, and so has what the record says of the arguments."""
     pins: list[str] = []
-
-    def charge(params: Secret, *, context: ToolContext) -> ToolResult[None]:
-        raise TimeoutError
-
-    def book(params: Secret, result: ToolResult[None], *, context: ToolContext) -> None:
-        pins.append(params.pin.get_secret_value())
-
-    made = Tool[Secret, None](name="charge", description="Charges.", handler=charge, effect=External(apply=book))
     session = stall.session()
-    door = stall.door(session, made)
-    asked = ToolCall("call-1", "charge", {"text": "lamp", "pin": "1234"})
-    door.execute(asked, reply="r1")
+    door = stall.door(session, _charging(pins, Secret, ValueError("closed")))
+    assert not door.execute(ASKED, reply="r1").success
     assert session[ToolInvoked][0].call.arguments == {"text": "lamp", "pin": MASK}
-    ledger = session_ledger(session, clock=stall.clock)
-    assert ledger.resolve(stall.row(), EffectResult("paid"))
+    (settled,) = settle(door, is_async)
+    assert (settled.message.success, pins, session.open_calls) == (True, ["1234"], ())
+
+
+def test_secrets_that_show_themselves_are_taken_from_the_conversation_of_this_process(
+    stall: Shop, wording: Wording
+) -> None:
+    """Ledger and record have masked them; the conversation has the call that was asked for."""
+    pins: list[str] = []
+    session = stall.session()
+    door = stall.door(session, _charging(pins, Marked, ValueError("closed")))
+    door.execute(ASKED, reply="r1")
     (lost,) = door.settle_open()
     assert lost.message.content == wording
-    session.conversation.append({"role": "assistant"}, calls=[asked], reply="r1")
+    session.conversation.append({"role": "assistant"}, calls=[ASKED], reply="r1")
     (settled,) = door.settle_open()
     assert (settled.message.success, pins) == (True, ["1234"])
+
+
+@both_entries
+def test_a_result_whose_secrets_are_gone_is_reported_once_and_waits_for_a_person(shop: Shop, is_async: bool) -> None:
+    """A run that only logs it reports nothing. What a person has applied by hand is not applied again."""
+    pins: list[str] = []
+    charging = _charging(pins, Secret, ValueError("closed"))
+    with Session.open(shop.store, "till", types=(Booked, Note)) as session:
+        assert not shop.door(session, charging).execute(ASKED, reply="r1").success
+    with Session.open(shop.store, "till", types=(Booked, Note)) as session:
+        door = shop.door(session, charging)
+        asyncio.run(door.settle_before_run_async())
+        (reported,) = settle(door, is_async)
+        assert (reported.call, reported.message.success) == (CallRef("r1", "call-1"), False)
+        assert reported.message.content == cannot_apply("charge", SECRETS_GONE)
+        assert settle(door, is_async) == ()
+    session = shop.session()
+    door = shop.door(session, charging)
+    assert settle(door, is_async) == ()
+    assert [each.state for each in session.open_calls] == ["unapplied"]
+    with pytest.raises(SessionError):
+        session.reset()
+    ledger, seen = session_ledger(session, clock=shop.clock), shop.row()
+    assert ledger.resolve(seen, AppliedByHand("ada has booked it"))
+    assert not ledger.resolve(seen, AppliedByHand("twice"))
+    row = shop.row()
+    assert (row.status, row.applied_at, row.expires_at, row.note) == (
+        "done",
+        shop.clock.now(),
+        None,
+        "ada has booked it",
+    )
+    with pytest.raises(LedgerError, match="applied already"):
+        ledger.resolve(row, AppliedByHand())
+    assert (settle(door, is_async), session.open_calls) == ((), ())
+    again = door.execute(ASKED, reply="r1")
+    assert (again.success, again.replayed, again.content, pins) == (True, True, "paid", [])
+    session.reset()
+
+
+@pytest.mark.anyio
+async def test_an_async_apply_on_a_loop_says_what_to_call(stall: Shop) -> None:
+    """The blocking form would stop the loop that it needs; the result waits on."""
+
+    async def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
+        context.session[Booked].append(Booked(params.text, str(context.idempotency_key)))
+
+    session = stall.session()
+    _resolved_by_a_person(stall, session)
+    door = stall.door(session, stall.tool(apply=book))
+    with pytest.raises(PromptEvaluationError, match="settle_open_async"):
+        door.settle_open()
+    assert [each.state for each in session.open_calls] == ["unapplied"]
+    (settled,) = await door.settle_open_async()
+    assert (settled.message.success, len(session[Booked])) == (True, 1)
+
+
+def test_a_refusal_to_settle_is_not_recorded_within_a_call(stall: Shop) -> None:
+    """The call may be undone, and the model would never be told."""
+    settled: list[int] = []
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        settled.append(len(door.settle_open()))
+        return ToolResult.error("undone")
+
+    session = stall.session()
+    door = stall.door(session, _charging([], Marked, ValueError("closed")), tool("outer", outer))
+    door.execute(ASKED, reply="r1")
+    assert not ask(door, name="outer", reply="r2").success
+    assert (settled, len(door.settle_open()), len(door.settle_open())) == ([1], 1, 0)
 
 
 def test_a_tool_in_a_closed_section_is_settled(stall: Shop) -> None:

@@ -312,7 +312,8 @@ class ToolExecutor:
             DeveloperMistake: as for `execute_all_async`.
             RunAbortedError: as for `execute_all_async`.
         """
-        asked, reply = self._reply_of("ToolExecutor.answer_async", calls, reply)
+        reads = self.environment.session.store if calls is None else None
+        asked, reply = await ASYNC.write_to(reads, partial(self._reply_of, "ToolExecutor.answer_async", calls, reply))
         before = self._offered()
         outcomes = await self._run_together(asked, reply)
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)
@@ -368,7 +369,8 @@ class ToolExecutor:
         settled once.
 
         Returns:
-            The outcome of each, in the order of `session.open_calls`; empty for a session without a store.
+            The outcome of each, in the order of `session.open_calls`; empty for a session without a store. What cannot
+            be applied, as its parameters are not known any more, is returned once, and only logged from then on.
 
         Raises:
             DeveloperMistake: the program is at fault; the other calls have been settled.

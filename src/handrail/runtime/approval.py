@@ -2,7 +2,9 @@
 
 | the question has | the call |
 |---|---|
+| been answered before an earlier attempt, which has started the effect of the call | is answered from the ledger |
 | an answer that a person has recorded in the store | runs, or is refused |
+| a no that is recorded, and the call lacks its secrets after a restart | is refused with it in step 2 |
 | one that is recorded while the approver is asked | the same, whatever the approver answers |
 | no such answer, and no approver | is refused; a repeat of it is judged anew |
 | an approver that approves | runs |
@@ -35,6 +37,7 @@ from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion,
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import Step
+from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.runtime.invocation import Invocation
@@ -56,6 +59,9 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
     """
     if not questions:
         return
+    if await has_started(run, tool):
+        run.is_undecided = True
+        return
     asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
     session_id = run.environment.session.session_id
     request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
@@ -74,9 +80,14 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
         # Of two answers the first stands: one that was recorded while the approver was asked.
         answer = await recorded_answer(run, request) or answer
     if not answer.approved:
-        reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
-        refused = f"approval of {tool.name} was refused{reason}. Do not request it again; do without it."
-        raise Denial(refused) if answer.final else CallRefusedError(refused)
+        raise refusal_of(tool.name, answer)
+
+
+def refusal_of(tool_name: str, answer: Approval) -> CallRefusedError:
+    """What a no makes of a call; the model reads its reason."""
+    reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
+    refused = f"approval of {tool_name} was refused{reason}. Do not request it again; do without it."
+    return Denial(refused) if answer.final else CallRefusedError(refused)
 
 
 async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest) -> Approval:

@@ -11,9 +11,10 @@ from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, SessionError, StoreError, UnknownTypeError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
-from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
+from handrail.prompt.idempotency import EffectKey
 from handrail.redaction import redacted_logger
-from handrail.runtime.calls import EffectAwaited, written_arguments
+from handrail.runtime.calls import EffectAwaited
+from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
@@ -24,7 +25,6 @@ from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
 from handrail.runtime.ledger.unapplied import replayed
 from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
-from handrail.serde import digest, has_ambiguous_unions
 from handrail.session.call_ref import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import current
@@ -37,10 +37,11 @@ _SLOT = IdempotencyConfig()
 """The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
 
 
-async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
+async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
     """Claim the effect of a call, or find its result; a call without a claim has its reply stored.
 
-    Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
+    Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`. It is `None` if policies
+    and approver were passed over for an effect that had been started, and it is found not to have happened.
 
     Raises:
         CallRefusedError: another call runs the effect, its key belongs to another call, its result cannot be read any
@@ -55,7 +56,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     ledger = run.environment.effect_ledger
     if run.environment.settles is not None:
         return await run.mode.write_to(ledger.units, partial(_settled, run, tool, run.environment.settles))
-    key = await _key(run, tool)
+    key = await effect_key_of(run, tool)
     run.effect_key = key.key
     request = _request_of(run, tool, key)
     if tool.idempotency is None:
@@ -64,15 +65,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     waits: _Waits | None = None
     while True:
         if isinstance(answer, Claimed):
-            reached("after-claim")
-            # Where session and ledger are in one store, session and effect are committed together.
-            units = ledger.units
-            store = units if units is run.environment.session.store else None
-            nested = run.turn.outer is not None
-            # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect:
-            # their effects are recorded at once.
-            in_unit = store is not None and not nested and not run.turn.shared
-            return EffectClaim(ledger, answer, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
+            return await _granted(run, tool, answer)
         if isinstance(answer, Conflict):
             raise _conflict(run, tool, answer)
         config = tool.idempotency or _SLOT
@@ -114,51 +107,22 @@ async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:
     return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
 
 
-async def _key(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
-    """As `_key_of`, without holding an event loop while the store is read; mostly it is not."""
+async def _granted(run: Invocation, tool: Tool[Any, Any], claimed: Claimed) -> Claim | None:
+    reached("after-claim")
     ledger = run.environment.effect_ledger
-    reads = tool.masking.hides or ledger.has_old_slots or has_ambiguous_unions(tool.params_type)
-    return await run.mode.write_to(ledger.units if reads else None, partial(_key_of, run, tool))
-
-
-def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
-    """The declared key, or the call's slot."""
-    session_id = run.environment.session.session_id
-    config = tool.idempotency
-    if config is None and not run.call.id:
-        raise CallRefusedError(
-            f"{tool.name} has external effects, and this call has no id that would identify a repeat. Give it one."
-        )
-    params, hash_key = run.params, None
-    if tool.masking.hides:
-        params, hash_key = tool.with_secrets(params), run.environment.effect_ledger.store.hash_key()
-    declared = (
-        None if config is None else config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
-    )
-    if config is None or declared is None:
-        return _slot_of(run, tool, session_id, hash_key)
-    if run.secrets is not None and run.secrets.text(declared.key) != declared.key:  # what `key_fn` has returned
-        scope, _, own = declared.key.partition(":")
-        return declared._replace(key=f"{scope}:{digest(own, key=hash_key)}")
-    if not has_ambiguous_unions(tool.params_type):
-        return declared
-    # The key that an older version of Handrail gave to these arguments; used only if a row has it.
-    old = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key, tagged=False)
-    if old is None or old == declared or not run.environment.effect_ledger.is_taken(old, tool.name):
-        return declared
-    return old
-
-
-def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: bytes | None) -> EffectKey:
-    """The slot of the call; the slot from an older version of Handrail, if that is in the ledger."""
-    ledger = run.environment.effect_ledger
-    if ledger.has_old_slots:
-        old = old_slot_effect_key(run.call.id, run.params, session_id=session_id)
-        row = ledger.row(old.key, partition=old.partition)
-        # Only rows of that version name no process.
-        if row is not None and not row.owner.process and (row.tool, row.params_hash) == (tool.name, old.params_hash):
-            return old
-    return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
+    if run.is_undecided:  # given back, because a person may take long to answer
+        run.is_undecided = False
+        why = "it has not happened, and is asked again whether it may run"
+        await run.mode.write_to(ledger.units, partial(ledger.fail, claimed, why))
+        return None
+    # Where session and ledger are in one store, session and effect are committed together.
+    units = ledger.units
+    store = units if units is run.environment.session.store else None
+    nested = run.turn.outer is not None
+    # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
+    # effects are recorded at once.
+    in_unit = store is not None and not nested and not run.turn.shared
+    return EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
 
 
 def _conflict(run: Invocation, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:

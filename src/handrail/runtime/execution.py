@@ -58,6 +58,8 @@ _log = redacted_logger("handrail.runtime")
 
 _CLEAN_UP_SECONDS = 1.0
 
+_ON_A_LOOP = "on an event loop, await the asynchronous form: `execute_async`, `answer_async` or `settle_open_async`"
+
 
 class ExecutionTimeoutError(Exception):
     """A wait or a body exceeded its time limit. Never leaves the runtime."""
@@ -159,7 +161,7 @@ class Blocking:
         if loop_is_running():
             raise PromptEvaluationError(
                 "another call holds the session or a resource, and waiting for it here would stop the event loop of "
-                "this thread; on an event loop, use `await execute_async(call)`"
+                f"this thread; {_ON_A_LOOP}"
             )
         if not wait((waiter,), timeout=_capped(seconds)).done:
             raise ExecutionTimeoutError
@@ -172,8 +174,8 @@ class Blocking:
         if is_async:
             if loop_is_running():
                 raise PromptEvaluationError(
-                    "an `async def` handler needs the event loop of this thread, which `execute` would stop; on an "
-                    "event loop, use `await execute_async(call)`"
+                    "an `async def` function needs the event loop of this thread, which a blocking call would stop; "
+                    f"{_ON_A_LOOP}"
                 )
             if seconds is None:
                 return run_on_handler_loop(ASYNC.run(body, is_async=True, seconds=None))

@@ -95,6 +95,9 @@ _POSTPONING = frozenset({"ApprovalRequired", "CallDeferred"})
 
 _OVER_BUDGET = frozenset({"UsageLimitExceeded"})
 
+SECRETS_GONE = "the secrets that it began with are not stored"
+"""Why the result of an effect is not applied in another process; see `cannot_apply`."""
+
 _MOST_CHARACTERS = 16_000
 """Characters of a traceback that are stored with an effect: its end."""
 
@@ -320,6 +323,19 @@ def _described(error: BaseException) -> str:
     if len(lines) > _MOST_CHARACTERS:
         lines = f"[... {len(lines) - _MOST_CHARACTERS:,} characters left out ...]\n{lines[-_MOST_CHARACTERS:]}"
     return f"{first}\n{lines}"
+
+
+def cannot_apply(tool_name: str, why: str) -> str:
+    """The message for an effect that has happened, and whose result the program cannot apply.
+
+    Args:
+        tool_name: the tool.
+        why: why not, as what follows "because".
+    """
+    return (
+        f"{tool_name} took effect, and was not run again. Its result cannot be applied, because {why}. Do not ask for "
+        "it again; a person has to see to it."
+    )
 
 
 def as_sentence(text: str) -> str:

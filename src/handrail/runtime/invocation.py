@@ -109,6 +109,8 @@ class Invocation:
         opening: what the call has decided about the sections of the prompt, written in one unit with its record.
         refusal: what the handler raised to fail the call.
         open_question: what an approver was asked and has not answered.
+        is_undecided: whether policies and approver are to decide before a handler starts, because they were passed over
+            for an effect that had been started already.
         secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
             has some.
         with_record: called before the final record of the refusal is written, which is stored in one unit with what
@@ -133,6 +135,7 @@ class Invocation:
     opening: OpenSections | None = None
     refusal: ToolValidationError | None = None
     open_question: ApprovalRequest | None = None
+    is_undecided: bool = False
     secrets: CallSecrets | None = None
     _secrets_before: CallSecrets | None = None
     with_record: Callable[[], object] | None = None

@@ -28,6 +28,9 @@ through an `ExecutionMode`, so that one coroutine serves both entry points.
 rolls back the transaction with the claim enlisted in it (steps 7 and 8), and releases the ticket (step 3). Committing
 is explicit: `run.commit(...)`. Where another call has applied the result of the effect meanwhile, the commit is refused
 (`AppliedMeanwhileError`), and steps 7 to 11 are repeated once, with the result in the ledger.
+
+A call whose effect an earlier attempt has started was decided before that, and is answered from the ledger: what steps
+4 and 5 say comes too late. If step 7 finds out that the effect has not happened, steps 4 to 7 are repeated.
 """
 
 from __future__ import annotations
@@ -36,14 +39,14 @@ from asyncio import CancelledError
 from typing import Any
 
 from handrail.errors import AppliedMeanwhileError
-from handrail.prompt import ToolResult
+from handrail.prompt import Tool, ToolResult
 from handrail.runtime.approval import request_approval
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, is_being_cancelled
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import NO_CLAIM
+from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.runtime.steps import (
     apply_result,
     check_policies,
@@ -98,7 +101,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
             run.step = DEADLINE
             await run.check_ready(tool)
             run.step = CLAIM
-            claim = await claim_effect(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
+            claim = await _claim(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
             run.step = BEGIN
             with run.begin(tool, claim) as transaction:
                 try:
@@ -128,6 +131,21 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     return run.message(result) if run.environment.feedback is None else await message_with_feedback(run, result)
 
 
+async def _claim(run: Invocation, tool: Tool[Any, Any]) -> Claim:
+    """Step 7; and steps 4 to 7 once more for an effect that had been started, and is found not to have happened."""
+    claim = await claim_effect(run, tool)
+    if claim is not None:
+        return claim
+    run.step = POLICY
+    questions = await check_policies(run, tool)
+    run.step = APPROVAL
+    await request_approval(run, tool, questions)
+    run.step = DEADLINE
+    await run.check_ready(tool)
+    run.step = CLAIM
+    return await _claim(run, tool)
+
+
 async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
     """The outcome of an exception; see `Invocation.fail`."""
     # Not a cancellation of the call, which spares the others of its reply.
@@ -152,6 +170,8 @@ async def _answer_anew(run: Invocation, error: AppliedMeanwhileError) -> ToolRes
     run.reopen()
     run.step = CLAIM
     claim = await claim_effect(run, tool)
+    if claim is None:
+        raise error
     run.step = BEGIN
     with run.begin(tool, claim) as transaction:
         try:

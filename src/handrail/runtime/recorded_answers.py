@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from handrail.errors import DumpError, SchemaError, StoreError
-from handrail.prompt import Approval, ApprovalRequest
+from handrail.prompt import Approval, ApprovalRequest, Tool
 from handrail.redaction import redacted
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.failures import CallRefusedError, describe_error
@@ -42,16 +44,28 @@ async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval
     Raises:
         CallRefusedError: the store cannot be read.
     """
+    return await _read(run, request.tool, partial(_recorded, run, request))
+
+
+async def recorded_no(run: Invocation, tool: Tool[Any, Any]) -> Approval | None:
+    """The no that a person has recorded to a call that cannot run, because its secrets are not stored; else `None`.
+
+    Raises:
+        CallRefusedError: the store cannot be read.
+    """
+    return await _read(run, tool, partial(_recorded_no, run, tool))
+
+
+async def _read(run: Invocation, tool: Tool[Any, Any], read: Callable[[], Approval | None]) -> Approval | None:
     session = run.environment.session
     # The common case costs no reading, and so no thread.
     if session.store is None or not run.ref.is_named or not len(session[PostponedCall]):
         return None
     try:
-        return await run.mode.write_to(session.store, partial(_recorded, run, request))
+        return await run.mode.write_to(session.store, read)
     except StoreError as error:
         raise CallRefusedError(
-            f"{request.tool.name} was not run, because the store cannot be read for its approval: "
-            f"{describe_error(error)}"
+            f"{tool.name} was not run, because the store cannot be read for its approval: {describe_error(error)}"
         ) from error
 
 
@@ -80,30 +94,48 @@ def _recorded(run: Invocation, request: ApprovalRequest) -> Approval | None:
     # A policy that asks something else asks again, and so does a call with other arguments.
     if item.question.digest != _digest(run) or not set(_asks(request)) <= set(item.question.asks):
         return None
-    record = run.environment.session.recorded_call(recorded_as(run.ref))
-    last_attempt = record.at if isinstance(record, ToolInvoked) else None
-    answer = item.answer or _taken_in(run, item, item.question, last_attempt)
+    last_attempt = _last_attempt(run)
+    answer = item.answer
+    if answer is None:
+        answer = _given(run, item, item.question, last_attempt)
+        # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
+        if answer is not None and run.turn.outer is None:
+            run.environment.session[PostponedCall].append(replace(item, answer=answer))
     # Compared for equality: the process that has answered may have had another clock.
     if answer is None or last_attempt != answer.last_attempt:
         return None
     return Approval(answer.approved, answer.reason)
 
 
-def _taken_in(
+def _recorded_no(run: Invocation, tool: Tool[Any, Any]) -> Approval | None:
+    item = postponed_call(run.environment.session, run.ref.stored)
+    if item is None or item.question is None or item.tool != tool.name:
+        return None
+    # The digest of the question has the secrets, so it cannot be compared; a no needs only the call.
+    last_attempt = _last_attempt(run)
+    answer = item.answer or _given(run, item, item.question, last_attempt)
+    if answer is None or answer.approved or last_attempt != answer.last_attempt:
+        return None
+    return Approval(approved=False, reason=answer.reason)
+
+
+def _last_attempt(run: Invocation) -> datetime | None:
+    """When the newest attempt of the call was recorded."""
+    record = run.environment.session.recorded_call(recorded_as(run.ref))
+    return record.at if isinstance(record, ToolInvoked) else None
+
+
+def _given(
     run: Invocation, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
 ) -> CallAnswer | None:
-    """The answer that a person has given to an open question while the session was held; the session then has it."""
+    """The answer that a person has given to an open question while the session was held."""
     session = run.environment.session
     if session.store is None:
         return None
     found = find_answer(session.store, session.session_id, run.ref)
     if found is None or not found.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
         return None
-    answer = call_answer(found.given, last_attempt)
-    # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
-    if run.turn.outer is None:
-        session[PostponedCall].append(replace(item, answer=answer))
-    return answer
+    return call_answer(found.given, last_attempt)
 
 
 def _asks(request: ApprovalRequest) -> tuple[str, ...]:

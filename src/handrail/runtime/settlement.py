@@ -9,27 +9,33 @@ What was done is recorded as a call nested in the open one, named `settled`, and
 arguments that the model wrote are not known here, and a call is recognized by them. Asked again, the open call is
 answered from the ledger.
 
+Where the parameters that the effect began with are not known any more, as those with secrets after a restart, the
+result cannot be applied by the program. A record `settled` of the failure has that reported once. A person applies the
+result by hand, and records that (`handrail ledger reconcile --applied`).
+
 An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
 final record: then it is not made again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
-from handrail.runtime.calls import ToolInvoked, ToolMessage
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.failures import SECRETS_GONE, cannot_apply
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
-from handrail.runtime.masked_records import masks_in
+from handrail.runtime.masked_records import arguments_with_secrets, masks_in
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.session import Session
@@ -50,7 +56,7 @@ class SettledCall:
         call: the identity of the open call.
         tool: name of the tool.
         message: the message of the application. If it is a success, the result is applied; if not, it says why the
-            result still waits.
+            result still waits, and that the call is not to be made again.
     """
 
     call: CallRef
@@ -71,22 +77,14 @@ async def settle_before_run(environment: Environment, mode: ExecutionMode) -> No
     if environment.session.store is None or current() is not None:
         return
     tools = frozenset(tool.name for tool, _ in environment.prompt.template.placed_tools() if tool.apply is not None)
-    if not tools:
-        return
-    for settled in await settle_open(environment, mode, tools=tools):
-        if not settled.message.success:
-            _log.warning("the result of call %s is not applied yet: %s", settled.call, settled.message.content)
+    if tools:
+        await _settle_each(environment, mode, tools)
 
 
-async def settle_open(
-    environment: Environment, mode: ExecutionMode, *, tools: AbstractSet[str] | None = None
-) -> tuple[SettledCall, ...]:
+async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
     """Apply the results of the open calls of a session whose effects have happened, one by one.
 
-    Args:
-        environment: what the calls run in.
-        mode: how to wait.
-        tools: the names of the tools whose calls are settled; `None` for all.
+    A call whose result cannot be applied here is returned once, and only logged from then on.
 
     Raises:
         DeveloperMistake: the program is at fault; the others have been settled. If there are several, the first is
@@ -94,21 +92,43 @@ async def settle_open(
         RunAbortedError: the run is over; the calls after that one have not been settled.
         StoreError: the store cannot be read.
     """
-    settled: list[SettledCall] = []
+    found = await _settle_each(environment, mode, None)
+    refused = [each for each in found if not each.was_tried]
+    if not refused:
+        return tuple(each.settled for each in found)
+    reported = await mode.write_to(environment.session.store, partial(_note_refused, environment, refused))
+    return tuple(each.settled for each in found if each.settled.call not in reported)
+
+
+class _Outcome(NamedTuple):
+    """An open call that was settled; `was_tried`: its tool and its parameters are known, so it was tried to apply."""
+
+    settled: SettledCall
+    row: EffectRow
+    was_tried: bool
+
+
+async def _settle_each(environment: Environment, mode: ExecutionMode, tools: AbstractSet[str] | None) -> list[_Outcome]:
+    """Settle the calls of these tools, `None` for all, and log what still waits; raises as `settle_open` does."""
+    found: list[_Outcome] = []
     mistakes: list[BaseException] = []
     for call, row in await mode.in_thread(lambda: list(_unapplied(environment))):
         if tools is not None and row.tool not in tools:
             continue
         try:
-            settled.append(SettledCall(call.call, row.tool, await _settle(environment, mode, call.call, row)))
+            found.append(await _settle(environment, mode, call.call, row))
         except BaseException as error:
             if not mistakes_in(error):
                 note_mistakes(error, mistakes)
                 raise
             mistakes.append(error)
+            continue
+        settled = found[-1].settled
+        if not settled.message.success:
+            _log.warning("the result of call %s is not applied yet: %s", settled.call, settled.message.content)
     if mistakes:
         raise first_mistake(mistakes)
-    return tuple(settled)
+    return found
 
 
 def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
@@ -148,21 +168,67 @@ def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
     return bool(records) and not any(record is not None and record.final for record in records)
 
 
-async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> ToolMessage:
+async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> _Outcome:
     tool = _tool_of(environment, row.tool)
-    if tool is None:
-        return _refused(f"this prompt has no tool {row.tool}, so the result of its effect was not applied.")
-    arguments = _arguments_of(environment, ref, row, tool)
-    if arguments is None:
-        return _refused(
-            f"the result of {row.tool} was not applied: the parameters that it started with cannot be restored from "
-            "their record. Make the same call again, under its reply and its id."
-        )
+    arguments = None if tool is None else await mode.in_thread(partial(_arguments_of, environment, ref, row, tool))
+    if tool is None or arguments is None:
+        text = cannot_apply(row.tool, _why_not(tool, row))
+        message = ToolMessage(SETTLED, text, success=False, result=ToolResult.error(text))
+        return _Outcome(SettledCall(ref, row.tool, message), row, was_tried=False)
     if environment.tool(row.tool) is None:  # its section is closed
         shown = environment.rendered_prompt
         environment = environment.with_rendered(replace(shown, tools=(*shown.tools, tool)))
     name = CallRef.nested(ref, SETTLED)
-    return await invoke(ToolCall(SETTLED, tool.name, arguments), name.reply, replace(environment, settles=row), mode)
+    call = ToolCall(SETTLED, tool.name, arguments)
+    message = await invoke(call, name.reply, replace(environment, settles=row), mode)
+    return _Outcome(SettledCall(ref, row.tool, message), row, was_tried=True)
+
+
+def _why_not(tool: Tool[Any, Any] | None, row: EffectRow) -> str:
+    if tool is None:
+        return "this prompt has no tool of that name"
+    if tool.masking.hides and row.arguments is not None and MASK.encode() in row.arguments:
+        return SECRETS_GONE
+    return "the parameters that it began with cannot be restored from their record"
+
+
+def _note_refused(environment: Environment, refused: Iterable[_Outcome]) -> set[CallRef]:
+    """Record that results cannot be applied, so that each is reported once; returns those that had been before.
+
+    Within another call nothing is recorded: it may be undone.
+    """
+    session, reported = environment.session, set[CallRef]()
+    for settled, row, _ in refused:
+        name = CallRef.nested(settled.call, SETTLED)
+        record = session.recorded_call(name)
+        event = _refusal(environment, name, row, settled.message.result)
+        if isinstance(record, ToolInvoked) and _is_same(record, event):
+            reported.add(settled.call)
+        elif current() is None:
+            session.log_event(event, name)
+    return reported
+
+
+def _is_same(record: ToolInvoked, event: ToolInvoked) -> bool:
+    return (record.effect_key, record.result.message) == (event.effect_key, event.result.message)
+
+
+def _refusal(environment: Environment, name: CallRef, row: EffectRow, result: ToolResult[Any]) -> ToolInvoked:
+    return ToolInvoked(
+        call=ToolCall(name.call_id, row.tool, {}),
+        params=None,
+        result=result,
+        refused_at=Step.PARSE,
+        handler_seconds=None,
+        total_seconds=0.0,
+        effect_key=row.key,
+        replayed=False,
+        session_id=environment.session.session_id,
+        run_context=environment.run_context,
+        at=environment.clock.now(),
+        reply=name.reply,
+        final=False,
+    )
 
 
 def _tool_of(environment: Environment, name: str) -> Tool[Any, Any] | None:
@@ -175,7 +241,8 @@ def _arguments_of(
 ) -> str | bytes | Mapping[str, Any] | None:
     """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded.
 
-    Those of the call have the secrets, which ledger and record mask, only in the process that was asked for it.
+    Those of the call have the secrets, which ledger and store mask, only in the process that was asked for it: in its
+    conversation, or as secrets of pydantic in the record of the call.
     """
     if row.arguments is None:
         return None
@@ -187,6 +254,8 @@ def _arguments_of(
     recorded: Any = read_arguments(row.arguments).arguments
     # A mask would be used as the secret.
     candidates = [call.arguments for call in known if call.name == tool.name and not masks_in(call, tool)]
+    if isinstance(event, ToolInvoked) and event.name == tool.name and tool.masking.hides:
+        candidates += arguments_with_secrets(event.params, tool)
     if isinstance(recorded, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
         candidates.append(cast("dict[str, Any]", recorded))  # decoded JSON
     for arguments in candidates:
@@ -196,7 +265,3 @@ def _arguments_of(
         except ParseError:
             continue
     return None
-
-
-def _refused(text: str) -> ToolMessage:
-    return ToolMessage(SETTLED, text, success=False, result=ToolResult.error(text))

@@ -42,16 +42,20 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt.context import CALL_CONTEXT
+from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, CallSecrets, redacted, redacted_logger
 from handrail.runtime.apply_step import apply_effect
-from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call
+from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
 from handrail.runtime.calls import EffectUnsettled, ToolInvoked, ToolMessage, written_arguments
+from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, Late, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
+    SECRETS_GONE,
     CallRefusedError,
     Denial,
     FinalRefusal,
     HandlerTimeoutError,
+    cannot_apply,
     describe_error,
     handler_mismatch,
     raise_as_meant,
@@ -62,6 +66,7 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
+from handrail.runtime.recorded_answers import recorded_no
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session, stored_as
 from handrail.taint.sanitized import note_sanitized
@@ -139,7 +144,7 @@ async def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
     Raises:
         ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
             example.
-        FinalRefusal: they have the mask in place of a secret, which is not stored.
+        FinalRefusal: they have the mask in place of a secret, which is not stored; or a person has said no to the call.
         CallRefusedError: so they have, and the call was started before.
     """
     if tool.masking.hides:
@@ -161,19 +166,34 @@ async def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
         return
     started = await _started(run)
     if started is not None and started.state == "unapplied":
-        raise CallRefusedError(
-            f"{tool.name} took effect before it was interrupted, and was not run again. Its result cannot be applied, "
-            "because the secrets that it began with are not stored. Do not ask for it again."
-        )
+        raise CallRefusedError(cannot_apply(tool.name, SECRETS_GONE))
     if started is not None:
         raise CallRefusedError(
             f"{tool.name} was interrupted after it had started, and it is not known whether it took effect. It was not "
             "run again. Do not ask for it again; a person has to find out what happened."
         )
+    if await _has_taken_effect(run, tool):
+        raise FinalRefusal(
+            f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
+            "hand. Do not ask for it again."
+        )
+    no = await recorded_no(run, tool)
+    if no is not None:
+        raise refusal_of(tool.name, no)
     raise FinalRefusal(
         f"{tool.name} was interrupted and not run: its arguments have {MASK} at {', '.join(masked)}, which stands for "
         "a secret that is not stored. Ask for it again, with the value itself."
     )
+
+
+async def _has_taken_effect(run: Invocation, tool: Tool[Any, Any]) -> bool:
+    """Whether the slot of the call is done. A declared key needs the secrets, and answers the call that has them."""
+    if not tool.claims or tool.idempotency is not None or not run.has_identity:
+        return False
+    ledger, session_id = run.environment.effect_ledger, run.environment.session.session_id
+    slot = slot_key(run.ref)
+    row = await run.mode.write_to(ledger.units, partial(ledger.row, slot, partition=session_id))
+    return row is not None and (row.tool, row.status) == (tool.name, "done")
 
 
 def not_run(name: str, error: ParseError) -> str:
@@ -202,6 +222,9 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     change the reason, so the policies are asked again when all earlier calls have ended: the outcome is the same as for
     sequential calls.
 
+    A denial comes too late for an effect that an earlier attempt of the call has started: the call is answered from the
+    ledger. Policies and approver decide anew if it turns out there that the effect has not happened.
+
     Raises:
         Denial: a policy denies. The message names it.
         CallRefusedError: one could not decide.
@@ -213,6 +236,9 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     try:
         return await _ask_each(run, tool, context)
     except CallRefusedError:
+        if await has_started(run, tool):
+            run.is_undecided = True
+            return ()
         if not run.turn.shared:
             raise
     await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)

@@ -76,8 +76,9 @@ def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:
     if found:
         raise SessionError(
             f"session {session_id!r} cannot be reset before its calls have come to their end: {'; '.join(found)}. "
-            "Ask these calls again, with ToolExecutor.answer if they are those of an open reply; handrail ledger "
-            "reconcile resolves an effect that is unknown; reset(with_open_calls=True) abandons them"
+            "Ask these calls again, with ToolExecutor.answer if they are those of an open reply; "
+            "ToolExecutor.settle_open applies results that are not applied; handrail ledger reconcile resolves an "
+            "effect that is unknown, and records what was applied by hand; reset(with_open_calls=True) abandons them"
         )
 
 

@@ -101,13 +101,59 @@ def test_a_result_that_is_not_applied_is_corrected(handrail: Command, store: Sto
     assert (row.status, row.message, row.value) == ("done", "paid", b'{"number":"A"}')
 
 
+def _unapplied(store: Store) -> str:
+    """The key of an effect that is done, and whose result waits for `apply`."""
+    done, key = _row(store, "session:pay:done", SESSION), "session:pay:waits"
+    assert done.completed_at is not None
+    kept = done._replace(
+        key=key, effect_id="f" * 32, applied_at=None, expires_at=done.completed_at + UNTIL_APPLIED, value=b'"receipt"'
+    )
+    assert insert(store, kept) is None
+    return key
+
+
+def test_a_correction_keeps_the_value_that_is_recorded(handrail: Command, terminal: Terminal, store: Store) -> None:
+    """It is of another message, then of another value; on a terminal Enter keeps it, too."""
+    key = _unapplied(store)
+    assert handrail("ledger", "reconcile", key, "--happened", "--message", "paid, says the bank").code == 0
+    row = _row(store, key, SESSION)
+    assert (row.message, row.value, row.is_kept_until_applied) == ("paid, says the bank", b'"receipt"', True)
+    assert terminal.run("ledger", "reconcile", key, typed="y\n\n\n") == 0
+    assert "as it is recorded" in terminal.screen
+    assert _row(store, key, SESSION).value == b'"receipt"'
+    assert handrail("ledger", "reconcile", key, "--happened", "--value", "null").code == 0
+    assert _row(store, key, SESSION).value == b"null"
+
+
+def test_a_person_records_that_a_result_has_been_applied_by_hand(
+    handrail: Command, store: Store, wording: Wording
+) -> None:
+    """It is not applied any more, and can be removed; what has no result is not applied."""
+    key = _unapplied(store)
+    listed = handrail("ledger", "list", "--status", "done").out
+    assert "until it is applied" in listed
+    ran = handrail("ledger", "reconcile", key, "--applied", "--why", "ada has booked it")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == wording
+    row = _row(store, key, SESSION)
+    assert (row.status, row.note, row.value) == ("done", "applied by hand: ada has booked it", b'"receipt"')
+    assert row.applied_at is not None
+    assert row.expires_at == row.applied_at + timedelta(days=1)
+    assert handrail("ledger", "reconcile", key, "--applied").err == wording
+    assert handrail("ledger", "reconcile", "app:pay:unknown", "--applied").err == wording
+    assert handrail("ledger", "invalidate", key, "--yes").code == 0
+
+
 @pytest.mark.parametrize(
     "words, why",
     [
         ((), "has it happened? Give --happened or --not-happened"),
-        (("--happened", "--why", "x"), "--why goes with --not-happened"),
+        (("--happened", "--why", "x"), "--why goes with --not-happened or --applied"),
         (("--not-happened", "--message", "x"), "--message goes with --happened"),
         (("--not-happened", "--value", "1"), "--value goes with --happened"),
+        (("--applied", "--value", "1"), "--value goes with --happened; --applied takes --why"),
+        (("--applied", "--happened"), "--applied is for an effect that is recorded as done"),
+        (("--applied", "--not-happened"), "--applied is for an effect that is recorded as done"),
         (("--happened", "--value", "paid"), "--value is not JSON"),
         (("--happened", "--value", "NaN"), "NaN is not a number of JSON"),
         (("--happened", "--ttl=-1h"), "must be more than zero"),
@@ -217,11 +263,7 @@ def test_what_waits_to_be_applied_is_not_forgotten_unless_by_force(
     handrail: Command, store: Store, wording: Wording
 ) -> None:
     """It has happened; the refusal says what applies it."""
-    done = _row(store, "session:pay:done", SESSION)
-    assert done.completed_at is not None
-    key = "session:pay:waits"
-    kept = done._replace(key=key, effect_id="f" * 32, applied_at=None, expires_at=done.completed_at + UNTIL_APPLIED)
-    assert insert(store, kept) is None
+    key = _unapplied(store)
     ran = handrail("ledger", "invalidate", key, "-y")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == wording

@@ -13,7 +13,7 @@ import pytest
 from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.tool_result import ToolResult
 from handrail.runtime.ledger import states
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
+from handrail.runtime.ledger.effects import AppliedByHand, Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
 from handrail.store.protocol import ClaimOwner, EffectRow, change_effect
@@ -170,6 +170,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "give up": _give_up,
     "resolve: it happened": lambda world: world.ledger.resolve(world.seen(), RESULT),
     "resolve: it did not": lambda world: world.ledger.resolve(world.seen(), NotApplied("no charge found")),
+    "resolve: applied by hand": lambda world: world.ledger.resolve(world.seen(), AppliedByHand("ada has booked it")),
     "reclaim": lambda world: world.ledger.reclaim(world.seen(), REQUEST),
     "record": _record_with(PARAMS),
     "record, other arguments": _record_with({"order_id": "8"}),

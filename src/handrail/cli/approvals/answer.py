@@ -141,7 +141,7 @@ def answer_question(  # noqa: PLR0913 - they are its options
         screen.say(
             f"{count_noun(left, 'more question')} of session {question.session_id} {'is' if left == 1 else 'are'} open."
         )
-    print_resuming(screen, question, store.url, others_open=bool(left))
+    print_resuming(screen, answered, store.url, others_open=bool(left))
     return 0
 
 

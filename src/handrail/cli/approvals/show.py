@@ -149,6 +149,9 @@ def print_questions(
 
 def print_resuming(screen: Screen, question: StoredQuestion, url: str, *, others_open: bool) -> None:
     """Print how the call of a question is resumed; with `others_open`, so that other questions stay open."""
+    if question.answer is not None and not question.answer.approved and not question.path:
+        screen.say("Its model reads that when its program is run again.")
+        return
     if question.unstored:
         screen.say(
             f"The secret at {question.unstored} is not stored. The process that asked makes the call, while it has the "

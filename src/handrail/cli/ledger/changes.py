@@ -22,7 +22,7 @@ from handrail.cli.screen import Screen
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
 from handrail.runtime import EffectLedger
-from handrail.runtime.ledger.effects import EffectResult, NotApplied
+from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied
 from handrail.runtime.ledger.states import is_correctable, key_expired, removable, resolved_row
 from handrail.serde.formatting import count_noun, format_size
 from handrail.store import EffectRow, Store
@@ -44,16 +44,25 @@ class EffectFinding:
 
     Attributes:
         happened: whether it has happened; `None` until that is decided.
+        applied: whether its result has been applied by hand.
         message: the message for the model, if it has.
         value: its value as JSON text, if it has; `None` if unknown.
         ttl: how long that is replayed.
-        why: how it is known that it has not happened.
+        why: how it is known that it has not happened, or who has applied its result.
     """
 
     happened: Annotated[
         bool | None,
         Parameter(negative="--not-happened", help="Whether the effect has happened. On a terminal you are asked."),
     ] = None
+    applied: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Instead: it is done, and what its tool would write for it has been written by hand. The tool's "
+            "`apply` does not run any more, and its call is no longer open.",
+        ),
+    ] = False
     message: Annotated[
         str | None, Parameter(metavar="TEXT", help="If it has: the message for a model that asks for it again.")
     ] = None
@@ -61,7 +70,8 @@ class EffectFinding:
         str | None,
         Parameter(
             metavar="JSON",
-            help="If it has: the value of the result, as the tool would return it. Unless given, it counts as lost.",
+            help="If it has: the value of the result, as the tool would return it. Unless given, a result that is "
+            "recorded keeps its value; of any other it counts as lost.",
         ),
     ] = None
     ttl: Annotated[
@@ -73,7 +83,13 @@ class EffectFinding:
             "A day unless given. The call of an effect without a declared key (`call:...`) never runs again.",
         ),
     ] = DAY
-    why: Annotated[str | None, Parameter(metavar="TEXT", help="If it has not: how that is known; for people.")] = None
+    why: Annotated[
+        str | None,
+        Parameter(
+            metavar="TEXT",
+            help="If it has not: how that is known. With --applied: who has applied it, and how. For people.",
+        ),
+    ] = None
 
     def check(self) -> None:
         """Check that the options are consistent.
@@ -81,12 +97,15 @@ class EffectFinding:
         Raises:
             CycloptsError: they are not, or the value is not JSON.
         """
+        if self.applied and self.happened is not None:
+            raise CycloptsError(msg="--applied is for an effect that is recorded as done; give it alone, with --why")
         if self.why is not None and self.happened:
             # `happened` may still be `None` here: then `--why` answers the second question.
-            raise CycloptsError(msg="--why goes with --not-happened; --happened takes --message")
+            raise CycloptsError(msg="--why goes with --not-happened or --applied; --happened takes --message")
         for name, given in (("--message", self.message), ("--value", self.value)):
-            if given is not None and self.happened is False:
-                raise CycloptsError(msg=f"{name} goes with --happened; --not-happened takes --why")
+            if given is not None and (self.applied or self.happened is False):
+                other = "--applied" if self.applied else "--not-happened"
+                raise CycloptsError(msg=f"{name} goes with --happened; {other} takes --why")
         if self.value is not None and (wrong := _fault_of_json(self.value)):
             raise CycloptsError(msg=f"--value is not JSON ({wrong}); text needs quotes of its own: --value '\"text\"'")
         if self.ttl != "never" and self.ttl <= timedelta(0):
@@ -97,13 +116,17 @@ class EffectFinding:
         """The time to live, in the form of the ledger."""
         return None if self.ttl == "never" else self.ttl
 
-    def of(self, row: EffectRow) -> EffectResult | NotApplied:
+    def of(self, row: EffectRow) -> Finding:
         """The finding, in the form of the ledger."""
+        if self.applied:
+            return AppliedByHand(f"applied by hand: {self.why}" if self.why else "applied by hand")
         if not self.happened:
             return NotApplied(self.why or "a person has found that it did not happen")
         # ASCII: a lone surrogate is valid JSON, but not valid UTF-8.
         value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
-        return EffectResult(_default_message(row) if self.message is None else self.message, value)
+        message = _default_message(row) if self.message is None else self.message
+        # Only the row of a result that is corrected has a value.
+        return EffectResult(message, row.value if value is None else value, row.exclude_value_from_context)
 
     def asked(self, screen: Screen, row: EffectRow) -> EffectFinding | None:
         """The finding with the person's answers; `None` without a decision."""
@@ -118,7 +141,8 @@ class EffectFinding:
         )
         value = self.value
         while value is None or _fault_of_json(value):
-            value = screen.ask("The value of its result, as JSON? [Enter = unknown]")
+            enter = "as it is recorded" if is_correctable(row) else "unknown"
+            value = screen.ask(f"The value of its result, as JSON? [Enter = {enter}]")
             if not value:
                 break
         return replace(self, happened=True, message=message or None, value=value or None)
@@ -160,19 +184,21 @@ def reconcile_effect(
 
     That is one in the state `unknown` or `lapsed`. Check the outside world first (the account, the outbox): the ledger
     cannot verify your answer. If the effect has happened, the same call is answered with that from now on; if it has
-    not, the same call may run again. The result of an effect that is done can be corrected until it is applied.
+    not, the same call may run again. The result of an effect that is done can be corrected until it is applied. Where
+    its program cannot apply it, do by hand what its tool would write, and record that by --applied.
     """
     finding.check()
     screen = Screen()
     # Asked on a terminal only, and before the store is opened.
-    if finding.happened is None and not screen.can_ask:
+    is_decided = finding.applied or finding.happened is not None
+    if not is_decided and not screen.can_ask:
         raise CycloptsError(msg="has it happened? Give --happened or --not-happened; it is asked only on a terminal")
     with options.open(writing=True) as store:
         row = found_effect(store, key, partition)
         now = store.now()
-        looked = NotApplied() if finding.happened is False else EffectResult("", None)
+        looked = finding.of(row) if is_decided else EffectResult("", None)
         resolved_row(row, looked, now=now, ttl=DAY, forget=DAY)  # raises if its outcome is known
-        if finding.happened is None:
+        if not is_decided:
             ((_, beside),) = found_beside(store, [row])
             screen.record(show.effect_fields(row, now, beside), aside=True)
             answered = finding.asked(screen, row)
@@ -188,8 +214,10 @@ def reconcile_effect(
         ((_, beside),) = found_beside(store, [standing])
     if options.as_json:
         screen.json(show.effect_json(standing, now, beside))
+    elif finding.applied:
+        screen.say(f"Recorded that the result of {key} has been applied by hand.")
     elif finding.happened and is_correctable(row):
-        screen.say(f"Corrected the result of {key}: {standing.message}")
+        screen.say(f"Corrected the result of {key}, which is not applied yet: {standing.message}")
     elif finding.happened:
         screen.say(f"Recorded that {key} has happened: {standing.message}")
     else:
@@ -307,8 +335,8 @@ def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: da
     if tool is None and rows[0].is_kept_until_applied:
         return (
             f"the effect {rows[0].key} is done, and its result is not applied: forgotten, it would happen twice and "
-            "its result would be lost, so nothing was removed. The next run of its session applies it; --force removes "
-            "it anyway"
+            "its result would be lost, so nothing was removed. The next run of its session applies it; handrail ledger "
+            "reconcile --applied records that a person has; --force removes it anyway"
         )
     one = f"the effect {rows[0].key} is {show.state(rows[0], now)}"
     what = one if tool is None else f"all effects of {tool} are running, unknown or not applied"

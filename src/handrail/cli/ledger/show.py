@@ -150,6 +150,8 @@ def term(row: EffectRow, now: datetime) -> str:
             else f"lease for {format_duration(left)}"
         )
     if row.expires_at is not None:
+        if row.status == "done" and row.is_kept_until_applied:
+            return "until it is applied"
         left = row.expires_at - now
         return (
             f"expired {format_duration(left)} ago" if key_expired(row, now) else f"expires in {format_duration(left)}"
@@ -218,7 +220,7 @@ def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESID
         ("lease until", format_when(row.lease_until)),
         ("completed", format_when(row.completed_at)),
         ("applied", format_when(row.applied_at)),
-        ("expires", format_when(row.expires_at)),
+        ("expires", "" if row.is_kept_until_applied else format_when(row.expires_at)),
         ("message", row.message),
         ("value", value_text(row)),
         ("parts", "\n".join(map(str, _value_and_parts(row)[1]))),
@@ -270,7 +272,7 @@ def value_text(row: EffectRow) -> str:
     if row.status != "done":
         return ""
     if row.value is None:
-        return f"{NO_VALUE_CELL} (it could not be stored)"
+        return f"{NO_VALUE_CELL} (it is not recorded)"
     value, parts = _value_and_parts(row)
     try:
         found = json.loads(value)

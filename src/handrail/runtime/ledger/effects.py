@@ -74,6 +74,16 @@ class NotApplied(NamedTuple):
     why: str = ""
 
 
+class AppliedByHand(NamedTuple):
+    """The finding that a person has applied the result of an effect that has happened; `why` is for people."""
+
+    why: str = ""
+
+
+Finding = EffectResult | NotApplied | AppliedByHand
+"""What a person, or a program, has found out about an effect; see `EffectLedger.resolve`."""
+
+
 class NotKnown(NamedTuple):
     """The finding that it is not known whether an effect has happened; `why` is for people."""
 

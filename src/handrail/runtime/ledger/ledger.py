@@ -31,6 +31,7 @@ from handrail.runtime.ledger.effects import (
     ClaimRequest,
     Conflict,
     EffectResult,
+    Finding,
     Hit,
     NotApplied,
     NotKnown,
@@ -289,21 +290,22 @@ class EffectLedger:
                 return self._held(passed_on, request)
         return await self.claim_in(apply, request, in_thread)
 
-    def resolve(self, row: EffectRow, finding: EffectResult | NotApplied, *, ttl: timedelta | None = DAY) -> bool:
+    def resolve(self, row: EffectRow, finding: Finding, *, ttl: timedelta | None = DAY) -> bool:
         """Record the outcome of an unknown effect, or of one whose owner's lease has expired; or correct a result.
 
-        A result that was found can be corrected until it is applied: a person may have mistyped it.
+        A result that was found can be corrected until it is applied: a person may have mistyped it. Once a person has
+        applied it by hand, `apply` of the tool does not run for it.
 
         Args:
             row: the row of the effect, from `Unknown.row`, `row` or `rows`.
-            finding: its outcome, or that it has not happened (then the same call may run again).
+            finding: its outcome; that it has not happened (then the same call may run again); that a person has applied
+                its result.
             ttl: how long the result is replayed from now on; `None` for ever, as is that of a slot in any case.
 
-        Returns:
-            Whether the row was unchanged; if not, nothing was written.
+        Returns whether the row was unchanged; if not, nothing was written.
 
         Raises:
-            LedgerError: the row is not unresolved: it is running within its lease, or already done or failed.
+            LedgerError: the row is running within its lease, already done or failed, or has no result to be applied.
         """
         now = self._store.now()
         resolved = states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY)

@@ -60,6 +60,10 @@ the same outcome again is answered `kept`, because the first answer may have bee
     corrupt     resolve: it happened      done, fence + 1     kept
     running     resolve: it happened      as it was           error
     done        resolve: it did not       as it was           error
+    done        resolve: applied by hand  done, same          kept
+    unknown     resolve: applied by hand  as it was           error
+    running     resolve: applied by hand  as it was           error
+    failed      resolve: applied by hand  as it was           error
     failed      resolve: it happened      as it was           error
     absent      record                    done, fence 1       kept
     expired     record                    done, fence 1       kept
@@ -120,7 +124,7 @@ from typing import Literal
 
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import OnOrphan
-from handrail.runtime.ledger.effects import EffectResult, NotApplied, NotKnown
+from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied, NotKnown
 from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, ClaimOwner, EffectRow, Testimony
 
 ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
@@ -274,19 +278,24 @@ def unknown_row(row: EffectRow, why: str) -> EffectRow:
 
 
 def resolved_row(
-    row: EffectRow, finding: EffectResult | NotApplied, *, now: datetime, ttl: timedelta | None, forget: timedelta
+    row: EffectRow, finding: Finding, *, now: datetime, ttl: timedelta | None, forget: timedelta
 ) -> EffectRow:
     """The row once its outcome has been determined; a row that was not yet unknown is fenced as well.
 
     A slot that has happened never expires, whatever `ttl` is. A result that was found can be corrected until it is
-    applied.
+    applied, which a person may do by hand.
 
     Raises:
-        LedgerError: the row is not unresolved: it is running within its lease, or already done or failed.
+        LedgerError: the row is not unresolved: it is running within its lease, or already done or failed. Or it has no
+            result that could have been applied by hand.
     """
+    if isinstance(finding, AppliedByHand):
+        if row.status != "done" or row.applied_at is not None or fault(row):
+            raise LedgerError(_not_unapplied(row), key=row.key, status=row.status)
+        return applied(row, now=now, ttl=None if row.is_slot else ttl)._replace(note=finding.why)
     if is_correctable(row) and isinstance(finding, EffectResult):
-        lasting = UNTIL_APPLIED if row.is_kept_until_applied else ttl
-        return completed_row(row, finding, now=now, ttl=None if row.is_slot else lasting)
+        found_for = None if row.is_slot else ttl
+        return completed_row(row, finding, now=now, ttl=UNTIL_APPLIED if row.is_kept_until_applied else found_for)
     if row.status != "unknown":
         if not fault(row) and not lease_expired(row, now):
             raise LedgerError(_not_unresolved(row), key=row.key, status=row.status)
@@ -415,7 +424,7 @@ def check_removable(row: EffectRow) -> None:
         raise LedgerError(
             f"the effect {row.key} of {row.tool} is done, and its result is not applied: if its entry were removed, it "
             "would happen twice and its result would be lost, so the entry stays. ToolExecutor.settle_open() applies "
-            "it; force=True removes it anyway.",
+            "it, and resolve(row, AppliedByHand(why)) records that a person has; force=True removes it anyway.",
             key=row.key,
             status=row.status,
         )
@@ -440,6 +449,15 @@ def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
 def removable(row: EffectRow) -> bool:
     """Whether a row may be removed without the risk that its effect happens twice."""
     return row.status in {"done", "failed"} and not row.is_kept_until_applied
+
+
+def _not_unapplied(row: EffectRow) -> str:
+    if row.status == "done":
+        return f"the result of the effect {row.key} is applied already, so there is nothing to record."
+    return (
+        f"the effect {row.key} is {row.status}, so it has no result that could have been applied. Record first that it "
+        "has happened, if that is so."
+    )
 
 
 def _not_unresolved(row: EffectRow) -> str:

@@ -94,7 +94,7 @@ def test_items_that_are_no_json_are_named(items: bytes, wording: Wording) -> Non
     [
         (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
         (effect("k", "done", NOW, value=b"null"), "null"),
-        (effect("k", "done", NOW, value=None), "- (it could not be stored)"),
+        (effect("k", "done", NOW, value=None), "- (it is not recorded)"),
         (effect("k", "done", NOW, value=b"{\xff"), "not JSON: {\ufffd"),
         (effect("k", "done", NOW, value=b'{"$parts":[],"values":1}'), '{\n  "$parts": [],\n  "values": 1\n}'),
         (effect("k", "running", NOW), ""),
