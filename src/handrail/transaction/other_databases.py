@@ -7,13 +7,20 @@ default.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from hmac import digest
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 from uuid import uuid4
 
 from handrail.errors import InvalidArgumentError
 from handrail.redaction import redacted_logger
+from handrail.transaction.dbapi_connections import (
+    PlainConnection,
+    TwoPhaseConnection,
+    check_not_aborted,
+    check_transaction,
+    is_elsewhere,
+)
 from handrail.transaction.participants import CommitRecordStore
 from handrail.transaction.unit_of_work import RecordCommit, UnitStore
 
@@ -25,50 +32,6 @@ _FORMAT = 0x48524C
 _GUARD = threading.Lock()
 _OPEN: set[str] = set()
 """The transactions of calls that run in this process, which are not for recovery to settle."""
-
-
-class PlainConnection(Protocol):
-    """A connection of the DB-API that is not in autocommit mode."""
-
-    def commit(self) -> object:
-        """Commit its transaction."""
-        ...
-
-    def rollback(self) -> object:
-        """Roll its transaction back."""
-        ...
-
-    def close(self) -> object:
-        """End it; an open transaction is rolled back."""
-        ...
-
-
-class TwoPhaseConnection(PlainConnection, Protocol):
-    """A connection with the two-phase methods of the DB-API (PEP 249), as psycopg has them."""
-
-    def xid(self, format_id: int, gtrid: str, bqual: str, /) -> Any:  # noqa: ANN401 - the driver's own
-        """Make the id of a transaction."""
-        ...
-
-    def tpc_begin(self, xid: Any, /) -> object:  # noqa: ANN401 - as above
-        """Begin a transaction of that id."""
-        ...
-
-    def tpc_prepare(self) -> object:
-        """Prepare it: from then on it survives the connection."""
-        ...
-
-    def tpc_commit(self, xid: Any = ..., /) -> object:  # noqa: ANN401 - as above
-        """Commit it, or the prepared one of an id."""
-        ...
-
-    def tpc_rollback(self, xid: Any = ..., /) -> object:  # noqa: ANN401 - as above
-        """Roll it back, or the prepared one of an id."""
-        ...
-
-    def tpc_recover(self) -> Iterable[Any]:
-        """The ids of the transactions that are prepared, with `format_id`, `gtrid` and `bqual`."""
-        ...
 
 
 @runtime_checkable
@@ -154,7 +117,14 @@ class PreparedTransaction:
             _OPEN.add(self._record)
 
     def prepare(self) -> None:
-        """Prepare the transaction."""
+        """Prepare the transaction.
+
+        Raises:
+            EnlistedTransactionError: a statement has failed in it, or it has been ended: PostgreSQL answers `PREPARE
+                TRANSACTION` with a rollback then, and raises nothing.
+            Exception: the driver cannot prepare it.
+        """
+        check_transaction("PreparedTransaction", self._connection)
         self._connection.tpc_prepare()
 
     def write(self) -> Sequence[RecordCommit]:
@@ -210,7 +180,7 @@ class PreparedTransaction:
             record = f"{scope}:{xid.bqual}"
             with _GUARD:
                 is_ours = (xid.format_id, xid.gtrid) == (_FORMAT, scope) and record not in _OPEN
-            if not is_ours or _is_elsewhere(connection, xid):
+            if not is_ours or is_elsewhere(connection, xid):
                 continue
             committed = records.is_committed(record)
             if committed:
@@ -251,15 +221,27 @@ class CommitsLast:
         self._release: Callable[[], object] = connection.close if release is None else release
 
     def prepare(self) -> None:
-        """Do nothing: it cannot prepare."""
+        """Refuse a transaction that would not be committed, as far as the driver shows it.
+
+        Raises:
+            EnlistedTransactionError: a statement has failed in it, so that PostgreSQL answers `COMMIT` with a rollback.
+            Exception: the connection is known to be lost.
+        """
+        check_not_aborted("CommitsLast", self._connection)
 
     def write(self) -> Sequence[RecordCommit]:
         """Nothing: there is nothing to recover."""
         return ()
 
     def after_commit(self) -> None:
-        """Commit the transaction."""
+        """Commit the transaction.
+
+        Raises:
+            EnlistedTransactionError: a statement has failed in it since the call was prepared.
+            Exception: the driver cannot commit it.
+        """
         try:
+            check_not_aborted("CommitsLast", self._connection)
             self._connection.commit()
         finally:
             self._release()
@@ -276,13 +258,6 @@ class CommitsLast:
             _log.exception("a transaction of another database could not be rolled back; it ends with its connection")
         finally:
             self._release()
-
-
-def _is_elsewhere(connection: TwoPhaseConnection, xid: object) -> bool:
-    """Whether a transaction is prepared in another database of the server, which alone can settle it."""
-    database = getattr(xid, "database", None)
-    own = getattr(getattr(connection, "info", None), "dbname", None)
-    return database is not None and own is not None and database != own
 
 
 def _records_of(function: str, session: SessionView) -> IdentifiedStore:
