@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Protocol
+import logging
+import os
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 import psycopg
 import pytest
 
+import handrail.store
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EnlistedTransactionError
+from handrail.errors import EnlistedTransactionError, SessionError
 from handrail.prompt import Prompt, PromptTemplate, ToolContext, ToolsSection
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import Store
 from handrail.testing import FakeClock
-from handrail.transaction import CommitsLast, PreparedTransaction, TwoPhaseParticipant, enlist
+from handrail.transaction import (
+    CommitsLast,
+    PreparedTransaction,
+    Recovered,
+    TwoPhaseParticipant,
+    UnitOfWork,
+    UnitStore,
+    enlist,
+)
+from handrail.transaction.dbapi_connections import place_of
+from handrail.transaction.participants import CommitRecordStore
 from tests.store.postgres_server import fresh_url
 from tests.store.stores import STORES
 
@@ -75,6 +89,7 @@ def shop() -> Generator[str]:
             connection.execute("CREATE TABLE stock (article text PRIMARY KEY, pieces integer NOT NULL)")
             connection.execute("INSERT INTO stock VALUES ('lamp', 10)")
         yield url
+        roll_back_prepared(url)
 
 
 def pieces(shop: str) -> int:
@@ -87,6 +102,74 @@ def pieces(shop: str) -> int:
 def take(connection: psycopg.Connection) -> None:
     """Take a lamp."""
     connection.execute("UPDATE stock SET pieces = pieces - 1")
+
+
+def take_soon(connection: psycopg.Connection) -> None:
+    """Take a lamp, or fail where another transaction holds the row."""
+    connection.execute("SET LOCAL lock_timeout = '5s'")
+    take(connection)
+
+
+class LosesConnection:
+    """A participant after whose `write` a connection is lost; what is prepared stays prepared.
+
+    Attributes:
+        refuses: whether it lets nothing commit then.
+    """
+
+    store: UnitStore | None = None
+
+    def __init__(self, shop: str, connection: psycopg.Connection, *, refuses: bool = False) -> None:
+        self.shop = shop
+        self.pid = connection.info.backend_pid
+        self.refuses = refuses
+
+    def prepare(self) -> None:
+        """It has nothing to prepare."""
+
+    def write(self) -> Sequence[object]:
+        with psycopg.connect(self.shop, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 60000)", (self.pid,))
+        if self.refuses:
+            raise ValueError("refused")
+        return ()
+
+    def after_commit(self) -> None:
+        """It has nothing to commit."""
+
+    def in_doubt(self) -> None:
+        """It has nothing to recover."""
+
+    def after_rollback(self) -> None:
+        """It has nothing to undo."""
+
+
+def prepared_gids(shop: str) -> list[str]:
+    """The transactions that are prepared and have used the table of this test: the server is that of all workers."""
+    with psycopg.connect(shop) as connection:
+        sql = (
+            "SELECT gid FROM pg_prepared_xacts JOIN pg_locks AS own ON own.transactionid = transaction "
+            "JOIN pg_locks AS used USING (virtualtransaction) WHERE used.relation = 'stock'::regclass"
+        )
+        return [gid for (gid,) in connection.execute(sql).fetchall()]
+
+
+def prepared_count(shop: str) -> int:
+    """How many there are."""
+    return len(prepared_gids(shop))
+
+
+def roll_back_prepared(shop: str) -> None:
+    """After a test that has failed: the schema could not be dropped."""
+    with psycopg.connect(shop, autocommit=True) as connection:
+        for gid in prepared_gids(shop):
+            connection.tpc_rollback(gid)
+
+
+def recover(shop: str, session: Session) -> Recovered:
+    """Settle what is prepared."""
+    with psycopg.connect(shop) as connection:
+        return PreparedTransaction.recover(connection, session=session)
 
 
 def executor_of(session: Session, shop: str, enlists: Enlists, handler: Handler = take) -> ToolExecutor:
@@ -192,3 +275,168 @@ def test_a_transaction_that_is_aborted_after_the_call_is_not_said_to_be_committe
         part.after_commit()
     assert connection.closed
     assert pieces(shop) == 10
+
+
+@both_entries
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.anyio
+async def test_the_next_call_settles_what_a_lost_connection_has_left(
+    session: Session, shop: str, entry: Entry, *, same: bool
+) -> None:
+    """Whatever its session: otherwise it would wait for the row without limit."""
+
+    def lose(connection: psycopg.Connection) -> None:
+        take(connection)
+        enlist(LosesConnection(shop, connection))
+
+    assert (await entry(executor_of(session, shop, prepared, lose), ToolCall("1", "reserve"))).success
+    assert (pieces(shop), prepared_count(shop)) == (10, 1)
+    with Session.open(STORES["memory"](FakeClock()), "other") as other:
+        executor = executor_of(session if same else other, shop, prepared, take_soon)
+        assert (await entry(executor, ToolCall("2", "reserve"))).success
+    assert (pieces(shop), prepared_count(shop)) == (8, 0)
+    assert recover(shop, session) == Recovered(0, 0)
+
+
+@both_entries
+@pytest.mark.anyio
+async def test_the_next_call_rolls_back_what_a_lost_connection_has_left_of_a_call_that_failed(
+    session: Session, shop: str, entry: Entry
+) -> None:
+    """The outcome is that of its call."""
+
+    def lose(connection: psycopg.Connection) -> None:
+        take(connection)
+        enlist(LosesConnection(shop, connection, refuses=True))
+
+    assert not (await entry(executor_of(session, shop, prepared, lose), ToolCall("1", "reserve"))).success
+    assert (pieces(shop), prepared_count(shop)) == (10, 1)
+    assert (await entry(executor_of(session, shop, prepared, take_soon), ToolCall("2", "reserve"))).success
+    assert (pieces(shop), prepared_count(shop)) == (9, 0)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_recovery_settles_it_in_the_open_session(session: Session, shop: str, *, same: bool) -> None:
+    """A program that calls it by a timer makes no other program wait; one session of the process is enough."""
+    lost_after_prepare(session, shop)
+    with Session.open(STORES["memory"](FakeClock()), "other") as other:
+        assert recover(shop, session if same else other) == Recovered(1, 0)
+    assert (pieces(shop), prepared_count(shop)) == (9, 0)
+
+
+def lost_after_prepare(session: Session, shop: str) -> PreparedTransaction:
+    """A transaction of a call that is committed, whose connection was lost before it could be committed."""
+    connection = psycopg.connect(shop)
+    part = PreparedTransaction(connection, session=session)
+    take(connection)
+    part.prepare()
+    assert session.store is not None
+    session.store.apply(UnitOfWork(tuple(part.write())))
+    LosesConnection(shop, connection).write()
+    part.after_commit()
+    return part
+
+
+def test_what_is_not_prepared_any_more_is_reported_and_its_commit_record_deleted(
+    session: Session, shop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has settled it by hand, or the answer to the commit was lost."""
+    (record,) = lost_after_prepare(session, shop).write()
+    store: object = session.store
+    assert isinstance(store, CommitRecordStore)
+    assert store.is_committed(record.journal_id)
+    roll_back_prepared(shop)
+    caplog.set_level(logging.WARNING, "handrail.transaction")
+    caplog.clear()
+    assert recover(shop, session) == Recovered(0, 0, missing=1)
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    assert record.journal_id in caplog.text
+    assert not store.is_committed(record.journal_id)
+    assert recover(shop, session) == Recovered(0, 0)
+
+
+def test_a_store_that_was_closed_keeps_nobody_from_settling(session: Session, shop: str, tmp_path: Path) -> None:
+    """Its commit record stays, which is logged."""
+    with (
+        handrail.store.open(f"sqlite:///{tmp_path}/other.db") as store,
+        Session.open(store, "other") as other,
+    ):
+        lost_after_prepare(other, shop)
+    assert recover(shop, session) == Recovered(1, 0)
+    assert (pieces(shop), prepared_count(shop)) == (9, 0)
+
+
+def test_what_cannot_be_settled_fails_no_other_call(
+    session: Session, shop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may belong to another user of the database; it stays, and is logged."""
+    lost_after_prepare(session, shop)
+    clerk = f"clerk_{os.getpid()}"  # the server is that of all workers
+    with psycopg.connect(shop, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {clerk}".encode())
+        try:
+            caplog.clear()
+            with psycopg.connect(shop) as connection:
+                connection.execute(f"SET ROLE {clerk}".encode())
+                connection.commit()
+                PreparedTransaction(connection, session=session, release=lambda: None).after_rollback()
+        finally:
+            owner.execute(f"DROP ROLE {clerk}".encode())
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    assert prepared_count(shop) == 1
+    assert recover(shop, session) == Recovered(1, 0)
+
+
+class Interrupted(psycopg.Connection[Any]):
+    """A connection at whose commit Ctrl-C is pressed."""
+
+    def tpc_commit(self, xid: psycopg.Xid | str | None = None) -> None:
+        if self.info.transaction_status >= 0:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_commit_is_left_as_well(session: Session, shop: str) -> None:
+    """And Ctrl-C propagates."""
+    connection = Interrupted.connect(shop)
+    part = PreparedTransaction(connection, session=session)
+    take(connection)
+    part.prepare()
+    with pytest.raises(KeyboardInterrupt):
+        part.after_commit()
+    assert connection.closed
+    with psycopg.connect(shop) as other:
+        PreparedTransaction(other, session=session, release=lambda: None).after_rollback()
+    assert (pieces(shop), prepared_count(shop)) == (9, 0)
+
+
+def test_a_session_that_has_to_be_opened_again_recovers_nothing(session: Session, shop: str) -> None:
+    """What is in doubt in its store may still be committed there; the next owner of the session finds out."""
+    session.close()
+    with pytest.raises(SessionError):
+        recover(shop, session)
+
+
+class StandbyInfo:
+    """What psycopg shows of a connection to a server that may be a standby."""
+
+    host, port, dbname, transaction_status = "db", 5432, "shop", 0
+
+    def __init__(self, *, standby: bool) -> None:
+        self.standby = standby
+
+    def parameter_status(self, name: str) -> str | None:
+        return ("off", "on")[self.standby] if name == "in_hot_standby" else None
+
+
+class ConnectionTo:
+    """A connection with such an `info`."""
+
+    def __init__(self, info: object) -> None:
+        self.info = info
+
+
+def test_a_standby_server_is_not_asked_what_is_missing() -> None:
+    """It does not list what is prepared on its primary; neither does a driver say where it is that shows nothing."""
+    assert place_of(ConnectionTo(StandbyInfo(standby=False))) == ("db", 5432, "shop")
+    assert place_of(ConnectionTo(StandbyInfo(standby=True))) is None
+    assert place_of(object()) is None

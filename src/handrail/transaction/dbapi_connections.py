@@ -7,7 +7,7 @@ to find out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -105,6 +105,19 @@ def check_transaction(participant: str, connection: PlainConnection) -> None:
     check_not_aborted(participant, connection)
     if status_of(connection) is TransactionStatus.IDLE:
         raise EnlistedTransactionError(participant=participant, state="ended")
+
+
+def place_of(connection: object) -> Hashable:
+    """The host, the port and the database of an open connection; `None` if the driver does not show them.
+
+    Also `None` for a standby server, which does not list what is prepared on its primary.
+    """
+    info = getattr(connection, "info", None)
+    if status_of(connection) in {None, TransactionStatus.LOST} or info is None:
+        return None
+    # A parameter that the server reports by itself, from PostgreSQL 14 on.
+    is_standby = info.parameter_status("in_hot_standby") == "on"
+    return None if is_standby else (info.host, info.port, info.dbname)
 
 
 def is_elsewhere(connection: TwoPhaseConnection, xid: object) -> bool:
