@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +31,7 @@ from handrail.prompt import (
 from handrail.prompt.overrides import Override, PromptOverrides, TextKey, texts_of
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import Session, ToolCall, ToolInvoked
-from handrail.transaction import CommitsLast, enlist
+from handrail.transaction import CommitsLast, PreparedTransaction, enlist
 from tests.store.postgres_server import fresh_url
 
 
@@ -363,6 +364,17 @@ def catch_failed_statement(_: Path) -> None:
 
     with fresh_url() as url:
         call(write)
+
+
+def enlist_file(_: Path) -> None:
+    """Take a database that cannot prepare for one that can."""
+
+    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        with closing(sqlite3.connect(":memory:")) as connection:
+            enlist(PreparedTransaction(wrong(connection), session=context.session))
+        return ToolResult.ok(None)
+
+    call(write)
 
 
 def given(function: str, argument: str, kind: type[object]) -> Mapping[str, object]:

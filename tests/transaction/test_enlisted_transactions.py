@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ import pytest
 import handrail.store
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EnlistedTransactionError, SessionError
+from handrail.errors import EnlistedTransactionError, InvalidArgumentError, SessionError
 from handrail.prompt import Prompt, PromptTemplate, ToolContext, ToolsSection
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import Store
@@ -30,7 +31,8 @@ from handrail.transaction import (
 )
 from handrail.transaction.dbapi_connections import place_of
 from handrail.transaction.participants import CommitRecordStore
-from tests.store.postgres_server import fresh_url
+from tests.docs.mistaken_programs import wrong
+from tests.store.postgres_server import fresh_url, server_of_its_own
 from tests.store.stores import STORES
 
 Handler = Callable[[psycopg.Connection], None]
@@ -440,3 +442,79 @@ def test_a_standby_server_is_not_asked_what_is_missing() -> None:
     assert place_of(ConnectionTo(StandbyInfo(standby=False))) == ("db", 5432, "shop")
     assert place_of(ConnectionTo(StandbyInfo(standby=True))) is None
     assert place_of(object()) is None
+
+
+def url_with_password() -> str:
+    """A URL, in the place of a connection."""
+    return "postgresql://clerk:hunter2canary@localhost/shop"
+
+
+def in_a_transaction(shop: str) -> psycopg.Connection:
+    """A connection on which something has been executed."""
+    connection = psycopg.connect(shop)
+    connection.execute("SELECT 1")
+    return connection
+
+
+async def open_async(shop: str) -> psycopg.AsyncConnection:
+    """A connection whose methods are coroutines."""
+    return await psycopg.AsyncConnection.connect(shop)
+
+
+@pytest.mark.anyio
+async def test_what_cannot_prepare_is_refused_when_the_participant_is_made(session: Session, shop: str) -> None:
+    """By type and state; a password is not shown."""
+    mistaken: list[Any] = [
+        url_with_password(),
+        psycopg.Connection,
+        sqlite3.connect(":memory:"),
+        await open_async(shop),
+        in_a_transaction(shop),
+    ]
+    for connection in mistaken:
+        for use in (PreparedTransaction, PreparedTransaction.recover):
+            with pytest.raises(InvalidArgumentError) as raised:
+                use(connection, session=session)
+            assert raised.value.argument == "connection"
+            assert "canary" not in str(raised.value)
+    mistaken[2].close()
+    mistaken[4].close()
+    for connection in (mistaken[0], mistaken[3]):
+        with pytest.raises(InvalidArgumentError) as raised:
+            CommitsLast(connection)
+        assert (raised.value.function, raised.value.argument) == ("CommitsLast", "connection")
+    await mistaken[3].close()
+    with psycopg.connect(shop, autocommit=True) as connection:
+        assert recover(shop, session) == PreparedTransaction.recover(connection, session=session) == Recovered(0, 0)
+        with pytest.raises(InvalidArgumentError):
+            PreparedTransaction(connection, session=session)
+    with psycopg.connect(shop) as connection, pytest.raises(InvalidArgumentError) as raised:
+        PreparedTransaction(connection, session=wrong("desk"))
+    assert raised.value.argument == "session"
+
+
+@both_entries
+@pytest.mark.anyio
+async def test_a_mistaken_connection_is_never_told_to_the_model(session: Session, shop: str, entry: Entry) -> None:
+    """It is raised to the developer."""
+
+    def enlists(connection: psycopg.Connection, session: Session) -> TwoPhaseParticipant:
+        connection.close()
+        return CommitsLast(wrong(shop))
+
+    with pytest.raises(InvalidArgumentError):
+        await entry(executor_of(session, shop, enlists), ToolCall("1", "reserve"))
+    (event,) = session[ToolInvoked].all()
+    assert shop not in event.result.message
+
+
+def test_a_server_that_cannot_prepare_is_refused_at_the_start(session: Session) -> None:
+    """With the setting and the restart: by `recover`, and by a participant before anything is executed on it."""
+    with server_of_its_own() as (url, _):
+        for use in (PreparedTransaction.recover, PreparedTransaction):
+            with psycopg.connect(url) as connection:
+                with pytest.raises(InvalidArgumentError) as raised:
+                    use(connection, session=session)
+                assert "max_prepared_transactions" in raised.value.expected
+                assert "restart" in raised.value.expected
+                assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE

@@ -19,7 +19,9 @@ from handrail.transaction.dbapi_connections import (
     PlainConnection,
     TwoPhaseConnection,
     check_not_aborted,
+    check_plain,
     check_transaction,
+    check_two_phase,
     is_elsewhere,
     place_of,
 )
@@ -176,7 +178,8 @@ class PreparedTransaction:
         new_id: makes the id of the transaction.
 
     Raises:
-        InvalidArgumentError: the session is in memory.
+        InvalidArgumentError: the session is in memory; or the connection cannot prepare, is in autocommit mode or in a
+            transaction; or the server has `max_prepared_transactions` 0.
         StoreUnavailableError: the store does not answer.
         Exception: the driver cannot begin a transaction.
     """
@@ -189,6 +192,8 @@ class PreparedTransaction:
         release: Callable[[], object] | None = None,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
+        check_plain("PreparedTransaction", connection)
+        check_two_phase("PreparedTransaction", connection)
         self._records = _records_of("PreparedTransaction", session)
         self.store: UnitStore | None = self._records
         scope, name = _scope_of(session, self._records), new_id()
@@ -270,11 +275,13 @@ class PreparedTransaction:
             session: the session, open.
 
         Raises:
-            InvalidArgumentError: the session is in memory.
+            InvalidArgumentError: the session is in memory; or the connection or its server cannot prepare, or it is in
+                a transaction.
             SessionError: the session is closed.
             StoreUnavailableError: the store does not answer. What is left is settled by the next recovery.
             Exception: what the driver raises; as above.
         """
+        check_two_phase("PreparedTransaction.recover", connection)
         records = _records_of("PreparedTransaction.recover", session)
         if session.recorder is not None:
             session.recorder.check_open()
@@ -355,18 +362,14 @@ class CommitsLast:
         release: called when the transaction is settled; `connection.close` by default.
 
     Raises:
-        InvalidArgumentError: the connection is in autocommit mode, as far as its attribute `autocommit` shows it.
+        InvalidArgumentError: it is not a connection, is asynchronous, or is in autocommit mode, as far as its attribute
+            `autocommit` shows it.
     """
 
     store: UnitStore | None = None
 
     def __init__(self, connection: PlainConnection, *, release: Callable[[], object] | None = None) -> None:
-        # Drivers have the attribute with other values and meanings, too: a method, or -1 for `sqlite3`.
-        if getattr(connection, "autocommit", None) is True:
-            expected = "a connection that is not in autocommit mode, where each statement is committed by itself"
-            raise InvalidArgumentError(
-                function="CommitsLast", argument="connection", given=connection, expected=expected
-            )
+        check_plain("CommitsLast", connection)
         self._connection = connection
         self._release: Callable[[], object] = connection.close if release is None else release
 
@@ -411,7 +414,7 @@ class CommitsLast:
 
 
 def _records_of(function: str, session: SessionView) -> IdentifiedStore:
-    store = session.store
+    store: object = getattr(session, "store", None)
     if not isinstance(store, IdentifiedStore):
         expected = 'a session in a store: Session.open(handrail.store.open("sqlite:///desk.db"), "desk")'
         raise InvalidArgumentError(function=function, argument="session", given=session, expected=expected)
