@@ -29,7 +29,7 @@ from handrail.transaction import (
     UnitStore,
     enlist,
 )
-from handrail.transaction.dbapi_connections import place_of
+from handrail.transaction.dbapi_connections import database_of
 from handrail.transaction.participants import CommitRecordStore
 from tests.docs.mistaken_programs import wrong
 from tests.store.postgres_server import fresh_url, server_of_its_own
@@ -439,9 +439,9 @@ class ConnectionTo:
 
 def test_a_standby_server_is_not_asked_what_is_missing() -> None:
     """It does not list what is prepared on its primary; neither does a driver say where it is that shows nothing."""
-    assert place_of(ConnectionTo(StandbyInfo(standby=False))) == ("db", 5432, "shop")
-    assert place_of(ConnectionTo(StandbyInfo(standby=True))) is None
-    assert place_of(object()) is None
+    assert database_of(ConnectionTo(StandbyInfo(standby=False))) == ("db", 5432, "shop")
+    assert database_of(ConnectionTo(StandbyInfo(standby=True))) is None
+    assert database_of(object()) is None
 
 
 def url_with_password() -> str:

@@ -134,7 +134,7 @@ def check_two_phase(function: str, connection: TwoPhaseConnection) -> None:
     if status_of(connection) in {TransactionStatus.ACTIVE, TransactionStatus.OPEN, TransactionStatus.ABORTED}:
         expected = "a connection that is not in a transaction; nothing has been executed on it since the last one"
         raise _refused(function, connection, expected)
-    place = place_of(connection)
+    place = database_of(connection)
     if place is None or place in _CAN_PREPARE:
         return
     cursor = connection.cursor()
@@ -194,7 +194,7 @@ def check_transaction(participant: str, connection: PlainConnection) -> None:
         raise EnlistedTransactionError(participant=participant, state="ended")
 
 
-def place_of(connection: object) -> Hashable:
+def database_of(connection: object) -> Hashable:
     """The host, the port and the database of an open connection; `None` if the driver does not show them.
 
     Also `None` for a standby server, which does not list what is prepared on its primary.

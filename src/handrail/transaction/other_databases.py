@@ -22,8 +22,8 @@ from handrail.transaction.dbapi_connections import (
     check_plain,
     check_transaction,
     check_two_phase,
+    database_of,
     is_elsewhere,
-    place_of,
 )
 from handrail.transaction.participants import CommitRecordStore
 from handrail.transaction.unit_of_work import RecordCommit, UnitStore
@@ -199,7 +199,7 @@ class PreparedTransaction:
         scope, name = _scope_of(session, self._records), new_id()
         self._connection = connection
         self._release: Callable[[], object] = connection.close if release is None else release
-        self._place = place_of(connection)
+        self._place = database_of(connection)
         _settle_left(connection, self._place)
         connection.tpc_begin(connection.xid(_FORMAT, scope, name))
         self._prepared = False
@@ -285,7 +285,7 @@ class PreparedTransaction:
         records = _records_of("PreparedTransaction.recover", session)
         if session.recorder is not None:
             session.recorder.check_open()
-        return _recover(connection, place_of(connection), _scope_of(session, records), records)
+        return _recover(connection, database_of(connection), _scope_of(session, records), records)
 
 
 def _settle_left(connection: TwoPhaseConnection, place: Hashable) -> None:
