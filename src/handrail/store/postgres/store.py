@@ -429,7 +429,9 @@ class PostgresConnection:
             return False
         except psycopg.Error as error:
             # The program has closed it, or has finished the connection of libpq that it is made on.
-            if self.is_lost and (not self.connection.broken or self.connection.pgconn.pgconn_ptr is None):
+            # The pointer is an attribute of both implementations of psycopg, which its type does not declare.
+            pointer: object = getattr(self.connection.pgconn, "pgconn_ptr", self)
+            if self.is_lost and (not self.connection.broken or pointer is None):
                 return False
             raise self._server.translated(error) from error
         return True
