@@ -108,7 +108,8 @@ FACES = {
         CallIdReusedError CallPostponed CallTransactionEndedError
         CircularResourceError CommitInDoubtError CompletionCheckError
         DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
-        DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
+        DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain
+        EnlistedTransactionError FactoryError FilesystemBusyError
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
         LoopBlockedError
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError

@@ -51,6 +51,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "empty scope": ({"scope": ""}, "scope is ''; it must be a word"),
     "scope with blanks": ({"scope": " global"}, "scope is ' global'; it must be a word"),
     "scope that is no text": ({"scope": 7}, "scope is 7; it must be a word"),
+    "scope with a zero": ({"scope": "a\0b"}, "scope is 'a\\x00b'; it must be a word"),
     "scope of the slots": ({"scope": "call"}, "scope 'call' is taken"),
 }
 
@@ -190,6 +191,7 @@ BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "raises": (_raise_key_error, "key_fn raised KeyError: 'token'. Nothing was run."),
     "empty": (lambda _: "", "key_fn returned 0 characters; it must return a string of 1 to 512 characters"),
     "too long": (lambda _: "x" * 513, "key_fn returned 513 characters"),
+    "a zero": (lambda _: "a\0b", "key_fn returned text with a zero character"),
     "half a character": (lambda _: "\ud800", "key_fn returned text that is not valid Unicode"),
 }
 

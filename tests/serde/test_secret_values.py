@@ -88,13 +88,18 @@ class Hidden:
     __repr__ = __str__
 
 
+def value_of(secret: Colour) -> str:
+    """The value of a member."""
+    return secret.value
+
+
 @pytest.mark.parametrize(
     "secret, shown",
     [
         ("text-4711", str),
         (Colour.DEEP_RED, str),
         (Colour.DEEP_RED, repr),
-        (Colour.DEEP_RED, lambda secret: secret.value),
+        (Colour.DEEP_RED, value_of),
         (date(1947, 11, 8), str),
         (date(1947, 11, 8), repr),
         (MOMENT, str),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
     [
         ({"url": None}, "store.open: url is None \\(NoneType\\); it must be the URL of a store"),
         ({"busy": 5}, "busy is 5 \\(int\\); it must be a span with its unit"),
+        ({"busy": timedelta(-1)}, "busy is datetime.timedelta\\(days=-1\\) \\(timedelta\\); it must be 0 or more"),
+        ({"connections": 1}, "connections is 1 \\(int\\); it must be 2 or more"),
         ({"read_only": "no"}, "read_only is 'no' \\(str\\); it must be True or False"),
         ({"durability": "fast"}, "durability is 'fast' \\(str\\); it must be 'full' or 'normal'"),
     ],

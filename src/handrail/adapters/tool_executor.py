@@ -369,8 +369,7 @@ class ToolExecutor:
         settled once.
 
         Returns:
-            The outcome of each, in the order of `session.open_calls`; empty for a session without a store. What cannot
-            be applied, as its parameters are not known any more, is returned once, and only logged from then on.
+            The outcome of each, in the order of `session.open_calls`. One that can never be applied is returned once.
 
         Raises:
             DeveloperMistake: the program is at fault; the other calls have been settled.

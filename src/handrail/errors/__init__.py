@@ -60,6 +60,7 @@
     │   ├── CallIdReusedError        the identity of a recorded call was used for another call
     │   ├── CallTransactionEndedError  a handler has ended the transaction of its call
     │   ├── CompletionCheckError     the completion checker of a prompt failed
+    │   ├── EnlistedTransactionError a transaction that a handler has enlisted is aborted or ended
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
     │   ├── InvalidReturnError       a policy, an approver, a key_fn or a reconcile returned another type
     │   ├── LoopBlockedError         an operation would have blocked an event loop: the loop guard is on
@@ -116,6 +117,7 @@ from handrail.errors.developer import (
     DispatchError,
     DumpError,
     DuplicateBindingError,
+    EnlistedTransactionError,
     FilesystemError,
     InvalidArgumentError,
     InvalidReturnError,
@@ -205,6 +207,7 @@ __all__ = [
     "DuplicateBindingError",
     "EffectNotApplied",
     "EffectUncertain",
+    "EnlistedTransactionError",
     "FactoryError",
     "FilesystemBusyError",
     "FilesystemError",

@@ -82,8 +82,8 @@ class IdempotencyConfig:
         scope: first part of the key. The scope `"session"` belongs to one session; any other is shared by all that
             use the ledger. `"call"` is reserved for slots.
         param_keys: names of the fields of the key, for `"params"`; their order does not matter.
-        key_fn: computes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters. They
-            are stored and forwarded unchanged, so do not derive them from a secret.
+        key_fn: computes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters, none
+            of them a zero. They are stored and forwarded unchanged, so do not derive them from a secret.
         lease: how long a claim is valid without a renewal. The ledger renews it.
         on_orphan: what the next call of an effect does that may have happened: its owner's lease has expired, or it is
             unknown. `None` depends on the effect: `"retry"` for a tool declared with `effect="state"`, whose changes
@@ -355,7 +355,7 @@ def _check_names(names: object) -> None:
 
 
 def _check_scope(scope: object) -> None:
-    if not isinstance(scope, str) or not scope or scope != scope.strip():
+    if not isinstance(scope, str) or not scope or scope != scope.strip() or "\0" in scope:
         _refuse(f"scope is {scope!r}; it must be a word such as 'session', 'tenant-7' or 'global'.")
     # A declared key in this scope could equal the slot of another call.
     if scope == _SLOT:
@@ -375,4 +375,4 @@ def _fault_of_part(part: str) -> str:
         part.encode()
     except UnicodeEncodeError:
         return "text that is not valid Unicode"
-    return ""
+    return "text with a zero character" if "\0" in part else ""  # PostgreSQL cannot store one

@@ -67,13 +67,17 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     """
     check_argument("store.open", "url", url, str, _expected(url))
     check_argument("store.open", "busy", busy, timedelta, "a span with its unit: timedelta(seconds=5)")
+    if busy < timedelta(0):
+        raise InvalidArgumentError(function="store.open", argument="busy", given=busy, expected="0 or more")
     if clock is not None and not hasattr(clock, "monotonic"):
         expected = "a Clock, or None for that of the system"
         raise InvalidArgumentError(function="store.open", argument="clock", given=clock, expected=expected)
     check_argument("store.open", "read_only", read_only, bool, "True or False")
     check_argument("store.open", "pipelines", pipelines, bool, "True or False")
     if not isinstance(connections, int) or isinstance(connections, bool) or connections < _FEWEST_CONNECTIONS:  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may have no type checker
-        raise InvalidArgumentError(function="store.open", argument="connections", given=connections, expected="from 2")
+        raise InvalidArgumentError(
+            function="store.open", argument="connections", given=connections, expected="2 or more"
+        )
     if durability not in get_args(Durability):
         names = " or ".join(map(repr, get_args(Durability)))
         raise InvalidArgumentError(function="store.open", argument="durability", given=durability, expected=names)

@@ -116,7 +116,10 @@ def failing(step: int) -> Any:
     def fail(item: dict[str, Any]) -> dict[str, Any]:
         raise KeyError("nope")
 
-    upgrades = {1: lambda item: {"text": item["body"], "cents": 0}, 2: lambda item: item} | {step: fail}
+    def renamed(item: dict[str, Any]) -> dict[str, Any]:
+        return {"text": item["body"], "cents": 0}
+
+    upgrades = {1: renamed, 2: dict[str, Any]} | {step: fail}
     made: Any = dataclasses.make_dataclass("Receipt", list(THIRD.items()), frozen=True)
     return stored_as("tests.recorded_results.receipt", version=3, upgrades=upgrades)(made)
 

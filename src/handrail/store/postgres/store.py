@@ -428,7 +428,10 @@ class PostgresConnection:
         except (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction):
             return False
         except psycopg.Error as error:
-            if self.is_lost and not self.connection.broken:  # the program has closed it
+            # The program has closed it, or has finished the connection of libpq that it is made on.
+            # The pointer is an attribute of both implementations of psycopg, which its type does not declare.
+            pointer: object = getattr(self.connection.pgconn, "pgconn_ptr", self)
+            if self.is_lost and (not self.connection.broken or pointer is None):
                 return False
             raise self._server.translated(error) from error
         return True

@@ -569,6 +569,9 @@ class CallConnection:
             )
             if self._refused is not None:
                 msg = f"{msg}. {self._refused}"
+            if isinstance(self._refused, StoreUnavailableError):
+                # Another attempt would gain nothing: the transaction is gone with its connection.
+                raise StoreUnavailableError(msg, store=self._driver.url, waited=True) from self._refused
             raise StoreError(msg, store=self._driver.url) from self._refused
         return link
 

@@ -51,7 +51,12 @@ class SqliteFile:
         """Follow the path once and for all."""
         try:
             object.__setattr__(self, "path", self.path.resolve())
-        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, no current folder, a zero
+            self.path.exists()
+        except (
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as error:  # links in a circle, no current folder, a zero, its length
             msg = f"{self.url!r} cannot be opened: its path leads nowhere ({error}); give another one"
             raise StoreError(msg, store=self.url) from error
 

@@ -12,7 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from handrail.errors import CallTransactionEndedError, SessionError, SessionUseError, StoreError, TransactionClosedError
+from handrail.errors import (
+    CallTransactionEndedError,
+    SessionError,
+    SessionUseError,
+    StoreError,
+    StoreUnavailableError,
+    TransactionClosedError,
+)
 from handrail.store import Store
 from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.testing import FakeClock
@@ -21,6 +28,8 @@ from tests.store.calls import Record, call
 from tests.store.failing import failing
 from tests.store.ledger_stores import running_row
 from tests.store.orders import add, items, with_orders
+from tests.store.postgres_server import server_url
+from tests.store.stores import STORES
 
 DRIVERS: Any = (sqlite3.Connection, psycopg.Connection)
 
@@ -170,6 +179,15 @@ def roll_back_on_the_drivers_own(native: Any) -> None:
     native.cursor().connection.rollback()
 
 
+def finish_the_drivers_own(native: Any) -> None:
+    """The same, below the driver where that has a connection of libpq."""
+    own = native.cursor().connection
+    if hasattr(own, "pgconn"):
+        own.pgconn.finish()
+    else:
+        own.close()
+
+
 def close_the_drivers_own(native: Any) -> None:
     """The same, closed."""
     native.cursor().connection.close()
@@ -182,6 +200,7 @@ ENDS = [
     commit_on_the_drivers_own,
     roll_back_on_the_drivers_own,
     close_the_drivers_own,
+    finish_the_drivers_own,
 ]
 
 
@@ -211,6 +230,23 @@ def test_a_handler_that_ends_the_transaction_is_noticed(
         add(orders.connection(), "sugar")
         transaction.commit()
     assert items(orders)[-1] == "sugar"
+
+
+def test_a_connection_that_the_server_has_ended_makes_the_store_unavailable() -> None:
+    """The handler has not ended it, and another attempt may succeed."""
+    orders = with_orders(STORES["postgres"](FakeClock()))
+
+    def handle(transaction: Transaction) -> None:
+        native = orders.connection().driver_connection()
+        native.execute(TEA)
+        ((pid,),) = native.execute("SELECT pg_backend_pid()").fetchall()
+        with psycopg.connect(server_url(), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
+        transaction.commit()
+
+    with pytest.raises(StoreUnavailableError), call() as transaction:
+        handle(transaction)
+    assert items(orders) == []
 
 
 class Claim(Record):
