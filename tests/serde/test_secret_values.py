@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -88,40 +88,36 @@ class Hidden:
     __repr__ = __str__
 
 
-def value_of(secret: Colour) -> str:
-    """The value of a member."""
-    return secret.value
+SHOWN: Sequence[tuple[object, Callable[[Any], str]]] = [
+    ("text-4711", str),
+    (Colour.DEEP_RED, str),
+    (Colour.DEEP_RED, repr),
+    (Colour.DEEP_RED, lambda secret: secret.value),
+    (date(1947, 11, 8), str),
+    (date(1947, 11, 8), repr),
+    (MOMENT, str),
+    (MOMENT, repr),
+    (MOMENT, datetime.isoformat),
+    (timedelta(hours=4711), str),
+    (timedelta(hours=4711), repr),
+    (IDENT, str),
+    (IDENT, repr),
+    (IDENT, lambda secret: secret.hex),
+    (Decimal("4711.50"), str),
+    (Decimal("4711.50"), repr),
+    (4711, str),
+    (4711.5, str),
+    (PurePosixPath("/a/4711"), str),
+    (IPv4Address("10.0.0.4"), str),
+    (["listed-4711"], lambda secret: secret[0]),
+    (deque(["listed-4711"]), lambda secret: secret[0]),
+    ({"k": ("deep-4711",)}, lambda secret: secret["k"][0]),
+    (Secret(date(1947, 11, 8)), lambda secret: repr(secret.get_secret_value())),
+]
+"""Secrets, and what a program may show of each."""
 
 
-@pytest.mark.parametrize(
-    "secret, shown",
-    [
-        ("text-4711", str),
-        (Colour.DEEP_RED, str),
-        (Colour.DEEP_RED, repr),
-        (Colour.DEEP_RED, value_of),
-        (date(1947, 11, 8), str),
-        (date(1947, 11, 8), repr),
-        (MOMENT, str),
-        (MOMENT, repr),
-        (MOMENT, datetime.isoformat),
-        (timedelta(hours=4711), str),
-        (timedelta(hours=4711), repr),
-        (IDENT, str),
-        (IDENT, repr),
-        (IDENT, lambda secret: secret.hex),
-        (Decimal("4711.50"), str),
-        (Decimal("4711.50"), repr),
-        (4711, str),
-        (4711.5, str),
-        (PurePosixPath("/a/4711"), str),
-        (IPv4Address("10.0.0.4"), str),
-        (["listed-4711"], lambda secret: secret[0]),
-        (deque(["listed-4711"]), lambda secret: secret[0]),
-        ({"k": ("deep-4711",)}, lambda secret: secret["k"][0]),
-        (Secret(date(1947, 11, 8)), lambda secret: repr(secret.get_secret_value())),
-    ],
-)
+@pytest.mark.parametrize("secret, shown", SHOWN)
 def test_a_secret_has_the_texts_that_a_program_shows(secret: object, shown: Callable[[Any], str]) -> None:
     """As `str` and `repr` have them; of what is beside it there is none."""
     assert shown(secret) in texts(secret)

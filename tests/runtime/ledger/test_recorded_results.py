@@ -119,7 +119,7 @@ def failing(step: int) -> Any:
     def renamed(item: dict[str, Any]) -> dict[str, Any]:
         return {"text": item["body"], "cents": 0}
 
-    upgrades = {1: renamed, 2: dict[str, Any]} | {step: fail}
+    upgrades: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: renamed, 2: dict, step: fail}
     made: Any = dataclasses.make_dataclass("Receipt", list(THIRD.items()), frozen=True)
     return stored_as("tests.recorded_results.receipt", version=3, upgrades=upgrades)(made)
 
