@@ -353,6 +353,7 @@ class SqliteConnection:
 
     def begin(self) -> None:
         """Begin a transaction that may write, as soon as no other one may."""
+        self._open_when_cancelled = False
         self.execute("BEGIN IMMEDIATE")
 
     def begin_with(self, query: str) -> Rows:
@@ -362,6 +363,7 @@ class SqliteConnection:
 
     def begin_reading(self) -> None:
         """Begin a transaction on a connection that SQLite holds to reading from now on."""
+        self._open_when_cancelled = False
         self.seal()
         self.execute("BEGIN")
 
@@ -444,7 +446,8 @@ class SqliteConnection:
     def cancel(self) -> None:
         """Have the statement fail that another thread executes; one that writes takes the transaction along."""
         with suppress(sqlite3.ProgrammingError):  # it has been closed
-            self._open_when_cancelled = self._connection.in_transaction
+            # The second time the transaction may be gone already.
+            self._open_when_cancelled = self._open_when_cancelled or self._connection.in_transaction
             self._connection.interrupt()
 
     def close(self) -> None:

@@ -377,3 +377,18 @@ def test_call_is_refused_if_others_keep_their_places_for_too_long(tmp_path: Path
             add(store.connection(), "coffee")
             second.commit()
         assert items(store) == ["coffee"]
+
+
+def test_a_second_cancellation_does_not_hide_that_the_first_has_ended_the_transaction(tmp_path: Path) -> None:
+    """SQLite undoes the transaction of a statement that it interrupts; the handler has not ended it."""
+    link = SqliteConnection(SqliteFile(tmp_path / "desk.db"))
+    link.begin()
+    link.cancel()
+    link.rollback()  # as SQLite does
+    link.cancel()
+    with pytest.raises(StoreError):
+        link.in_savepoint("ROLLBACK TO SAVEPOINT handrail_call")
+    link.begin()
+    link.rollback()
+    assert not link.in_savepoint("ROLLBACK TO SAVEPOINT handrail_call")
+    link.close()
