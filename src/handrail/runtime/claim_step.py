@@ -110,7 +110,7 @@ async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:
 async def _granted(run: Invocation, tool: Tool[Any, Any], claimed: Claimed) -> Claim | None:
     reached("after-claim")
     ledger = run.environment.effect_ledger
-    if run.is_undecided:  # given back, because a person may take long to answer
+    if run.is_undecided:  # released, because a person may take long to answer
         run.is_undecided = False
         why = "it has not happened, and is asked again whether it may run"
         await run.mode.write_to(ledger.units, partial(ledger.fail, claimed, why))
