@@ -198,7 +198,7 @@ class Desk:
             effect=External(
                 not_applied_on=NOT_APPLIED_ON,
                 on_orphan=manner.policy,
-                reconcile=reconcile,
+                reconcile=None if manner.policy == "retry" else reconcile,  # run again, it is not asked
                 apply=self._apply if name == APPLYING else None,
                 accept_late_result=manner.accepts_late,
                 lease=LEASE,
