@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 
 from handrail import waiting
@@ -48,6 +51,31 @@ def test_completion_calls_each_callback_once_whenever_it_is_added() -> None:
     completion.set_result(1)
     completion.add_done_callback(lambda each: called.append(each.result() + 2))
     assert called == [1, "fails", 2, 3]
+
+
+def test_an_interrupt_of_a_callback_keeps_no_other_from_being_called() -> None:
+    """It is raised in the thread that completes it when all have been called."""
+    completion: Completion[int] = Completion()
+    called: list[int] = []
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    completion.add_done_callback(interrupted)
+    completion.add_done_callback(lambda each: called.append(each.result()))
+    with pytest.raises(KeyboardInterrupt):
+        completion.set_result(1)
+    assert called == [1]
+
+
+def test_any_number_of_callbacks_is_called_at_any_depth_of_the_stack() -> None:
+    """More than the interpreter permits calls within one another."""
+    completion: Completion[int] = Completion()
+    called: list[int] = []
+    for _ in range(sys.getrecursionlimit() * 2):
+        completion.add_done_callback(lambda each: called.append(each.result()))
+    completion.set_result(1)
+    assert len(called) == sys.getrecursionlimit() * 2
 
 
 def test_completion_raises_what_it_was_completed_with() -> None:
@@ -144,6 +172,54 @@ def test_task_that_is_cancelled_outlasts_what_it_waits_for() -> None:
         completion.set_result(1)
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    asyncio.run(main())
+
+
+def test_task_that_anyio_cancels_outlasts_what_it_waits_for() -> None:
+    """AnyIO cancels it again in each iteration of the loop; no iteration adds to what the other thread has to do."""
+    callbacks: list[object] = []
+
+    class Counted(Completion[int]):
+        def add_done_callback(self, called: Callable[[Completion[int]], object], /) -> None:
+            callbacks.append(called)
+            super().add_done_callback(called)
+
+    async def main() -> None:
+        completion = Counted()
+        async with anyio.create_task_group() as group:
+            group.start_soon(outlast, completion)
+            await asyncio.sleep(0)
+            group.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                thread = threading.Thread(target=completion.set_result, args=(1,))
+                thread.start()
+        thread.join(PATIENCE)
+
+    asyncio.run(main())
+    assert len(callbacks) == 2
+
+
+def test_a_thread_that_is_interrupted_while_it_wakes_a_loop_keeps_no_later_one_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next thing that is completed wakes both tasks."""
+
+    async def main() -> None:
+        first, second = Completion[int](), Completion[int]()
+        tasks = [asyncio.ensure_future(outlast(each)) for each in (first, second)]
+        await asyncio.sleep(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(waiting, "_runs_here", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                first.set_result(1)
+        second.set_result(2)
+        assert await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE) == [1, 2]
+
+    def interrupt(_: object) -> bool:
+        raise KeyboardInterrupt
 
     asyncio.run(main())
 

@@ -61,7 +61,7 @@ class Completion(Generic[T]):
     def __init__(self) -> None:
         """Wait for a result."""
         self._lock = threading.Lock()
-        self._called: Callable[[Completion[T]], object] | None = None
+        self._called: list[Callable[[Completion[T]], object]] | None = None
         self._value: T | object = _NOT_YET
         self._error: BaseException | None = None
 
@@ -86,7 +86,9 @@ class Completion(Generic[T]):
         with self._lock:
             is_done = self._value is not _NOT_YET
             if not is_done:
-                self._called = called if self._called is None else _both(self._called, called)
+                if self._called is None:
+                    self._called = []
+                self._called.append(called)
         if is_done:
             called(self)
 
@@ -102,26 +104,20 @@ class Completion(Generic[T]):
         with self._lock:
             self._error = error
             self._value = value
-            called, self._called = self._called, None
-        if called is None:
-            return
-        try:
-            called(self)
-        except Exception:  # noqa: BLE001 - logged: what this thread does is the affair of others
-            _log.exception("what waited for a unit of work failed")
+            all_called, self._called = self._called, None
+        interrupt: BaseException | None = None
+        for called in all_called or ():
+            try:
+                called(self)
+            except Exception:  # noqa: BLE001 - logged: what this thread does is the affair of others
+                _log.exception("what waited for a unit of work failed")
+            except BaseException as raised:  # noqa: BLE001 - raised when the others have been called
+                interrupt = raised
+        if interrupt is not None:
+            raise interrupt
 
 
 _NOT_YET = object()
-
-
-def _both(first: Callable[[Any], object], second: Callable[[Any], object]) -> Callable[[Any], object]:
-    def called(completed: object) -> None:
-        try:
-            first(completed)
-        finally:
-            second(completed)
-
-    return called
 
 
 def _block(completable: Completable[Any]) -> None:
@@ -259,9 +255,15 @@ async def outlast(completable: Completable[T]) -> T:
         BaseException: what it was completed with.
     """
     cancelled: asyncio.CancelledError | None = None
+    waiter: asyncio.Future[None] | None = None
     while not completable.done():
         try:
-            await completed(completable)
+            if cancelled is None:
+                await completed(completable)
+            else:
+                # AnyIO cancels a task again in each iteration of the loop, so one waiter serves all of them.
+                waiter = waiter or completed(completable)
+                await asyncio.shield(waiter)
         except asyncio.CancelledError as error:
             cancelled = error
         except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
@@ -340,13 +342,16 @@ class _WakeUps:
         self._due.append(waiter)
         if self._is_scheduled:
             return
-        self._is_scheduled = True
-        loop = waiter.get_loop()
-        # The loop that runs in this thread need not be woken, which takes three system calls.
-        call_soon = loop.call_soon if _runs_here(loop) else loop.call_soon_threadsafe
         try:
+            self._is_scheduled = True
+            loop = waiter.get_loop()
+            # The loop that runs in this thread need not be woken, which takes three system calls.
+            call_soon = loop.call_soon if _runs_here(loop) else loop.call_soon_threadsafe
             call_soon(self._complete)
-        except RuntimeError:  # the loop has been closed: no task waits any more
+        except BaseException as error:
+            self._is_scheduled = False  # the next waiter that is added has the loop woken
+            if not (isinstance(error, RuntimeError) and waiter.get_loop().is_closed()):
+                raise
             _log.debug("what a task waited for was completed after its event loop had ended")
 
     def may_begin(self, loop: asyncio.AbstractEventLoop) -> bool:
