@@ -15,9 +15,14 @@ a server.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+
+_SIGNALS: Any = sys.modules.get("_signal", signal)
+"""What `signal` calls, in CPython and PyPy: its conversions to enumerations take a hundred times as long as the rest."""
 
 
 class HeldInterrupts:
@@ -32,9 +37,9 @@ class HeldInterrupts:
     def __enter__(self) -> Self:
         """Hold Ctrl-C back, if this is the main thread and Python's own handler would raise it."""
         if threading.current_thread() is threading.main_thread():
-            before = signal.getsignal(signal.SIGINT)
+            before = _SIGNALS.getsignal(signal.SIGINT)
             if before is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._hold)
+                _SIGNALS.signal(signal.SIGINT, self._hold)
                 self._before = before
         return self
 
@@ -49,7 +54,7 @@ class HeldInterrupts:
         before, self._before = self._before, None
         if before is None:
             return
-        signal.signal(signal.SIGINT, before)
+        _SIGNALS.signal(signal.SIGINT, before)
         if self._came and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from error
 
