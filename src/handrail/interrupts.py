@@ -20,9 +20,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-
 _SIGNALS: Any = sys.modules.get("_signal", signal)
-"""What `signal` calls, in CPython and PyPy: its conversions to enumerations take a hundred times as long as the rest."""
+"""What `signal` calls in CPython and PyPy: its conversions to enumerations take many times as long as all the rest."""
 
 
 class HeldInterrupts:

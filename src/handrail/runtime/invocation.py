@@ -24,8 +24,9 @@ from handrail.errors import (
 )
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import HeldInterrupts
-from handrail.prompt import ApprovalRequest, MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.content_parts import TextPart
+from handrail.prompt.policies.policy import policy_may_block
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import (
     CallSecrets,
@@ -260,7 +261,7 @@ class Invocation:
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy through the asynchronous entry; off the event loop if that may block it."""
         tool, session = self.tool, self.environment.session
-        if tool is None or not isinstance(policy, MayBlock) or not policy.may_block(tool, session):
+        if tool is None or not policy_may_block(policy, tool, session):
             return act()
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted

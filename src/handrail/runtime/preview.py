@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from handrail.errors import ParseError, RunAbortedError
-from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy
+from handrail.prompt import Tool, ToolContext, ToolPolicy
+from handrail.prompt.policies.policy import policy_may_block
 from handrail.redaction import current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.resources import CallScope
 from handrail.runtime.environment import Environment
@@ -74,7 +75,7 @@ def may_block(name: str, environment: Environment) -> bool:
     """Whether `preview_call` may wait for a disk, because a policy of the tool may (`MayBlock`)."""
     tool = environment.tool(name)
     session, policies = environment.session, environment.policies_for(name)
-    return tool is not None and any(isinstance(each, MayBlock) and each.may_block(tool, session) for each in policies)
+    return tool is not None and any(policy_may_block(each, tool, session) for each in policies)
 
 
 def _asked_by(

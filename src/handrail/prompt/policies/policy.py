@@ -176,6 +176,13 @@ class ChecksTools(Protocol):
         ...
 
 
+def policy_may_block(policy: ToolPolicy, tool: Tool[Any, Any], session: Session) -> bool:
+    """Whether `check` or `on_result` of a policy may take long for a tool in a session; see `MayBlock`."""
+    # Not `isinstance`, which takes ten microseconds for a protocol in Python 3.11: each policy is asked in each call.
+    answer: Callable[[Tool[Any, Any], Session], bool] | None = getattr(policy, "may_block", None)
+    return answer is not None and answer(tool, session)
+
+
 def check_policy(policy: object) -> ToolPolicy:
     """The policy, if it is one.
 
