@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pydantic_ai import Agent, UsageLimits
+from pydantic_ai import Agent, FunctionToolset, UsageLimits
 from pydantic_ai.models import Model
 
 from benchmarks.timing import Bound
@@ -43,8 +43,9 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         (Path(folder) / "tools.py").write_text("from benchmarks.agents import add\n\nTOOLS = [add]\n")
         agent = load_agent(file)
 
-        def bare(replies: int) -> None:
-            made = Agent(_model(replies), instructions=agent.file.instructions, tools=[add])
+        def bare(replies: int, *toolsets: FunctionToolset) -> None:
+            tools = () if toolsets else (add,)
+            made = Agent(_model(replies), instructions=agent.file.instructions, tools=tools, toolsets=toolsets)
             result = asyncio.run(made.run("Begin.", usage_limits=UsageLimits(request_limit=None)))
             assert result.output == "Done."
 
@@ -55,6 +56,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         yield {
             BARE: lambda: bare(CALLS),
             "agent file, 200 replies of one call": lambda: from_file(CALLS),
+            f"{BARE}, the tool in a toolset": lambda: bare(CALLS, FunctionToolset([add])),
             "bare PydanticAI, 20 replies of ten calls": lambda: bare(CALLS // 10),
             "agent file, 20 replies of ten calls": lambda: from_file(CALLS // 10),
         }
