@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -158,8 +157,11 @@ def test_interrupt_of_a_thread_that_waits_is_raised_in_the_coroutine() -> None:
     assert run_blocking(persist()) == "interrupted, in the end"
 
 
-def test_task_that_is_cancelled_outlasts_what_it_waits_for() -> None:
+@pytest.mark.parametrize("with_anyio", [True, False])
+def test_task_that_is_cancelled_outlasts_what_it_waits_for(with_anyio: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is cancelled; then it is cancelled in fact."""
+    if not with_anyio:
+        monkeypatch.delitem(sys.modules, "anyio")
 
     async def main() -> None:
         completion: Completion[int] = Completion()
@@ -176,17 +178,18 @@ def test_task_that_is_cancelled_outlasts_what_it_waits_for() -> None:
     asyncio.run(main())
 
 
-def test_task_that_anyio_cancels_outlasts_what_it_waits_for() -> None:
-    """AnyIO cancels it again in each iteration of the loop; no iteration adds to what the other thread has to do."""
-    callbacks: list[object] = []
+def test_task_that_anyio_cancels_waits_without_being_woken() -> None:
+    """AnyIO cancels a task again in each iteration of the loop; the loop is not busy with that, and the task ends."""
+    looks: list[bool] = []
 
     class Counted(Completion[int]):
-        def add_done_callback(self, called: Callable[[Completion[int]], object], /) -> None:
-            callbacks.append(called)
-            super().add_done_callback(called)
+        def done(self) -> bool:
+            looks.append(super().done())
+            return looks[-1]
 
     async def main() -> None:
         completion = Counted()
+        thread = threading.Thread(target=completion.set_result, args=(1,))
         async with anyio.create_task_group() as group:
             group.start_soon(outlast, completion)
             await asyncio.sleep(0)
@@ -194,12 +197,11 @@ def test_task_that_anyio_cancels_outlasts_what_it_waits_for() -> None:
             with anyio.CancelScope(shield=True):
                 for _ in range(100):
                     await asyncio.sleep(0)
-                thread = threading.Thread(target=completion.set_result, args=(1,))
                 thread.start()
         thread.join(PATIENCE)
 
     asyncio.run(main())
-    assert len(callbacks) == 2
+    assert looks == [False, False, True]
 
 
 def test_a_thread_that_is_interrupted_while_it_wakes_a_loop_keeps_no_later_one_from_it(
@@ -224,16 +226,21 @@ def test_a_thread_that_is_interrupted_while_it_wakes_a_loop_keeps_no_later_one_f
     asyncio.run(main())
 
 
-def test_coroutine_that_is_closed_blocks_until_what_it_waits_for_is_done() -> None:
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_coroutine_that_is_closed_blocks_until_what_it_waits_for_is_done(cancelled: bool) -> None:
     """As when its loop was closed before it had ended: nothing can be awaited any more."""
-    completion = completed_later("a")
+    completion: Completion[str] = Completion()
     loop = asyncio.new_event_loop()
     waiting = outlast(completion)
     task = loop.create_task(waiting)
     loop.run_until_complete(asyncio.sleep(0))
+    if cancelled:
+        task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
     assert not task.done()
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is abandoned on purpose
     loop.close()
+    threading.Timer(0.01, completion.set_result, ("a",)).start()
     waiting.close()
     assert completion.done()
 

@@ -15,12 +15,14 @@ way, and a thread that blocks until it has ended may be the thread of the loop.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from functools import partial
+from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import ref
 
@@ -254,24 +256,51 @@ async def outlast(completable: Completable[T]) -> T:
         GeneratorExit: the loop was closed before the task had ended; it is done by then.
         BaseException: what it was completed with.
     """
-    cancelled: asyncio.CancelledError | None = None
-    waiter: asyncio.Future[None] | None = None
+    try:
+        if not completable.done():
+            await completed(completable)
+    except asyncio.CancelledError:
+        await _outlast_cancelled(completable)
+        raise
+    except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
+        _block(completable)
+        raise
+    return completable.result()
+
+
+async def _outlast_cancelled(completable: Completable[Any]) -> None:
+    """Await what a thread completes in a task that has been cancelled, and may be cancelled again."""
     while not completable.done():
         try:
-            if cancelled is None:
+            with _Shield():
                 await completed(completable)
-            else:
-                # AnyIO cancels a task again in each iteration of the loop, so one waiter serves all of them.
-                waiter = waiter or completed(completable)
-                await asyncio.shield(waiter)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
+        except asyncio.CancelledError:  # the first one is raised
+            continue
+        except BaseException:  # as above
             _block(completable)
             raise
-    if cancelled is not None:
-        raise cancelled
-    return completable.result()
+
+
+class _Shield:
+    """A context manager: AnyIO does not cancel the task in its block, which it else does in each iteration of the loop.
+
+    The loop would be busy with that for as long as the task waits. `asyncio` cancels the task in the block, too.
+    """
+
+    __slots__ = ("_scope",)
+
+    def __enter__(self) -> None:
+        make = getattr(sys.modules.get("anyio"), "CancelScope", None)
+        self._scope: Any = None if make is None else make(shield=True)
+        if self._scope is not None:
+            self._scope.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # It asks for the current task, and a loop that has been closed has none.
+        if self._scope is not None and kind is not GeneratorExit:
+            self._scope.__exit__(kind, error, traceback)
 
 
 def completed(completable: Completable[Any]) -> asyncio.Future[None]:
