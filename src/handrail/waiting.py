@@ -272,7 +272,7 @@ async def _outlast_cancelled(completable: Completable[Any]) -> None:
     """Await what a thread completes in a task that has been cancelled, and may be cancelled again."""
     while not completable.done():
         try:
-            with _Shield():
+            with Shield():
                 await completed(completable)
         except asyncio.CancelledError:  # the first one is raised
             continue
@@ -281,7 +281,7 @@ async def _outlast_cancelled(completable: Completable[Any]) -> None:
             raise
 
 
-class _Shield:
+class Shield:
     """A context manager: AnyIO does not cancel the task in its block, which it else does in each iteration of the loop.
 
     The loop would be busy with that for as long as the task waits. `asyncio` cancels the task in the block, too.

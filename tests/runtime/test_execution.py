@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 
 from handrail.prompt import ToolContext, ToolResult
@@ -147,6 +148,58 @@ def test_a_task_that_overran_may_clean_up_before_its_call_ends() -> None:
     door = executor(tool("hang", hang, timeout=timedelta(milliseconds=10)), resources={Line: binding})
     assert not door.execute(call("hang")).success
     assert order == ["cleaned up", "closed"]
+
+
+@pytest.mark.anyio
+async def test_a_task_that_anyio_cancels_may_clean_up_before_its_call_ends() -> None:
+    """AnyIO cancels the call again in each iteration of the loop; its handler has the moment all the same."""
+    order: list[str] = []
+    started = asyncio.Event()
+
+    class Line:
+        def close(self) -> None:
+            order.append("closed")
+
+    async def hang(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.resources.get(Line)
+        try:
+            started.set()
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            order.append("cleaned up")
+        return ToolResult.ok(params)
+
+    binding = Binding(Line, lambda _: Line(), scope=Scope.TOOL_CALL)
+    door = executor(tool("hang", hang, timeout=timedelta(minutes=1)), resources={Line: binding})
+    async with anyio.create_task_group() as group:
+        group.start_soon(door.execute_async, call("hang"))
+        await started.wait()
+        group.cancel_scope.cancel()
+    assert order == ["cleaned up", "closed"]
+
+
+@pytest.mark.anyio
+async def test_waiting_until_all_is_done_does_not_keep_the_loop_busy_when_anyio_cancels() -> None:
+    """It looks once when it is cancelled, and once when it is done."""
+    looks: list[None] = []
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    class Counted(list[asyncio.Future[None]]):
+        def __iter__(self) -> Iterator[asyncio.Future[None]]:
+            looks.append(None)
+            return super().__iter__()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait_until_done, Counted([done]))
+        await asyncio.sleep(0)
+        group.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            for _ in range(100):
+                await asyncio.sleep(0)
+        done.set_result(None)
+    assert len(looks) == 3
 
 
 # ------------------------------------------------------------------------------------------ what ends after all

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -41,6 +41,7 @@ from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import (
     Completable,
     Completion,
+    Shield,
     complete_in_thread,
     complete_in_thread_or_here,
     completed,
@@ -445,7 +446,8 @@ async def _stop(task: asyncio.Future[Any], ended: Callable[[asyncio.Future[Any]]
     task.add_done_callback(_LEFT_BEHIND.discard)
     task.add_done_callback(ended)  # before the callback of the wait below, so it is called before that returns
     task.cancel()
-    await asyncio.wait((task,), timeout=_CLEAN_UP_SECONDS)
+    with Shield():  # AnyIO would cancel this wait at once, if it has cancelled the call
+        await asyncio.wait((task,), timeout=_CLEAN_UP_SECONDS)
 
 
 _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
@@ -488,7 +490,8 @@ async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
     cancelled: asyncio.CancelledError | None = None
     while unfinished := [future for future in futures if not future.done()]:
         try:
-            await asyncio.wait(unfinished)
+            with nullcontext() if cancelled is None else Shield():
+                await asyncio.wait(unfinished)
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
