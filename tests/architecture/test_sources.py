@@ -34,7 +34,6 @@ SHORT_MODULES = {
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
-    "interrupts.py": "one rule about Ctrl-C, below everything",
     "contrib/tools/section_options.py": "checks and a binding that three suites share, below all of them",
     "prompt/tool_texts.py": "what the APIs of models take as texts, below the two forms of a tool",
     "serde/bounded_cache.py": "one cache, below all that has one",
