@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from handrail import waiting
@@ -21,6 +22,7 @@ from handrail.waiting import (
     outlast,
     run_blocking,
     run_detached,
+    run_on_new_loop,
     turn_to_begin,
 )
 
@@ -102,6 +104,39 @@ def test_what_has_to_be_done_is_done_here_if_no_thread_can_be_started(monkeypatc
     assert complete_in_thread_or_here(threading.current_thread).result() is threading.current_thread()
     with pytest.raises(RuntimeError, match="of the body"):
         complete_in_thread_or_here(fail).result()
+
+
+def test_a_loop_whose_task_exits_ends_the_threads_of_anyio() -> None:
+    """Else no process could end: the exit of a task within the first one stops the loop at once."""
+    threads: list[threading.Thread] = []
+
+    async def leave() -> None:
+        threads.append(await anyio.to_thread.run_sync(threading.current_thread))
+        raise SystemExit(3)
+
+    async def main() -> None:
+        await asyncio.ensure_future(leave())
+
+    with pytest.raises(SystemExit) as raised:
+        run_on_new_loop(main())
+    assert raised.value.code == 3
+    threads[0].join(PATIENCE)
+    assert not threads[0].is_alive()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError("x"), asyncio.CancelledError()])
+def test_a_new_loop_raises_what_its_coroutine_raises(error: BaseException) -> None:
+    """And it returns what that returns."""
+
+    async def end(*, well: bool) -> str:
+        if not well:
+            raise error
+        return "well"
+
+    with pytest.raises(type(error)) as raised:
+        run_on_new_loop(end(well=False))
+    assert raised.value is error
+    assert run_on_new_loop(end(well=True)) == "well"
 
 
 async def _twice(first: Completion[str], second: Completion[str]) -> tuple[str, str, str]:

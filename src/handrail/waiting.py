@@ -202,6 +202,28 @@ class _Detached(Generic[T]):
             waited.add_done_callback(self.step)
 
 
+def run_on_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`; a `SystemExit` that the coroutine ends with is raised when its loop has come to its own end.
+
+    A task that ends with one stops its loop at once, and nothing is called that waits for the end of the task. So the
+    threads of AnyIO would never end, and no process ends before them.
+
+    Raises:
+        BaseException: what the coroutine raises.
+    """
+    returned, exit_ = asyncio.run(_with_exit(coroutine))
+    if exit_ is not None:
+        raise exit_
+    return cast("T", returned)
+
+
+async def _with_exit(coroutine: Coroutine[Any, Any, T]) -> tuple[T | None, SystemExit | KeyboardInterrupt | None]:
+    try:
+        return await coroutine, None
+    except (SystemExit, KeyboardInterrupt) as error:
+        return None, error
+
+
 def run_in_thread(body: Callable[[], T]) -> Future[T]:
     """Run `body` on a thread of its own (`handrail.threads`), with a copy of this context.
 

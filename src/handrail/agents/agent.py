@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +30,7 @@ from handrail.loop_guard import asynchronous_entry
 from handrail.runtime.execution import ASYNC, loop_is_running
 from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.secrets import holds_mask
+from handrail.waiting import run_on_new_loop
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
 """The environment variable that names a model where nothing else does."""
@@ -77,7 +77,7 @@ class LoadedAgent:
             raise AgentError(
                 "run would stop the event loop of this thread; on an event loop, use `await agent.run_async`"
             )
-        return asyncio.run(self.run_async(input, options))
+        return run_on_new_loop(self.run_async(input, options))
 
     @asynchronous_entry
     async def run_async(self, input: str | None = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:

@@ -50,6 +50,7 @@ from handrail.waiting import (
     run_blocking,
     run_detached,
     run_in_thread,
+    run_on_new_loop,
     turn_to_begin,
 )
 
@@ -182,7 +183,7 @@ class Blocking:
                 return run_on_handler_loop(ASYNC.run(body, is_async=True, seconds=None))
             # On a thread, because a loop waits for its threads and tasks, even for those that overran.
             bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
-            future = run_in_thread(lambda: asyncio.run(bounded()))
+            future = run_in_thread(lambda: run_on_new_loop(bounded()))
             # The loop stops the body after `seconds` and waits one clean-up. The second clean-up is a margin: this wait
             # ends first only if the body blocks its loop.
             return _within(

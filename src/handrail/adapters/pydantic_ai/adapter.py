@@ -6,7 +6,6 @@ interrupted is resumed (`handrail.adapters.pydantic_ai.stored_evaluation`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from types import NoneType
 from typing import Any, TypeVar, cast
@@ -49,6 +48,7 @@ from handrail.runtime.execution import loop_is_running
 from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
+from handrail.waiting import run_on_new_loop
 
 Out = TypeVar("Out")
 
@@ -118,7 +118,7 @@ class PydanticAIAdapter:
         """
         _refuse_event_loop("evaluate")
         # A new loop for each evaluation: a model that is opened by name belongs to one loop, and is closed with it.
-        return asyncio.run(
+        return run_on_new_loop(
             self.evaluate_async(
                 prompt,
                 session=session,
@@ -204,7 +204,7 @@ class PydanticAIAdapter:
             PromptEvaluationError: as for `evaluate`.
         """
         _refuse_event_loop("run")
-        return asyncio.run(
+        return run_on_new_loop(
             self.run_async(
                 executor,
                 user_prompt=user_prompt,

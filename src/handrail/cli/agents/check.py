@@ -5,7 +5,6 @@ Problems are collected, not raised: a person fixes all of them and then checks a
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import tempfile
@@ -47,6 +46,7 @@ from handrail.errors import (
     StoreError,
 )
 from handrail.serde.formatting import count_noun
+from handrail.waiting import run_on_new_loop
 
 _COLUMNS = (
     Column("tool"),
@@ -177,7 +177,7 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
         except ApprovalRulesError as error:
             findings.note(error)
             return findings
-        made = asyncio.run(_make_tools(findings, project, resolved, findings.file.name, held))
+        made = run_on_new_loop(_make_tools(findings, project, resolved, findings.file.name, held))
         if is_sound:  # else missing names are reported already, and rules that use them are not at fault
             _check_rules(findings, unmatched_rules(held, project, findings.file, made))
     return findings

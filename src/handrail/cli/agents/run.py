@@ -45,6 +45,7 @@ from handrail.serde.formatting import count_noun, enumerated
 from handrail.session import Session
 from handrail.session.conversation_parts import ConversationPart
 from handrail.threads import THREADS
+from handrail.waiting import run_on_new_loop
 
 _ROOM = 160
 _MOST_NAMED = 200
@@ -159,7 +160,7 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
 
     with interruptible(listener.interrupted, stopping) as interruption:
         try:
-            result = asyncio.run(_listened(run, session, screen, listener))
+            result = run_on_new_loop(_listened(run, session, screen, listener))
         except asyncio.CancelledError as error:  # only a signal cancels the whole run
             if not interruption.is_termination:
                 _end_interrupted(run, session, screen, waits=listener.calls_interrupted)

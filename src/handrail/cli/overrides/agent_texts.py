@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -14,6 +13,7 @@ from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.run.agent_texts import NAMESPACE, OverridesPlace
 from handrail.cli.agents.check import inspected
 from handrail.prompt.overrides import PromptText, TextKey
+from handrail.waiting import run_on_new_loop
 
 
 class FoundAgent(NamedTuple):
@@ -41,7 +41,7 @@ def agent_texts(path: Path) -> FoundAgent:
     # Standard output is for the findings alone; modules and factories may print.
     with redirect_stdout(sys.stderr):
         agent = load_agent(path)
-        found = asyncio.run(inspected(_untuned(agent), agent.rules()))
+        found = run_on_new_loop(inspected(_untuned(agent), agent.rules()))
     return FoundAgent(NAMESPACE, agent.name, found.texts, OverridesPlace.of(agent.project, agent.file))
 
 
