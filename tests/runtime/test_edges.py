@@ -192,13 +192,21 @@ def test_what_a_policy_raises_is_told_or_ends_the_run(error: Exception, wording:
 async def test_a_denied_read_is_judged_again_when_the_reads_before_it_have_ended() -> None:
     """The outcome is that of running the calls one by one, although they run beside each other."""
     door: list[ToolExecutor] = []
+    both_judged = threading.Event()
+
+    def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        if params.text == "a":
+            both_judged.wait(20)
+        return echo(params, context=context)
 
     def check() -> PolicyDecision:
-        seen = len(door[0].environment.session[Kept])
-        return PolicyDecision.allow() if seen == len(events(door[0])) == asked.pop(0) else PolicyDecision.deny("early")
+        seen, expected = len(door[0].environment.session[Kept]), asked.pop(0)
+        if expected:
+            both_judged.set()
+        return PolicyDecision.allow() if seen == len(events(door[0])) == expected else PolicyDecision.deny("early")
 
     asked = [0, 1, 1]
-    door.append(executor(tool("look", effect="read"), policies=(Verdict(check),)))
+    door.append(executor(tool("look", look, effect="read"), policies=(Verdict(check),)))
     messages = await door[0].execute_all_async([call("look", "a", id="1"), call("look", "b", id="2")])
     assert [message.success for message in messages] == [True, True]
     assert asked == []
