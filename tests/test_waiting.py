@@ -107,7 +107,7 @@ def test_what_has_to_be_done_is_done_here_if_no_thread_can_be_started(monkeypatc
 
 
 def test_a_loop_whose_task_exits_ends_the_threads_of_anyio() -> None:
-    """Else no process could end: the exit of a task within the first one stops the loop at once."""
+    """Else no process could end: the loop is stopped by the task that exits, and again by the one that awaits it."""
     threads: list[threading.Thread] = []
 
     async def leave() -> None:
@@ -115,7 +115,11 @@ def test_a_loop_whose_task_exits_ends_the_threads_of_anyio() -> None:
         raise SystemExit(3)
 
     async def main() -> None:
-        await asyncio.ensure_future(leave())
+        leaving = asyncio.ensure_future(leave())
+        try:
+            await leaving
+        except asyncio.CancelledError:  # by the end of the loop, which has been stopped
+            leaving.result()
 
     with pytest.raises(SystemExit) as raised:
         run_on_new_loop(main())

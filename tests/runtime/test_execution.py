@@ -128,56 +128,54 @@ def test_a_bounded_handler_that_is_in_time_is_answered_from_its_thread() -> None
     assert [thread == caller for thread in threads] == [False, True]
 
 
-def test_a_task_that_overran_may_clean_up_before_its_call_ends() -> None:
-    """It is cancelled and given a moment: what it holds is let go of before its resources are closed."""
-    order: list[str] = []
+class Hanging:
+    """A tool whose handler never ends by itself, and takes a few iterations of the loop to clean up.
 
-    class Line:
-        def close(self) -> None:
-            order.append("closed")
+    Attributes:
+        executor: has the tool, by the name "hang".
+        started: set when the handler waits.
+        order: what has happened after that.
+    """
 
-    async def hang(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        context.resources.get(Line)
+    def __init__(self, timeout: timedelta) -> None:
+        self.started = asyncio.Event()
+        self.order: list[str] = []
+        binding = Binding(Hanging, lambda _: self, scope=Scope.TOOL_CALL)
+        hanging = tool("hang", self._hang, timeout=timeout)
+        self.executor = executor(hanging, resources={Hanging: binding})
+
+    async def _hang(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.resources.get(Hanging)
         try:
+            self.started.set()
             await asyncio.Event().wait()
         finally:
-            order.append("cleaned up")
+            for _ in range(10):
+                await asyncio.sleep(0)
+            self.order.append("cleaned up")
         return ToolResult.ok(params)
 
-    binding = Binding(Line, lambda _: Line(), scope=Scope.TOOL_CALL)
-    door = executor(tool("hang", hang, timeout=timedelta(milliseconds=10)), resources={Line: binding})
-    assert not door.execute(call("hang")).success
-    assert order == ["cleaned up", "closed"]
+    def close(self) -> None:
+        """As a resource of the call."""
+        self.order.append("closed")
+
+
+def test_a_task_that_overran_may_clean_up_before_its_call_ends() -> None:
+    """It is cancelled and given a moment: what it holds is let go of before its resources are closed."""
+    hanging = Hanging(timedelta(milliseconds=10))
+    assert not hanging.executor.execute(call("hang")).success
+    assert hanging.order == ["cleaned up", "closed"]
 
 
 @pytest.mark.anyio
 async def test_a_task_that_anyio_cancels_may_clean_up_before_its_call_ends() -> None:
     """AnyIO cancels the call again in each iteration of the loop; its handler has the moment all the same."""
-    order: list[str] = []
-    started = asyncio.Event()
-
-    class Line:
-        def close(self) -> None:
-            order.append("closed")
-
-    async def hang(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        context.resources.get(Line)
-        try:
-            started.set()
-            await asyncio.Event().wait()
-        finally:
-            for _ in range(10):
-                await asyncio.sleep(0)
-            order.append("cleaned up")
-        return ToolResult.ok(params)
-
-    binding = Binding(Line, lambda _: Line(), scope=Scope.TOOL_CALL)
-    door = executor(tool("hang", hang, timeout=timedelta(minutes=1)), resources={Line: binding})
+    hanging = Hanging(timedelta(minutes=1))
     async with anyio.create_task_group() as group:
-        group.start_soon(door.execute_async, call("hang"))
-        await started.wait()
+        group.start_soon(hanging.executor.execute_async, call("hang"))
+        await hanging.started.wait()
         group.cancel_scope.cancel()
-    assert order == ["cleaned up", "closed"]
+    assert hanging.order == ["cleaned up", "closed"]
 
 
 @pytest.mark.anyio
