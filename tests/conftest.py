@@ -25,6 +25,7 @@ os.environ["HANDRAIL_LOOP_GUARD"] = "1"
 pytest_plugins = [
     "tests.cases",
     "tests.collection",
+    "tests.endless_tests",
     "tests.forked_coverage",
     "tests.forked_workers",
     "tests.left_threads",

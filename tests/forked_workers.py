@@ -5,6 +5,8 @@ itself, which takes a tenth of the time of a whole run. Here each worker takes t
 that is empty, in the order of the collection, and sends reports to the process that has forked it. That process shows
 the tests of a file when a worker has finished the file.
 
+Tests that a worker was to run when it was killed are not run, which fails the run.
+
 A worker that has run its tests and does not end, because one of them has left a thread that never ends, says where its
 threads are, and is killed; the run fails.
 
@@ -19,6 +21,7 @@ import faulthandler
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from multiprocessing.connection import Connection, Pipe, wait
@@ -65,10 +68,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         workers.append(Worker(pid, receiver, session.config.option.worker_end))
     os.close(numbers)
     try:
-        _follow(session, workers)
+        started = _follow(session, workers)
     finally:
         for worker in workers:
             worker.end()
+    for path, left in Counter(item.path for number, item in enumerate(session.items) if number not in started).items():
+        fault = f"{left} tests were not run, because their worker ended"
+        _log_failure(session, path.relative_to(session.config.rootpath).as_posix(), fault)
     return True
 
 
@@ -113,8 +119,9 @@ def _filled(count: int) -> int:
     return reading
 
 
-def _follow(session: pytest.Session, workers: Sequence[Worker]) -> None:
-    """Log what the workers report until all have ended, or the run is to stop."""
+def _follow(session: pytest.Session, workers: Sequence[Worker]) -> set[int]:
+    """Log what the workers report until all have ended, or the run is to stop; return the tests that have started."""
+    started: set[int] = set()
     running = {worker.receiver: worker for worker in workers}
     while running:
         for ready in wait([*running]):
@@ -130,10 +137,13 @@ def _follow(session: pytest.Session, workers: Sequence[Worker]) -> None:
                 worker.waiting.clear()
             else:
                 worker.waiting.append(message)
+            if isinstance(message, int):
+                started.add(message)
             if session.shouldfail:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
+    return started
 
 
 def _log(session: pytest.Session, messages: Sequence[Any]) -> None:
@@ -155,15 +165,19 @@ def _log_the_end(session: pytest.Session, worker: Worker) -> None:
     """Log a failure of the test that a worker ran when it was killed; one that fails between tests fails the run."""
     code = worker.end()
     _log(session, worker.waiting)
+    fault = f"a worker ended with exit code {code}"
     if worker.waiting and worker.waiting[-1] is not None:
         item = session.items[[message for message in worker.waiting if isinstance(message, int)][-1]]
-        fault = f"its worker ended with exit code {code}, and runs no other test of the file"
-        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", fault, "call")
-        session.config.hook.pytest_runtest_logreport(report=report)
+        _log_failure(session, item.nodeid, fault)
     elif code not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
-        place = (__name__, None, "worker")
-        report = pytest.TestReport(__name__, place, {}, "failed", f"a worker ended with exit code {code}", "teardown")
-        session.config.hook.pytest_runtest_logreport(report=report)
+        _log_failure(session, __name__, fault)
+
+
+def _log_failure(session: pytest.Session, nodeid: str, fault: str) -> None:
+    """Log what is the fault of no test, but of a worker."""
+    location = (nodeid.partition("::")[0], None, nodeid.rpartition("::")[2])
+    report = pytest.TestReport(nodeid, location, {}, "failed", fault, "call")
+    session.config.hook.pytest_runtest_logreport(report=report)
 
 
 # --------------------------------------------------------------------------------------------------------- in a worker

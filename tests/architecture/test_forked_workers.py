@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from tests.architecture.sources import ROOT
 
 _FILES = {
@@ -36,6 +38,14 @@ def run_of(files: Mapping[str, str], folder: Path, *more: str) -> subprocess.Com
     )
 
 
+def found_in(report: Path) -> list[tuple[str, ...]]:
+    """Each test of a report with what became of it where it did not pass, in the order of the names."""
+    cases = ET.parse(report).iter("testcase")  # noqa: S314 - written by the run
+    return sorted(
+        (case.attrib["name"], *(part.tag for part in case if part.tag in {"failure", "error"})) for case in cases
+    )
+
+
 def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     """The run fails, and shows where the thread is that it waits for."""
     hangs = "import threading\ndef test_hangs(): threading.Thread(target=threading.Event().wait).start()\n"
@@ -45,21 +55,64 @@ def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     assert "in _shutdown" in run.stderr
 
 
+_CATCHES = """
+import pytest, threading
+@pytest.mark.timeout(0.5)
+def test_endless():
+    while True:
+        try: threading.Event().wait()
+        except BaseException: pass
+"""
+_WAITS = """
+import pytest, threading
+@pytest.fixture
+def endless():
+    yield
+    threading.Event().wait()
+def test_endless(endless): assert 0
+"""
+
+
+@pytest.mark.parametrize(
+    "source, faults, shown",
+    [
+        pytest.param(_CATCHES, ["failure"], "in test_endless", id="test"),
+        pytest.param(_WAITS, ["failure", "failure"], "in endless", id="teardown"),
+    ],
+)
+def test_a_test_that_does_not_end_ends_its_process_and_fails(
+    source: str, faults: list[str], shown: str, tmp_path: Path
+) -> None:
+    """One catches what its timeout raises, and one has failed and waits in a fixture; where they wait is shown."""
+    options = ("-p", "pytest_timeout", "-p", "tests.endless_tests", "--test-end=0.5", "--junitxml=found.xml")
+    run = run_of({"test_one.py": source}, tmp_path, *options)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert found_in(tmp_path / "found.xml") == [("test_endless", *faults)]
+    assert shown in run.stderr
+
+
+def test_tests_that_no_worker_has_run_fail_the_run(tmp_path: Path) -> None:
+    """A worker has taken the next file when it runs the last test of one."""
+    files = {
+        "test_one.py": "import os\ndef test_kills(): os.kill(os.getpid(), 9)\n",
+        "test_two.py": "def test_passes(): pass\n",
+    }
+    run = run_of(files, tmp_path, "--forked-workers=1", "--junitxml=found.xml")
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert found_in(tmp_path / "found.xml") == [("test_kills", "failure"), ("test_two", "failure")]
+
+
 def test_each_test_is_reported_once_and_the_one_that_ends_its_worker_fails(tmp_path: Path) -> None:
-    """The files after it are run by the other worker."""
+    """What it has left of its file fails as one, and the files after it are run by the other worker."""
     run = run_of(_FILES, tmp_path, "--junitxml=found.xml")
     assert run.returncode == 1, run.stdout + run.stderr
-    cases = ET.parse(tmp_path / "found.xml").iter("testcase")  # noqa: S314 - written by the run
-    found = sorted(
-        (case.attrib["name"], *(part.tag for part in case if part.tag in {"failure", "error"})) for case in cases
-    )
-    assert found == [
+    assert found_in(tmp_path / "found.xml") == [
         ("test_before",),
         ("test_fails", "failure"),
         ("test_kills", "failure"),
         ("test_passes",),
         ("test_surrogate", "failure"),
+        ("test_three", "failure"),
         ("test_with_a_broken_end", "error"),
     ]
-    assert "4 failed" not in run.stdout
-    assert "3 failed, 3 passed, 1 error" in run.stdout
+    assert "4 failed, 3 passed, 1 error" in run.stdout
