@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 TESTS = {
     "runtime": "tests/runtime",
     "transaction": "tests/transaction",
-    "turns.py": "tests/turns",
+    "turns": "tests/turns",
     "store": "tests/store",
 }
 """The packages that are changed, with the folders of their tests."""
@@ -68,7 +68,7 @@ class Change:
 def changes(package: str) -> Iterator[Change]:
     """Every change of a package that may make a difference."""
     root = ROOT / "src/handrail" / package
-    for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
+    for path in sorted(root.rglob("*.py")):
         tree = syntax.get_ast_from_path(path)
         for name in plugins.operator_names():
             operator = plugins.get_operator(name)
