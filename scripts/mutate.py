@@ -118,7 +118,7 @@ def covering_tests(copy: Path, sample: Sequence[Change]) -> dict[Change, list[st
     data = copy / ".coverage"
     environment = os.environ | {"COVERAGE_FILE": str(data), "PYTHONPATH": str(copy / "src")}
     folders = [*TESTS.values(), *_ALSO]
-    pytest = ["-m", "pytest", "-q", "--cov=handrail", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"]
+    pytest = ["-m", "pytest", "-q", "--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0"]
     python = str(ROOT / ".venv/bin/python")
     command = [python, *pytest, *folders, "-n", "2", "--dist", "loadfile"]
     subprocess.run(command, cwd=copy, env=environment, check=True)
