@@ -14,17 +14,20 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tests.extent import FULL
+
 TESTS = Path(__file__).parent
 FILE = TESTS / "wording.txt"
 _LINE = "  |"
 _PARAMETERS = re.compile(r"\[.*\]", re.DOTALL)  # of a test; written only where the text depends on them
+_NUMBER = re.compile(r" #\d+$")  # of an assertion, from the second on
 _SECONDS = re.compile(r"\b(ok|replayed|refused|rolled back), \d+\.\d s\b")  # how long a call took
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -90,6 +93,9 @@ class Wording(str):
 _written: dict[str, str] = {}
 """What the tests of this process asserted, by the key of each, where the file is written."""
 
+_ran: set[str] = set()
+"""The tests that have run in this process, where the file is written."""
+
 
 def _shown(text: str, changing: Mapping[str, str]) -> str:
     """A text as it stands in the file: each line after a bar, and what cannot be printed as an escape."""
@@ -121,10 +127,15 @@ def _stored() -> dict[str, str]:
     return stored
 
 
-def _write(found: Mapping[str, str]) -> None:
+def _write(found: Mapping[str, str], ran: set[str]) -> None:
     """Write the file: what the tests asserted, and the texts of tests that did not run and still exist."""
-    ran = set(map(_test, found))
-    kept = {key: text for key, text in _stored().items() if _test(key) not in ran and _exists(_test(key))}
+    functions = set(map(_test, ran))
+    kept = {
+        key: text
+        for key, text in _stored().items()
+        # Without its parameters a key is of all cases; of some, only the full form runs all.
+        if (_test(key) not in functions or (not FULL and _case(key) not in ran | functions)) and _exists(_test(key))
+    }
     asserted: dict[str, dict[str, str]] = {}
     for key, text in (kept | dict(found)).items():
         asserted.setdefault(_PARAMETERS.sub("", key), {})[key] = text
@@ -143,6 +154,11 @@ def _test(key: str) -> str:
     return _PARAMETERS.sub("", key).partition(" #")[0]
 
 
+def _case(key: str) -> str:
+    """The test that a key is of, with its parameters."""
+    return _NUMBER.sub("", key)
+
+
 def _exists(test: str) -> bool:
     module, _, function = test.partition("::")
     path = TESTS / module
@@ -157,15 +173,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-wording", action="store_true", help="write the texts that the tests see")
 
 
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.removeprefix("tests/")
+
+
 @pytest.fixture
 def wording(request: pytest.FixtureRequest) -> Wording:
     """The texts that the test asserts, from `tests/wording.txt`."""
-    test: str = request.node.nodeid
-    module, _, name = test.partition("::")
     changing = {str(TESTS.parent): "<repository>"}
     if "tmp_path" in request.fixturenames:
         changing = {str(request.getfixturevalue("tmp_path")): "<tmp_path>", **changing}
-    return Wording.of(f"{module.removeprefix('tests/')}::{name}", changing, write=request.config.option.write_wording)
+    return Wording.of(_name(request.node), changing, write=request.config.option.write_wording)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The test runs: what the file has of it, and it does not assert, is left out."""
+    _ran.add(_name(item))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -174,12 +197,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     folder = Path(os.environ["HANDRAIL_TEST_RUN"])
     if hasattr(session.config, "workerinput"):
-        (folder / f"wording-{os.getpid()}.json").write_text(json.dumps(_written))
+        (folder / f"wording-{os.getpid()}.json").write_text(json.dumps([_written, sorted(_ran)]))
         return
-    _write(dict(_parts(folder)))
-
-
-def _parts(folder: Path) -> Iterator[tuple[str, str]]:
-    yield from _written.items()
     for part in folder.glob("wording-*.json"):
-        yield from json.loads(part.read_text()).items()
+        written, ran = json.loads(part.read_text())
+        _written.update(written)
+        _ran.update(ran)
+    _write(_written, _ran)

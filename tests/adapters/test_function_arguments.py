@@ -23,6 +23,7 @@ from handrail.testing import Call, Outcome
 from tests.adapters.foreign_desk import called, outcomes, pipeline, play, returns
 from tests.agents.desks import desk
 from tests.agents.desks import play as play_agent
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -87,30 +88,31 @@ async def test_what_the_schema_takes_is_read(kind: Any, written: str, value: Any
     assert type(got[0]) is type(value)
 
 
-REFUSED: dict[str, tuple[Any, str, str]] = {
-    "digits for datetime": (datetime, '"2024"', "input should be written as in ISO 8601"),
-    "a number for datetime": (datetime, "2024", "expected a date-time string"),
-    "digits for date": (date, '"2024"', "expected a date string"),
-    "a clock for timedelta": (timedelta, '"01:00"', "ISO 8601"),
-    "a number for time": (time, "3600", "expected a time string"),
-    "a boolean for int": (int, "true", "expected an integer, got a boolean"),
-    "text for int": (int, '"7"', "expected an integer, got a string"),
-    "a number for bool": (bool, "1", "expected a boolean, got an integer"),
-    "a boolean for a Literal": (Literal[1, "a"], "true", 'expected 1 or "a"'),
-    "a boolean for an IntEnum": (Level, "true", "expected 1 or 2"),
-    "digits in a list": (list[datetime], '["2024"]', "$.x[0]:"),
-    "a key that is no integer": (dict[int, str], '{"01": "a"}', "wrong key"),
-    "half a whole number": (int, "5.5", "expected an integer"),
+REFUSED: dict[str, tuple[Any, str]] = {
+    "digits for datetime": (datetime, '"2024"'),
+    "a number for datetime": (datetime, "2024"),
+    "digits for date": (date, '"2024"'),
+    "a clock for timedelta": (timedelta, '"01:00"'),
+    "a number for time": (time, "3600"),
+    "a boolean for int": (int, "true"),
+    "text for int": (int, '"7"'),
+    "a number for bool": (bool, "1"),
+    "a boolean for a Literal": (Literal[1, "a"], "true"),
+    "a boolean for an IntEnum": (Level, "true"),
+    "digits in a list": (list[datetime], '["2024"]'),
+    "a key that is no integer": (dict[int, str], '{"01": "a"}'),
+    "half a whole number": (int, "5.5"),
 }
 
 
-@pytest.mark.parametrize("kind, written, told", REFUSED.values(), ids=REFUSED)
-async def test_what_the_schema_does_not_take_is_refused(kind: Any, written: str, told: str) -> None:
+@pytest.mark.parametrize("kind, written", REFUSED.values(), ids=REFUSED)
+async def test_what_the_schema_does_not_take_is_refused(kind: Any, written: str, wording: Wording) -> None:
     """The function is not called, and the call is recorded as refused when its arguments were parsed."""
     take, got = function_of(kind)
     session = Session()
-    script = called(Call("take", f'{{"x": {written}}}'), c1=Outcome.failed(told))
-    await play(pipeline(session), script, tools=[take], retries=0)
+    script = called(Call("take", f'{{"x": {written}}}'), c1=Outcome.failed())
+    result = await play(pipeline(session), script, tools=[take], retries=0)
+    assert returns(result.all_messages())["c1"].content == wording
     assert got == []
     assert outcomes(session) == [("c1", False, Step.PARSE)]
 
@@ -144,7 +146,7 @@ async def test_the_words_are_those_for_a_tool_of_handrails(written: str) -> None
     session = Session()
     result = await play(pipeline(session, own), called(Call("own", written), Call("book", written)), tools=[book])
     parts = returns(result.all_messages())
-    assert str(parts["c2"].content) == str(parts["c1"].content).replace("own was", "book was")
+    assert str(parts["c2"].content) == str(parts["c1"].content).replace("own", "book", 1)
     assert not any(success for _, success, _ in outcomes(session))
 
 

@@ -17,6 +17,7 @@ from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, Too
 from handrail.runtime import Session, Step, ToolCall, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.notes import ADD_NOTE, EXPAND, READ_NOTES, Note, World, noted, notes_prompt
+from tests.wording import Wording
 
 DONE = Reply(text="Done.")
 
@@ -27,7 +28,7 @@ def outcomes(session: Session) -> list[tuple[str, bool, Step | None, bool]]:
     return [(event.call_id, event.success, event.refused_at, event.replayed) for event in events]
 
 
-def test_every_outcome_goes_back_to_the_model_and_the_run_goes_on() -> None:
+def test_every_outcome_goes_back_to_the_model_and_the_run_goes_on(wording: Wording) -> None:
     """Success, invalid, denied, failed, replayed, unknown: one message and one event each, state as it should be."""
     session, world = Session(), World()
     calls = [
@@ -47,7 +48,7 @@ def test_every_outcome_goes_back_to_the_model_and_the_run_goes_on() -> None:
         "call-4": Outcome.failed("the pen broke"),
         "call-5": Outcome.ok("noted: fee"),
         "call-6": Outcome.ok("noted: fee"),
-        "call-7": Outcome.failed("Did you mean charge?"),
+        "call-7": Outcome.failed("charge"),
         "call-8": Outcome.ok("milk, fee"),
     }
     with ScriptedModel([Reply(calls=calls), Reply(text="Done.", expect=Expect(messages=came))]) as model:
@@ -62,6 +63,8 @@ def test_every_outcome_goes_back_to_the_model_and_the_run_goes_on() -> None:
         ("call-7", False, Step.LOOK_UP, False),
         ("call-8", True, None, False),
     ]
+    events = session[ToolInvoked].all()
+    assert [event.result.message for event in events if not event.success] == [wording] * 4
     assert noted(session) == ["milk", "fee"]
     assert world.charged == ["fee"]
 

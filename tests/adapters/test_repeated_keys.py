@@ -23,7 +23,6 @@ from tests.wording import Wording
 pytestmark = pytest.mark.anyio
 
 TWICE = '{"text": "milk", "text": "bread"}'
-TOLD = "$.text: this key is given twice in one object; give it once"
 
 
 class Noted:
@@ -47,7 +46,7 @@ def executors_words(arguments: str) -> str:
 async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor(wording: Wording) -> None:
     """It does not run; the call is recorded as refused when its arguments were parsed, and spends no retry."""
     noted, session = Noted(), Session()
-    script = called(Call("note", TWICE), Call("note", {"text": "milk"}), c1=Outcome.failed(TOLD), c2=Outcome.ok())
+    script = called(Call("note", TWICE), Call("note", {"text": "milk"}), c1=Outcome.failed(), c2=Outcome.ok())
     result = await play(pipeline(session), script, tools=[noted.note], retries=0)
     assert returns(result.all_messages())["c1"].content == wording
     assert executors_words(TWICE) == wording
@@ -56,24 +55,26 @@ async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor(wording: W
     assert events(session)[0].call.arguments == TWICE
 
 
-async def test_a_tool_of_an_mcp_server_is_refused_alike() -> None:
+async def test_a_tool_of_an_mcp_server_is_refused_alike(wording: Wording) -> None:
     """The server is not asked."""
     carried_out: list[str] = []
     toolset: MCPToolset[Any] = MCPToolset(InProcess(desk_server(carried_out)), id="desk")
-    script = called(Call("send", TWICE), c1=Outcome.failed(f"send was not run: {TOLD}"))
-    await play(pipeline(Session()), script, toolsets=[toolset])
+    script = called(Call("send", TWICE), c1=Outcome.failed())
+    result = await play(pipeline(Session()), script, toolsets=[toolset])
+    assert returns(result.all_messages())["c1"].content == wording
     assert carried_out == []
 
 
-async def test_beside_a_prompts_tools_those_of_others_are_refused_too() -> None:
+async def test_beside_a_prompts_tools_those_of_others_are_refused_too(wording: Wording) -> None:
     """`HandrailCapability` records only its own calls; what it refuses of others is told in the same words."""
     noted, session = Noted(), Session()
     own = HandrailCapability(ToolExecutor(prompt=notes_prompt(tools=(ADD_NOTE,)), session=session))
     calls = (Call("note", TWICE), Call("add_note", TWICE))
-    came = {"c1": Outcome.failed(f"note was not run: {TOLD}"), "c2": Outcome.failed(f"add_note was not run: {TOLD}")}
-    with ScriptedModel(called(*calls, **came)) as model:
+    with ScriptedModel(called(*calls, c1=Outcome.failed(), c2=Outcome.failed())) as model:
         agent: Agent[None, str] = Agent(model, tools=[noted.note], capabilities=[own], retries=0)
-        await agent.run("Note it.")
+        result = await agent.run("Note it.")
+    contents = returns(result.all_messages())
+    assert [contents["c1"].content, contents["c2"].content] == [wording, wording]
     assert noted.texts == []
     assert outcomes(session) == [("c2", False, Step.PARSE)]
 
@@ -120,11 +121,12 @@ BROKEN = {"not JSON": '{"text": "a", "text"', "nested too deeply": '{"text": ' +
 
 
 @pytest.mark.parametrize("arguments", BROKEN.values(), ids=BROKEN)
-async def test_what_is_not_json_is_told_as_before(arguments: str) -> None:
+async def test_what_is_not_json_is_told_as_before(arguments: str, wording: Wording) -> None:
     """PydanticAI's validation finds it."""
     noted = Noted()
-    script = called(Call("note", arguments), c1=Outcome.failed("not JSON"))
-    await play(pipeline(Session()), script, tools=[noted.note])
+    script = called(Call("note", arguments), c1=Outcome.failed())
+    result = await play(pipeline(Session()), script, tools=[noted.note])
+    assert returns(result.all_messages())["c1"].content == wording
     assert noted.texts == []
 
 
@@ -140,7 +142,7 @@ async def test_a_call_with_a_final_record_is_answered_from_it() -> None:
     assert noted.texts == ["bread"]
 
 
-async def test_a_validator_of_the_program_is_not_asked() -> None:
+async def test_a_validator_of_the_program_is_not_asked(wording: Wording) -> None:
     """It would be shown one of the two values."""
     seen: list[str] = []
 
@@ -149,9 +151,7 @@ async def test_a_validator_of_the_program_is_not_asked() -> None:
         raise ModelRetry("another")
 
     noted = Noted()
-    await play(
-        pipeline(Session()),
-        called(Call("note", TWICE), c1=Outcome.failed(TOLD)),
-        tools=[Tool(noted.note, args_validator=check)],
-    )
+    script = called(Call("note", TWICE), c1=Outcome.failed())
+    result = await play(pipeline(Session()), script, tools=[Tool(noted.note, args_validator=check)])
+    assert returns(result.all_messages())["c1"].content == wording
     assert seen == []

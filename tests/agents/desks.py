@@ -165,6 +165,11 @@ class CallLog:
     started: list[str] = field(default_factory=list[str])
     ended: list[CallEnded] = field(default_factory=list[CallEnded])
 
+    @property
+    def told(self) -> dict[str, str]:
+        """What came of each call, by its id."""
+        return {event.call_id: event.content for event in self.ended}
+
     def __call__(self, event: RunEvent) -> None:
         if isinstance(event, CallStarted):
             self.started.append(event.call_id)

@@ -136,7 +136,7 @@ async def test_a_question_does_not_outlast_the_deadline(tmp_path: Path, wording:
     assert ran == []
 
 
-async def test_a_failing_wait_is_not_taken_for_the_deadline(tmp_path: Path) -> None:
+async def test_a_failing_wait_is_not_taken_for_the_deadline(tmp_path: Path, wording: Wording) -> None:
     """An asker that times out by itself denies, as one that fails in any other way."""
 
     async def give_up(_call: GatedCall) -> Answer:
@@ -147,8 +147,10 @@ async def test_a_failing_wait_is_not_taken_for_the_deadline(tmp_path: Path) -> N
 
     loaded = desk(tmp_path / "desk", tools=[Tool(put)])
     later = Deadline.after(timedelta(hours=1))
-    script = called(Call("put", {"text": "x"}), c1=Outcome.failed("asking about it failed"))
-    assert (await play(loaded, script, mode="ask", asker=give_up, deadline=later)).status == "done"
+    script = called(Call("put", {"text": "x"}), c1=Outcome.failed())
+    result = await play(loaded, script, mode="ask", asker=give_up, deadline=later)
+    assert result.status == "done"
+    assert [part.content for part in returns(result.messages)] == wording
 
 
 async def test_each_answer_is_written_down_once(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from handrail.agents import load_agent
 from handrail.errors import InvalidArgumentError
 from handrail.testing import Reply, ScriptedModel
 from tests.agents.mistakes import MISTAKES, SLIPS, Mistake, Slip, typed, written
+from tests.wording import Wording
 
 _PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+")
 
@@ -45,22 +46,24 @@ def test_a_mistake_is_an_exception_with_attributes(mistake: Mistake, tmp_path: P
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake.door}: {mistake.what}")
-def test_the_message_of_a_mistake(mistake: Mistake, tmp_path: Path) -> None:
+def test_the_message_of_a_mistake(mistake: Mistake, tmp_path: Path, wording: Wording) -> None:
     """Word by word; there is no path of a library in it."""
     folder = written(tmp_path, mistake.files)
     with pytest.raises(mistake.kind) as caught:
         mistake.act(folder)
-    assert comparable(str(caught.value), folder) == mistake.told
+    assert comparable(str(caught.value), folder) == wording
     assert str(Path(handrail.__file__).parent) not in str(caught.value)
     assert "site-packages" not in str(caught.value)
 
 
 @pytest.mark.parametrize("slip", SLIPS, ids=lambda slip: f"{slip.door}: {slip.what}")
-def test_a_slip_on_the_command_line(slip: Slip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slip_on_the_command_line(
+    slip: Slip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     """Its exit code, and what is said of it word by word, on standard error; no path of a library, and no traceback."""
     monkeypatch.chdir(written(tmp_path, slip.files))
     code, _, err = typed(*slip.words)
-    assert (code, comparable(err, tmp_path)) == (slip.code, slip.told)
+    assert (code, comparable(err, tmp_path)) == (slip.code, wording)
     assert str(Path(handrail.__file__).parent) not in err
     assert "site-packages" not in err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,8 @@ def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path, wording
     ]
 
 
-@pytest.mark.parametrize("name, told", [("nowhere", "does not exist"), ("file", "is not a folder")])
-def test_a_project_is_a_folder(tmp_path: Path, name: str, told: str, wording: Wording) -> None:
+@pytest.mark.parametrize("name", ["nowhere", "file"])
+def test_a_project_is_a_folder(tmp_path: Path, name: str, wording: Wording) -> None:
     """Neither a file nor nothing."""
     write(tmp_path, {"file": ""})
     error = problem(tmp_path / name)
@@ -125,24 +126,22 @@ def test_a_project_is_a_folder(tmp_path: Path, name: str, told: str, wording: Wo
 
 
 @pytest.mark.parametrize(
-    "files, kind, told",
+    "files, kind",
     [
-        pytest.param({"tools.py": "1 / 0"}, DiscoveryError, "tools.py cannot be imported", id="import"),
-        pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, "TOOLS: is of type int", id="exports"),
-        pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, "a.agent:2", id="agent"),
-        pytest.param(
-            {"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, "the key 'x' does not exist", id="config"
-        ),
+        pytest.param({"tools.py": "1 / 0"}, DiscoveryError, id="import"),
+        pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, id="exports"),
+        pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, id="agent"),
+        pytest.param({"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, id="config"),
     ],
 )
 def test_the_one_problem_that_there_is_is_raised(
-    tmp_path: Path, files: dict[str, str], kind: type[HandrailError], told: str
+    tmp_path: Path, files: dict[str, str], kind: type[HandrailError], wording: Wording
 ) -> None:
     """Whoever catches it has the error itself."""
     write(tmp_path, files)
     error = problem(tmp_path)
     assert type(error) is kind
-    assert told in str(error)
+    assert str(error) == wording
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
@@ -262,14 +261,15 @@ def test_an_agent_that_there_is_not_is_told_with_the_nearest(tmp_path: Path, wor
     assert str(raised.value) == wording
 
 
-def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path) -> None:
+def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path, wording: Wording) -> None:
     """Of 300 the nearest come first; a name of any length is cut."""
     write(tmp_path, {f"desk{number}.agent": agent(f"desk{number}") for number in range(300)})
     project = Project.load(tmp_path)
     for name in ("dsk200", "x" * 1_000_000):
-        with pytest.raises(AgentError, match=r"and \d+ more\.$") as caught:
+        with pytest.raises(AgentError) as caught:
             project.resolve(name)
-        assert len(str(caught.value).removeprefix(f"the project {tmp_path}")) < 1_000
+        assert str(caught.value) == wording
+        assert len(str(caught.value).replace(str(tmp_path), "")) < 1_000
 
 
 def test_the_project_of_an_agent_file_is_the_folder_that_it_is_in(
@@ -300,22 +300,16 @@ def test_links_that_lead_nowhere_and_pipes_are_problems_and_hide_no_other(tmp_pa
     ]
 
 
-def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path, wording: Wording) -> None:
     """Each in its own words."""
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "gone").symlink_to("nowhere")
     write(tmp_path, {"file": ""})
-    for name, told in {
-        "loop": "cannot be listed: Too many levels of symbolic links",
-        "gone": "is a link that leads nowhere",
-        "file": "is not a folder",
-        "none": "does not exist",
-        "a" * 300: "cannot be listed: File name too long",
-        "a\0b": "cannot be the path of a folder: ",
-    }.items():
+    for name in ("loop", "gone", "file", "none", "a" * 300, "a\0b"):
         found = problem(tmp_path / name)
         assert isinstance(found, ProjectError)
-        assert told in str(found)
+        told = re.sub("embedded null .*", "REASON", str(found))
+        assert re.sub("a{9,}", "A", told) == wording
 
 
 def test_a_package_file_that_defines_tools_is_told_because_they_would_be_passed_over(
@@ -342,15 +336,13 @@ def test_a_package_file_that_is_no_python_defines_nothing(tmp_path: Path, text: 
     assert Project.load(tmp_path, packages=False).agents == {}
 
 
-def test_two_projects_cannot_give_one_name_to_what_they_store(tmp_path: Path) -> None:
+def test_two_projects_cannot_give_one_name_to_what_they_store(tmp_path: Path, wording: Wording) -> None:
     """Both files are told; when one of the projects is forgotten, its name is free."""
     for name in ("a", "b"):
         write(tmp_path / name, {"tools.py": PLAN})
     one = Project.load(tmp_path / "a", packages=False)
-    found = problem(tmp_path / "b")
-    assert str(tmp_path / "a" / "tools.py") in str(found)
-    assert str(tmp_path / "b" / "tools.py") in str(found)
-    assert "give one of them another name" in str(found)
+    found = str(problem(tmp_path / "b"))
+    assert re.sub("_[0-9a-f]{12}", "_HASH", found) == wording
     forget_modules(one.folder)
     Project.load(tmp_path / "b", packages=False)
     forget_modules(tmp_path / "b")

@@ -19,6 +19,13 @@ def faults(folder: Path, text: str) -> list[str]:
     return [str(problem) for problem in read_config(write(folder, {"pyproject.toml": text})).problems]
 
 
+def fault(folder: Path, text: str) -> str:
+    """The one fault of a `pyproject.toml`; what Python says of the TOML in it is not compared."""
+    (problem,) = read_config(write(folder, {"pyproject.toml": text})).problems
+    reason = problem.__cause__
+    return str(problem).replace(str(reason), "REASON") if isinstance(reason, ValueError) else str(problem)
+
+
 def test_a_folder_without_configuration_has_the_defaults(tmp_path: Path) -> None:
     """Also one whose `pyproject.toml` is about other things."""
     assert read_config(tmp_path).config == ProjectConfig()
@@ -85,42 +92,42 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wo
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text",
     [
-        pytest.param("[tool.handrail]\nx = = 1", "pyproject.toml is not TOML: Invalid value (at line 2", id="no TOML"),
-        pytest.param("[tool.handrail]\na=1\na=2", "pyproject.toml is not TOML: Cannot overwrite a value", id="doubled"),
-        pytest.param("tool = 7", "[tool.handrail] is not a table", id="tool is no table"),
-        pytest.param("[tool]\nhandrail = 7", "[tool.handrail] is not a table", id="no table"),
-        pytest.param("[tool.handrail]\nzzz = 1", "the key 'zzz' does not exist. The keys are", id="far key"),
-        pytest.param("[tool.handrail]\nagents = '*.agent'", "agents is '*.agent'; write a list of", id="no list"),
-        pytest.param("[tool.handrail]\nagents = ['']", "agents has '', which is not a pattern", id="empty"),
-        pytest.param('[tool.handrail]\nagents = ["a\\u0000"]', "which is not a pattern", id="null"),
-        pytest.param("[tool.handrail]\nagents = ['a/**b/c']", "agents has 'a/**b/c', which", id="stars"),
-        pytest.param(
-            "[tool.handrail]\nagents = ['.']", "agents has '.', which is not a pattern", id="the folder itself"
-        ),
-        pytest.param(f"[tool.handrail]\nagents = ['{'a/' * 3000}']", "…, which is not a pattern", id="deep"),
-        pytest.param(f"[tool.handrail]\nagents = ['{'a' * 900}']", "…, which ", id="long"),
-        pytest.param(f"[tool.handrail]\napproval = '{'a' * 900}'", "…, but the file does not exist", id="long file"),
-        pytest.param(f"[tool.handrail]\n{'a' * 9000} = 1", "… does not exist. The keys are", id="long key"),
-        pytest.param("[tool.handrail]\nagents = ['/etc/*']", "leaves the project folder", id="absolute"),
-        pytest.param("[tool.handrail]\nagents = ['C:\\x\\*']", "leaves the project folder", id="drive"),
-        pytest.param("[tool.handrail]\nagents = ['x\\..\\y']", "leaves the project folder", id="backslashes"),
-        pytest.param("[tool.handrail]\nagents = ['folder']", "matches no file", id="folder"),
-        pytest.param("[tool.handrail]\nmodel = ' '", "model is ' ', which says nothing", id="blank"),
-        pytest.param("[tool.handrail]\nstore = ['x']", "store is ['x']; write a text", id="list"),
-        pytest.param("[tool.handrail]\napproval = 'x.yaml'", "approval is 'x.yaml', but the file does not", id="file"),
-        pytest.param("[tool.handrail]\napproval = '../x.yaml'", "approval is '../x.yaml', which leaves", id="outside"),
-        pytest.param("[tool.handrail]\napproval = 'folder'", "but the file does not exist", id="folder for a file"),
-        pytest.param("[tool.handrail]\napproval = true", "approval is True; write a text", id="boolean"),
+        pytest.param("[tool.handrail]\nx = = 1", id="no TOML"),
+        pytest.param("[tool.handrail]\na=1\na=2", id="doubled"),
+        pytest.param("tool = 7", id="tool is no table"),
+        pytest.param("[tool]\nhandrail = 7", id="no table"),
+        pytest.param("[tool.handrail]\nzzz = 1", id="far key"),
+        pytest.param("[tool.handrail]\nagents = '*.agent'", id="no list"),
+        pytest.param("[tool.handrail]\nagents = ['']", id="empty"),
+        pytest.param('[tool.handrail]\nagents = ["a\\u0000"]', id="null"),
+        pytest.param("[tool.handrail]\nagents = ['.']", id="the folder itself"),
+        pytest.param(f"[tool.handrail]\nagents = ['{'a/' * 3000}']", id="deep"),
+        pytest.param(f"[tool.handrail]\napproval = '{'a' * 900}'", id="long file"),
+        pytest.param(f"[tool.handrail]\n{'a' * 9000} = 1", id="long key"),
+        pytest.param("[tool.handrail]\nagents = ['/etc/*']", id="absolute"),
+        pytest.param("[tool.handrail]\nagents = ['C:\\x\\*']", id="drive"),
+        pytest.param("[tool.handrail]\nagents = ['x\\..\\y']", id="backslashes"),
+        pytest.param("[tool.handrail]\nagents = ['folder']", id="folder"),
+        pytest.param("[tool.handrail]\nmodel = ' '", id="blank"),
+        pytest.param("[tool.handrail]\nstore = ['x']", id="list"),
+        pytest.param("[tool.handrail]\napproval = 'x.yaml'", id="file"),
+        pytest.param("[tool.handrail]\napproval = '../x.yaml'", id="outside"),
+        pytest.param("[tool.handrail]\napproval = 'folder'", id="folder for a file"),
+        pytest.param("[tool.handrail]\napproval = true", id="boolean"),
     ],
 )
-def test_a_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, told: str) -> None:
+def test_a_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, wording: Wording) -> None:
     """No wrong value ends in anything but a message."""
     (tmp_path / "folder").mkdir()
-    (fault,) = faults(tmp_path, text)
-    assert fault.startswith("pyproject.toml")
-    assert told in fault
+    assert fault(tmp_path, text) == wording
+
+
+@pytest.mark.parametrize("pattern", ["a/**b/c", "a" * 900], ids=["stars", "long"])
+def test_a_pattern_that_only_some_versions_of_python_take_is_told(tmp_path: Path, pattern: str) -> None:
+    """To some it is not a pattern, and for the others it matches no file."""
+    assert f"agents has '{pattern[:90]}" in fault(tmp_path, f"[tool.handrail]\nagents = ['{pattern}']")
 
 
 def test_a_file_in_another_encoding_is_told(tmp_path: Path, wording: Wording) -> None:
@@ -144,24 +151,23 @@ def _large(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make, told",
+    "make",
     [
-        pytest.param(Path.mkdir, "this is a folder; a project is configured in a text file", id="folder"),
-        pytest.param(_fifo, "this is a device or pipe; a project is configured in a text file", id="pipe"),
-        pytest.param(_link("/dev/zero"), "this is a device or pipe", id="device"),
-        pytest.param(_link("pyproject.toml"), "cannot be read: Too many levels of symbolic", id="loop"),
-        pytest.param(_link("x"), "this is a link that leads nowhere; fix", id="link"),
-        pytest.param(_large, "has more than 1,000,000 bytes", id="large"),
+        pytest.param(Path.mkdir, id="folder"),
+        pytest.param(_fifo, id="pipe"),
+        pytest.param(_link("/dev/zero"), id="device"),
+        pytest.param(_link("pyproject.toml"), id="loop"),
+        pytest.param(_link("x"), id="link"),
+        pytest.param(_large, id="large"),
     ],
 )
 def test_what_is_no_file_is_a_problem_and_never_the_defaults_alone(
-    tmp_path: Path, make: Callable[[Path], object], told: str
+    tmp_path: Path, make: Callable[[Path], object], wording: Wording
 ) -> None:
     """It is told at once; nobody waits for a pipe."""
     make(tmp_path / "pyproject.toml")
     (problem,) = read_config(tmp_path).problems
-    assert str(problem).startswith("pyproject.toml: ")
-    assert told in str(problem)
+    assert str(problem) == wording
 
 
 def test_a_folder_that_is_none_is_told_as_the_system_says_it(tmp_path: Path, wording: Wording) -> None:
@@ -172,25 +178,22 @@ def test_a_folder_that_is_none_is_told_as_the_system_says_it(tmp_path: Path, wor
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text",
     [
-        pytest.param(f"x = {'[' * 100_000}", "is nested too deep to be read; make it flatter", id="deep"),
-        pytest.param(f"x = {'1' * 5000}", "is not TOML: ", id="digits"),
-        pytest.param(f"[tool.handrail]\nmodel{'.a' * 100_000} = 1", "is nested too deep to be read", id="dots"),
-        pytest.param(f"[x{' . a' * 100_000}]", "is nested too deep to be read", id="dots in a header"),
-        pytest.param('"x"' + ".'a'" * 100_000 + " = 1", "is nested too deep to be read", id="dots of quoted parts"),
-        pytest.param(f"x = {{a{'.a' * 100_000} = 1}}", "is nested too deep to be read", id="dots in a table"),
-        pytest.param(
-            f'x = """\\""""""\na{".a" * 100_000} = 1', "is nested too deep to be read", id="dots behind quotes"
-        ),
-        pytest.param('x = """\n' + '\\"""x\n' * 150_000, "is not TOML: ", id="text without an end"),
-        pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", "model is a int that is too large to be", id="hex"),
+        pytest.param(f"x = {'[' * 100_000}", id="deep"),
+        pytest.param(f"x = {'1' * 5000}", id="digits"),
+        pytest.param(f"[tool.handrail]\nmodel{'.a' * 100_000} = 1", id="dots"),
+        pytest.param(f"[x{' . a' * 100_000}]", id="dots in a header"),
+        pytest.param('"x"' + ".'a'" * 100_000 + " = 1", id="dots of quoted parts"),
+        pytest.param(f"x = {{a{'.a' * 100_000} = 1}}", id="dots in a table"),
+        pytest.param(f'x = """\\""""""\na{".a" * 100_000} = 1', id="dots behind quotes"),
+        pytest.param('x = """\n' + '\\"""x\n' * 150_000, id="text without an end"),
+        pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", id="hex"),
     ],
 )
-def test_a_document_of_any_shape_ends_in_a_message(tmp_path: Path, text: str, told: str) -> None:
+def test_a_document_of_any_shape_ends_in_a_message(tmp_path: Path, text: str, wording: Wording) -> None:
     """However deep and long its values are."""
-    (fault,) = faults(tmp_path, text)
-    assert told in fault
+    assert fault(tmp_path, text) == wording
 
 
 DOTS = "." * 201
@@ -215,20 +218,14 @@ def test_dots_outside_keys_do_not_count_as_levels(tmp_path: Path, text: str) -> 
     assert (reading.config.model, reading.problems) == ("m", ())
 
 
-def test_what_patterns_lead_to_and_cannot_be_read_is_found(tmp_path: Path) -> None:
+def test_what_patterns_lead_to_and_cannot_be_read_is_found(tmp_path: Path, wording: Wording) -> None:
     """Links to nowhere and in a circle, pipes; with and without wildcards, and on the way to a file."""
     for link, target in {"tools.py": "nowhere", "a.agent": "a.agent", "lib": "lib", "gone": "nowhere"}.items():
         (tmp_path / link).symlink_to(target)
     os.mkfifo(tmp_path / "b.agent")
     write(tmp_path, {"c.agent": "", "d.agent/x.txt": "", "one.py": "", "sub/two.py": ""})
     patterns = ("tools.py", "*.agent", "lib/*.py", "gone/*.py", "one.py", "one.py/*.py", "sub/*.py", "none/*.py")
-    assert unreadable(tmp_path, patterns) == (
-        "tools.py is a link that leads nowhere; fix or remove it",
-        "a.agent cannot be read: Too many levels of symbolic links",
-        "b.agent is a device or pipe; put a file there",
-        "lib cannot be read: Too many levels of symbolic links",
-        "gone is a link that leads nowhere; fix or remove it",
-    )
+    assert unreadable(tmp_path, patterns) == wording
     assert faults(tmp_path, "[tool.handrail]\nagents = ['a.agent']\npython = ['tools.py', 'lib/*.py']") == []
 
 

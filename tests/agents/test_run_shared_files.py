@@ -106,7 +106,7 @@ async def test_files_that_no_rule_is_about_stay_in_reach(folder: Path, tmp_path:
     assert ["milk" in told[0], "mine" in told[1], "mine" in told[2]] == [True] * 3
 
 
-async def test_an_agent_that_is_called_reaches_them_neither(folder: Path, tmp_path: Path) -> None:
+async def test_an_agent_that_is_called_reaches_them_neither(folder: Path, tmp_path: Path, wording: Wording) -> None:
     """Whether or not it has the toolset that the rule names."""
     toolsets = {"notes": files_toolset(folder, prefix="notes"), "two": files_toolset(folder, prefix="two")}
     agent = desk(
@@ -119,9 +119,7 @@ async def test_an_agent_that_is_called_reaches_them_neither(folder: Path, tmp_pa
     ask = Reply(calls=[Call("clerk", {"input": "Look."}, id="c1")])
     look = [Reply(calls=[Call("two_read_file", {"path": "secret.txt"}, id="d1")]), Reply(text="Looked.")]
     await play(agent, [ask, *inside("c1", look), Reply(text="Done.")], listener=log, rules=DENY)
-    assert [event.content.split(".")[0] for event in log.ended if event.call_id == "d1"] == [
-        "there is no file or folder 'secret"
-    ]
+    assert log.told["d1"] == wording
 
 
 def toolset_over(filesystem: Filesystem, prefix: str) -> Callable[[RunContext[Any]], AbstractToolset[Any]]:
@@ -159,7 +157,9 @@ async def test_a_rule_on_the_paths_of_mounts_holds_for_the_folders_that_are_moun
     assert ["hunter2" in told[0], "milk" in told[1]] == [False, True]
 
 
-async def test_long_results_of_one_toolset_are_read_with_its_own_tools(folder: Path, tmp_path: Path) -> None:
+async def test_long_results_of_one_toolset_are_read_with_its_own_tools(
+    folder: Path, tmp_path: Path, wording: Wording
+) -> None:
     """Those of another one would look at other files, and know other rules."""
     write(folder, {f"{number}.txt": "hunter2\n" for number in range(600)})
     write(tmp_path / "work", {"secret.txt": "mine\n"})
@@ -169,11 +169,11 @@ async def test_long_results_of_one_toolset_are_read_with_its_own_tools(folder: P
         agent, Call("notes_grep_files", {"pattern": "hunter"}), session=session, root=tmp_path / "work"
     )
     (kept,) = session[KeptText]
-    assert f"Continue with notes_read_kept, key='{kept.key}'" in found
+    assert [line.replace(kept.key, "KEY") for line in found.splitlines() if kept.key in line] == wording
     given = {"key": kept.key, "offset": kept.text.split("\n").index("secret.txt:1: hunter2") + 1}
     calls = [Call(f"{prefix}read_kept", given, id=f"k{number}") for number, prefix in enumerate(["", "two_", "notes_"])]
     told = await answers(agent, *calls, rules=DENY, session=session, root=tmp_path / "work")
-    assert ["Read it with notes_read_kept." in text for text in told] == [True, True, False]
+    assert [text.replace(kept.key, "KEY") for text in told] == wording
     assert [text for text in told if "hunter2" in text] == []
 
 
@@ -201,7 +201,9 @@ async def test_what_a_toolset_excludes_is_out_of_reach_of_programs_in_its_folder
     assert told[2] == "milk\n"
 
 
-async def test_what_a_mount_excludes_is_out_of_reach_of_programs_in_the_folder(folder: Path, tmp_path: Path) -> None:
+async def test_what_a_mount_excludes_is_out_of_reach_of_programs_in_the_folder(
+    folder: Path, tmp_path: Path, wording: Wording
+) -> None:
     """Under the path that it has there."""
 
     def mount(_: RunContext[Any]) -> Section[Any]:
@@ -211,7 +213,7 @@ async def test_what_a_mount_excludes_is_out_of_reach_of_programs_in_the_folder(f
     agent = desk(tmp_path / "project", toolsets={"programs": programs, "mount": mount})
     calls = [Call("shell_run", {"command": ["cat", name]}) for name in ("secret.txt", "open.txt")]
     told = await answers(agent, *calls)
-    assert ["out of reach here" in text for text in told] == [True, False]
+    assert told == [wording, "milk\n"]
 
 
 async def test_other_toolsets_keep_their_own_view_of_what_one_excludes(folder: Path, tmp_path: Path) -> None:

@@ -208,14 +208,9 @@ def test_rules_that_name_what_there_is_not_are_problems(
     words = ["--rules", "rules.yaml"] if typed else []
     ran = check(*words)
     assert ran.code == 1
-    for place, told in (
-        ("rules.yaml:3:5", "the tool 'noet', and the project has no such tool. Did you mean 'note'?"),
-        ("rules.yaml:4:5", "the argument 'txet', and note has no such argument. Did you mean 'text'?"),
-        ("rules.yaml:5:5", "the agent 'dsk', and the project has no such agent. Did you mean 'desk'?"),
-    ):
+    for place in ("rules.yaml:3:5", "rules.yaml:4:5", "rules.yaml:5:5"):
         (line,) = [line for line in ran.err.splitlines() if place in line]
         assert line.startswith("handrail: ")
-        assert told in line
     (warning,) = [line for line in ran.err.splitlines() if line.startswith("warning: ")]
     assert warning == wording
     assert ran.err == wording
@@ -274,13 +269,13 @@ def test_a_file_of_rules_that_is_typed_must_be_there(check: Check, wording: Word
     assert ran.err == wording
 
 
-def test_a_file_of_rules_with_a_fault_is_a_problem(check: Check, folder: Path) -> None:
+def test_a_file_of_rules_with_a_fault_is_a_problem(check: Check, folder: Path, wording: Wording) -> None:
     """No tool is shown, because nothing is known of its approval."""
     write(folder, rules__yaml="deny: note")
     ran = check("--rules", "rules.yaml")
     assert (ran.code, ran.out) == (1, "")
     assert "rules.yaml" in ran.err
-    assert ran.err.endswith("desk cannot run: 1 problem.\n")
+    assert ran.err.splitlines()[-1] == wording
 
 
 def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:
@@ -328,24 +323,27 @@ def test_every_problem_is_told_at_once(check: Check, folder: Path, wording: Word
     assert {"ResolutionError", "AgentFileError", "ProjectError"} <= {problem["kind"] for problem in told["problems"]}
 
 
-def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, folder: Path) -> None:
+def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, folder: Path, wording: Wording) -> None:
     """It says how many others there are; for programs there are all of them."""
     names = ", ".join(f"tool_{number}" for number in range(500 if FULL else 100))
     agents = {f"a{number}__agent": f"---\nname: a{number}\ntools: [{names}]\n---\nHello.\n" for number in range(30)}
     write(folder, **agents, pyproject__toml="".join(["[tool.handrail]\n", *(f"key{n} = 1\n" for n in range(300))]))
     told = check().err
-    assert "289 more problems of this class (ProjectError); handrail check FILE --format json has all." in told
+    assert [line for line in told.splitlines() if line.startswith("289 ")] == wording
     write(folder, **agents, pyproject__toml="")
     ran = check()
-    assert "29 more problems of this class (ResolutionError); handrail check FILE --format json has all." in ran.err
-    assert "more characters; handrail check FILE --format json has all." in ran.err
+    assert [line for line in ran.err.splitlines() if line.startswith("29 ")] == wording
+    (cut,) = [line for line in ran.err.splitlines() if line.startswith("  ... ")]
+    assert re.sub(r"\d[\d,]*", "N", cut) == wording
     for printed in (told, ran.err):
         assert sum(-(-len(line) // 80) for line in printed.splitlines()) <= 2 * 24 + 1
     assert len(json.loads(check("--format", "json").out)["problems"]) == 30
 
 
 @pytest.mark.short(0)
-def test_of_very_many_agents_no_line_and_no_class_is_long(check: Check, handrail: Command, folder: Path) -> None:
+def test_of_very_many_agents_no_line_and_no_class_is_long(
+    check: Check, handrail: Command, folder: Path, wording: Wording
+) -> None:
     """Names that are missing everywhere, names that are taken twice, rules on nothing: as lines that people read."""
     agents = folder / "agents"
     agents.mkdir()
@@ -366,9 +364,9 @@ def test_of_very_many_agents_no_line_and_no_class_is_long(check: Check, handrail
         assert ran.code == 1
         lines = ran.err.splitlines()
         assert max(map(len, lines)) <= 310
-        classes = sum("more problem" in line and "of this class" in line for line in lines)
+        classes = sum(line[:1].isdigit() and "--format json" in line for line in lines)  # how many others it has
         assert sum(-(-len(line) // 80) for line in lines) <= (classes + 1) * 24 + 1
-        assert re.fullmatch(r"desk cannot run: [\d,]+ problems\.", lines[-1])
+        assert re.sub(r"\d[\d,]*", "N", lines[-1]) == wording
     for path in ("agents", "agents/agent-0001.agent"):
         assert max(map(len, handrail("check", path).err.splitlines())) <= 400
 
@@ -446,20 +444,20 @@ def test_an_agent_file_must_be_there(handrail: Command, folder: Path, path: str,
 
 
 @pytest.mark.parametrize(
-    "settings, told",
+    "settings",
     [
-        ("model = 'nobody:knows'", "nobody:knows ([tool.handrail] of pyproject.toml) cannot be used: no such model"),
-        ("model = 'script:play.yaml'", "can be given only by --model or HANDRAIL_MODEL"),
-        ("store = 'mysql://ada:secret@host/db'", "store: 'mysql://ada@host/db' is not a store URL"),
-        ("store = 'desk.db'", "store: 'desk.db' is not a store URL"),
+        pytest.param("model = 'nobody:knows'", id="model"),
+        pytest.param("model = 'script:play.yaml'", id="script"),
+        pytest.param("store = 'mysql://ada:secret@host/db'", id="store"),
+        pytest.param("store = 'desk.db'", id="store without a scheme"),
     ],
 )
-def test_the_names_of_model_and_store_are_checked(check: Check, folder: Path, settings: str, told: str) -> None:
+def test_the_names_of_model_and_store_are_checked(check: Check, folder: Path, settings: str, wording: Wording) -> None:
     """No provider is asked, and nothing is opened."""
     write(folder, pyproject__toml=f"[tool.handrail]\n{settings}\n")
     ran = check()
     assert ran.code == 1
-    assert told in ran.err
+    assert ran.err == wording
     assert "secret" not in ran.err
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from handrail.cli.agents import commands
+from tests.cli.agent_folders import events
 from tests.cli.desk import Command
 from tests.wording import Wording
 
@@ -49,7 +50,7 @@ def test_a_new_agent_is_right(
     name, *words = shlex.split(ran.out.splitlines()[1])
     assert name == "handrail"
     done = handrail(*words)
-    assert (done.code, done.out) == (0, "I have noted that you want to buy milk.\n"), done.err
+    assert (done.code, done.out) == (0, wording), done.err
 
 
 def test_what_is_typed_for_its_test_is_said(handrail: Command, place: Path, wording: Wording) -> None:
@@ -58,20 +59,24 @@ def test_what_is_typed_for_its_test_is_said(handrail: Command, place: Path, word
     assert said[2:] == [wording, wording, wording]
 
 
-def test_a_new_agent_needs_consent_or_a_rule_where_nobody_can_be_asked(handrail: Command, place: Path) -> None:
+def test_a_new_agent_needs_consent_or_a_rule_where_nobody_can_be_asked(
+    handrail: Command, place: Path, wording: Wording
+) -> None:
     """Its rules have that rule in a comment."""
     assert handrail("new", "jotter").code == 0
     words = ("run", "jotter/jotter.agent", "Remember that I want to buy milk.", "--model", "script:jotter/script.yaml")
     denied = handrail(*words)
     assert denied.code == 1
-    assert "it would run if the approval rules had: allow: [add_note]" in denied.err
+    assert [
+        line for line in denied.err.splitlines() if line.startswith('jotter: add_note(text="buy milk") ')
+    ] == wording
     rules = place / "jotter" / "approval.yaml"
     rules.write_text(rules.read_text().replace("# allow:\n#   - add_note\n", "allow:\n  - add_note\n"))
     ran = handrail(*words)
-    assert (ran.code, ran.out) == (0, "I have noted that you want to buy milk.\n"), ran.err
+    assert (ran.code, ran.out) == (0, wording), ran.err
 
 
-def test_a_note_whose_call_fails_is_taken_back(handrail: Command, place: Path) -> None:
+def test_a_note_whose_call_fails_is_taken_back(handrail: Command, place: Path, wording: Wording) -> None:
     """As the comment in the tools says."""
     assert handrail("new", "jotter").code == 0
     tools = place / "jotter" / "tools.py"
@@ -82,11 +87,14 @@ def test_a_note_whose_call_fails_is_taken_back(handrail: Command, place: Path) -
         "  - calls: [{name: list_notes, id: look}]\n"
         "    expect: {messages: {add: {failed: [no ink]}}}\n"
         "  - text: There is no ink.\n"
-        "    expect: {messages: {look: {ok: [There are no notes yet]}}}\n"
+        "    expect: {messages: {look: ok}}\n"
     )
     words = ("run", "jotter/jotter.agent", "Note it.", "--model", "script:fails.yaml", "--approve", "approve-all")
-    ran = handrail(*words)
-    assert (ran.code, ran.out) == (0, "There is no ink.\n"), ran.err
+    ran = handrail(*words, "--format", "json")
+    assert ran.code == 0, ran.err
+    *_, looked, ended = [event for event in events(ran.out) if event["event"] in {"call_ended", "run_ended"}]
+    assert (looked["call_id"], looked["content"]) == ("look", wording)
+    assert ended["output"] == "There is no ink."
 
 
 def test_two_new_agents_of_one_process_have_notes_of_their_own(handrail: Command, place: Path) -> None:
@@ -123,32 +131,32 @@ def test_a_name_that_an_agent_may_have_is_taken(handrail: Command, place: Path, 
 
 
 @pytest.mark.parametrize(
-    "name, told",
+    "name",
     [
-        ("a b", "is not an agent's name"),
-        ("../x", "is not an agent's name"),
-        ("", "is not an agent's name"),
-        ("é", "is not an agent's name"),
-        ("x" * 65, "is not an agent's name"),
-        ("files", "is a built-in toolset"),
-        ("planning", "is a built-in toolset"),
+        pytest.param("a b", id="blank"),
+        pytest.param("../x", id="path"),
+        pytest.param("", id="empty"),
+        pytest.param("é", id="not ASCII"),
+        pytest.param("x" * 65, id="long"),
+        pytest.param("files", id="files"),
+        pytest.param("planning", id="planning"),
     ],
 )
-def test_a_name_that_no_agent_may_have_is_told(handrail: Command, place: Path, name: str, told: str) -> None:
+def test_a_name_that_no_agent_may_have_is_told(handrail: Command, place: Path, name: str, wording: Wording) -> None:
     """Exit code 2, and nothing is written."""
     ran = handrail("new", name)
     assert (ran.code, ran.out) == (2, "")
-    assert told in ran.err
+    assert ran.err == wording
     assert list(place.iterdir()) == []
 
 
-def test_nothing_is_overwritten(handrail: Command, place: Path) -> None:
+def test_nothing_is_overwritten(handrail: Command, place: Path, wording: Wording) -> None:
     """Exit code 1, and what is there stays."""
     assert handrail("new", "notes").code == 0
     (place / "notes" / "tools.py").write_text("mine")
     ran = handrail("new", "notes")
     assert (ran.code, ran.out) == (1, "")
-    assert "already exists" in ran.err
+    assert ran.err == wording
     assert (place / "notes" / "tools.py").read_text() == "mine"
 
 

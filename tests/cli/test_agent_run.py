@@ -100,11 +100,11 @@ def test_for_programs_there_are_only_events(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.requirement("A-30")
-def test_without_a_terminal_what_needs_approval_is_denied(run: Run, folder: Path) -> None:
+def test_without_a_terminal_what_needs_approval_is_denied(run: Run, folder: Path, wording: Wording) -> None:
     """The run goes on, and what to do about it is said once."""
     ran = run("note it", "--model", noting(folder, "milk", "bread"))
     assert (ran.code, ran.out) == (0, "Done.\n")
-    assert ran.err.count("Without a terminal to ask on") == 1
+    assert [line for line in ran.err.splitlines() if not line.startswith("desk: ")] == wording
     assert len(re.findall(r"^desk: note\(text=.*\) refused, ", ran.err, re.MULTILINE)) == 2
 
 
@@ -192,28 +192,27 @@ def test_a_file_that_is_wrong_is_told(run: Run, folder: Path, name: str, text: s
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words",
     [
-        (("hello", "--model", "nobody:x"), "no such model is known"),
-        (("hello",), "which model?"),
-        (("hello", "--model", "script:nowhere.yaml"), "the script nowhere.yaml (--model) cannot be read"),
-        (("", "--model", "test"), "INPUT is empty"),
-        (("hello", "-", "--model", "test"), "INPUT is given, and `-` reads it"),
-        (("--modl", "test", "hello"), "Unknown option: --modl. Did you mean --model?"),
-        (("hello", "--model", "test", "--session", "one"), "--session needs a durable store"),
-        (("hello", "--model", "test", "--approve", "later"), "--approve later needs a durable store"),
-        (("hello", "--model", "test", "--max-depth", "0"), "--max-depth is 0"),
-        (("hello", "--model", "test", "--root", "tools.py"), "--root tools.py is not a folder"),
-        (("hello", "--model", "test", "--approve", "maybe"), "--approve"),
-        (("hello", "world", "--model", "test"), "world"),
+        pytest.param(("hello", "--model", "nobody:x"), id="unknown model"),
+        pytest.param(("hello",), id="no model"),
+        pytest.param(("hello", "--model", "script:nowhere.yaml"), id="no script"),
+        pytest.param(("", "--model", "test"), id="no input"),
+        pytest.param(("hello", "-", "--model", "test"), id="two inputs"),
+        pytest.param(("--modl", "test", "hello"), id="unknown option"),
+        pytest.param(("hello", "--model", "test", "--session", "one"), id="session without a store"),
+        pytest.param(("hello", "--model", "test", "--approve", "later"), id="answer without a store"),
+        pytest.param(("hello", "--model", "test", "--max-depth", "0"), id="no depth"),
+        pytest.param(("hello", "--model", "test", "--root", "tools.py"), id="no folder"),
+        pytest.param(("hello", "--model", "test", "--approve", "maybe"), id="no choice"),
+        pytest.param(("hello", "world", "--model", "test"), id="a word too many"),
     ],
 )
-def test_a_slip_on_the_command_line_is_told(run: Run, words: tuple[str, ...], told: str) -> None:
+def test_a_slip_on_the_command_line_is_told(run: Run, words: tuple[str, ...], wording: Wording) -> None:
     """In one line with exit code 2, and where the help is."""
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
-    assert told in ran.err
-    assert ran.err.endswith("(see handrail run --help)\n")
+    assert ran.err == wording
     assert len(ran.err.splitlines()) == 1
 
 
@@ -221,7 +220,6 @@ def test_a_call_that_fails_is_told_and_the_run_goes_on(run: Run, folder: Path, w
     """The model reads why."""
     ran = run("note it", "--model", noting(folder, "boom"), "--approve", "approve-all")
     assert (ran.code, ran.out) == (0, "Done.\n")
-    assert 'note(text="boom") failed, rolled back, ' in ran.err
     assert ran.err == wording
 
 

@@ -47,7 +47,7 @@ def test_effects_are_reconciled_forgotten_and_pruned(handrail: Command, wording:
     assert handrail("ledger", "reconcile", "app:pay:unknown", "--happened", "--value", "7").code == 0
     assert "status     done" in handrail("ledger", "show", "app:pay:unknown").out
     assert handrail("ledger", "invalidate", "app:pay:unknown", "--yes").code == 0
-    assert handrail("ledger", "prune").out == wording
+    assert handrail("ledger", "prune", "--yes").out == wording
 
 
 def test_a_server_that_does_not_answer_is_told_in_one_line(handrail: Command) -> None:

@@ -9,11 +9,12 @@ import pytest
 from handrail.cli.pages import Pages, installed_pages
 from tests.architecture.sources import ROOT
 from tests.cli.desk import Command, Terminal
+from tests.wording import Wording
 
 DOCS = ROOT / "docs"
 
 
-def test_all_pages_of_the_index_are_listed(handrail: Command) -> None:
+def test_all_pages_of_the_index_are_listed(handrail: Command, wording: Wording) -> None:
     """With what they are about, in its order; the last line says where their files are."""
     ran = handrail("docs")
     assert (ran.code, ran.err) == (0, "")
@@ -24,7 +25,7 @@ def test_all_pages_of_the_index_are_listed(handrail: Command) -> None:
     decisions = {name for name in names if name.startswith("explanation/decisions/")}
     beside = {"changelog", "readme", "security-policy"}
     assert {*listed} == (names - decisions - {"README"}) | {"explanation/decisions"} | beside
-    assert last == f"The pages are in {DOCS}. handrail docs PAGE prints one."
+    assert last == wording
 
 
 @pytest.mark.parametrize(

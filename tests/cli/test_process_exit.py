@@ -61,19 +61,20 @@ def test_ctrl_c_while_modules_are_imported_ends_quietly(folder: Path) -> None:
 
 
 @pytest.mark.short(0)
-def test_a_call_that_cannot_be_stopped_is_waited_for(folder: Path) -> None:
+def test_a_call_that_cannot_be_stopped_is_waited_for(folder: Path, wording: Wording) -> None:
     """Which is said, once."""
     write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=WAITING)
     words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
     with _begun(folder, *words) as process:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "waiting for note" not in (line := process.stderr.readline()):
-            assert line
+        while (line := process.stderr.readline()).startswith("desk: "):
+            pass
+        assert line == wording
         (folder / "line").write_text("milk")
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "waiting for" not in err
+    assert line not in err
     assert "Traceback" not in err
 
 
@@ -157,15 +158,16 @@ def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(folder: Path
 
 
 @pytest.mark.short(0)
-def test_who_does_not_want_to_wait_ends_the_process(folder: Path) -> None:
+def test_who_does_not_want_to_wait_ends_the_process(folder: Path, wording: Wording) -> None:
     """By three of them, however long the call would take."""
     write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=WAITING)
     words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
     with _begun(folder, *words) as process:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "waiting for note" not in (line := process.stderr.readline()):
-            assert line
+        while (line := process.stderr.readline()).startswith("desk: "):
+            pass
+        assert line == wording
         while process.poll() is None:  # signals that come at the same moment are one
             process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)

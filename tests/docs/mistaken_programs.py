@@ -60,7 +60,6 @@ class Mistake:
         does: what the developer does, as the page has it.
         found_by: what finds it, as the page has it.
         error: what it raises.
-        says: words of the message.
         make: makes the mistake; it is given an empty folder.
         attributes: attributes of the error, with their values.
     """
@@ -68,7 +67,6 @@ class Mistake:
     does: str
     found_by: str
     error: type[Exception]
-    says: str
     make: Callable[[Path], object]
     attributes: Mapping[str, object] = field(default_factory=dict[str, object])
 

@@ -14,6 +14,7 @@ from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolEffect
 from handrail.testing import FakeClock, run_tool
 from tests.documents.surroundings import Params, Result, run
+from tests.wording import Wording
 
 pytestmark = pytest.mark.requirement("M-01")
 
@@ -195,12 +196,13 @@ def test_scopes_partition_keys() -> None:
         assert len(runs) == expected
 
 
-def test_a_running_effect_is_not_invalidated_by_accident(ledger: EffectLedger) -> None:
+def test_a_running_effect_is_not_invalidated_by_accident(ledger: EffectLedger, wording: Wording) -> None:
     """A superseded rule: forgotten while it runs, it could happen twice."""
 
     def create(params: Order, *, context: ToolContext) -> ToolResult[str]:
-        with pytest.raises(LedgerError, match="running"):
+        with pytest.raises(LedgerError) as raised:
             ledger.invalidate(str(context.idempotency_key), partition=context.session.session_id)
+        assert str(raised.value) == wording
         return ToolResult.ok("made")
 
     config = IdempotencyConfig()

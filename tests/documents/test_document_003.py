@@ -19,6 +19,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session import SlicePolicy
 from handrail.testing import run_tool
 from tests.documents.surroundings import Params, Result, Seen, run, supplied
+from tests.wording import Wording
 
 pytestmark = pytest.mark.requirement("M-01")
 
@@ -152,19 +153,20 @@ def test_an_excluded_value_is_kept_from_the_model_and_recorded_in_the_session() 
     assert session[Result].latest() == Result("x" * 1000)
 
 
-def test_examples_are_kept_and_checked_against_both_types() -> None:
+def test_examples_are_kept_and_checked_against_both_types(wording: Wording) -> None:
     """One that does not fit is refused when the tool is made."""
     names = run("003.05")
     tool = names["tool"]
     assert [example.input for example in tool.examples] == [names["NowParams"]("UTC")]
     wrong = (replace(tool.examples[0], output=Result("no time")),)
-    with pytest.raises(PromptValidationError, match="example 1"):
+    with pytest.raises(PromptValidationError) as raised:
         names["Tool"][names["NowParams"], names["NowResult"]](
             name="now", description="Return UTC time.", handler=names["now_handler"], examples=wrong
         )
+    assert str(raised.value) == wording
 
 
-def test_deploying_must_wait_for_test_and_build() -> None:
+def test_deploying_must_wait_for_test_and_build(wording: Wording) -> None:
     """The denial names the policy, and what to call first; a failed test would not count."""
     policy = run("003.06")["deploy_policy"]
     section = run("003.07", deploy_policy=policy)["section"]
@@ -176,13 +178,9 @@ def test_deploying_must_wait_for_test_and_build() -> None:
         message = executor.execute(ToolCall(f"call-{len(executor.environment.session[ToolInvoked])}", name))
         return message.success, message.content
 
-    waits = "policy sequential_dependency denies deploy: deploy must wait until "
-    assert call("deploy") == (
-        False,
-        f"{waits}build and test have succeeded. Call build and test first, then deploy again.",
-    )
+    assert call("deploy") == (False, wording)
     assert call("test")[0]
-    assert call("deploy") == (False, f"{waits}build has succeeded. Call build first, then deploy again.")
+    assert call("deploy") == (False, wording)
     assert call("build")[0]
     assert call("deploy")[0]
 

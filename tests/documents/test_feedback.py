@@ -49,6 +49,7 @@ from handrail.prompt import (
 from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked
 from handrail.runtime.feedback import FeedbackGiven
 from handrail.testing import FakeClock
+from tests.wording import Wording
 
 ALWAYS = FeedbackTrigger(every_calls=1)
 
@@ -82,11 +83,9 @@ def note(name: str, trigger: FeedbackTrigger = ALWAYS) -> StaticFeedback:
     return StaticFeedback(text=f"This is {name}.", trigger=trigger, name=name)
 
 
-def test_feedback_is_a_frozen_value_with_a_text_and_suggestions() -> None:
+def test_feedback_is_a_frozen_value_with_a_text_and_suggestions(wording: Wording) -> None:
     """It is rendered with the name of its provider."""
-    assert Feedback("Mind the time.").render("deadline") == (
-        "[Feedback (deadline), not part of the result]\nMind the time."
-    )
+    assert Feedback("Mind the time.").render("deadline") == wording
     assert Feedback("Mind the time.", ("Hurry.", "Stop.")).render("d").endswith("\n- Hurry.\n- Stop.")
     with pytest.raises(InvalidArgumentError):
         Feedback(" ")
@@ -192,17 +191,17 @@ def test_a_failure_to_look_for_a_file_is_logged(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize(
-    "left, text, suggestions",
+    "left, suggestions",
     [
-        (timedelta(hours=2, minutes=1), "Time left: 2 hours 1 minute.", 0),
-        (timedelta(hours=1), "Time left: 1 hour.", 0),
-        (timedelta(minutes=5, seconds=59), "Time left: 5 minutes.", 0),
-        (timedelta(seconds=90), "Time left: 1 minute.", 2),
-        (timedelta(seconds=1), "Time left: 1 second.", 2),
-        (timedelta(seconds=-1), "The deadline has passed.", 1),
+        pytest.param(timedelta(hours=2, minutes=1), 0, id="hours"),
+        pytest.param(timedelta(hours=1), 0, id="an hour"),
+        pytest.param(timedelta(minutes=5, seconds=59), 0, id="minutes"),
+        pytest.param(timedelta(seconds=90), 2, id="a minute"),
+        pytest.param(timedelta(seconds=1), 2, id="a second"),
+        pytest.param(timedelta(seconds=-1), 1, id="passed"),
     ],
 )
-def test_the_deadline_tells_the_time_left(left: timedelta, text: str, suggestions: int) -> None:
+def test_the_deadline_tells_the_time_left(left: timedelta, suggestions: int, wording: Wording) -> None:
     """With little time it suggests to come to an end."""
     clock = FakeClock()
     provider = DeadlineFeedback(trigger=ALWAYS)
@@ -218,18 +217,18 @@ def test_the_deadline_tells_the_time_left(left: timedelta, text: str, suggestion
     prompt = Prompt(PromptTemplate[str](ns="t", key="desk", sections=[section], feedback=[provider]))
     run = ToolExecutor(prompt=prompt, session=Session(), clock=clock, deadline=run.environment.deadline)
     lines = run.execute(ToolCall("c", "wait"), reply="r").feedback.splitlines()
-    assert (lines[1], len(lines) - 2) == (text, suggestions)
+    assert (lines[1], len(lines) - 2) == (wording, suggestions)
 
 
-def test_the_budget_tells_what_is_left_of_each_limit() -> None:
+def test_the_budget_tells_what_is_left_of_each_limit(wording: Wording) -> None:
     """Near a limit it suggests to come to an end."""
     tracker = BudgetTracker(Budget(max_total_tokens=1_000, max_tool_calls=10))
     tracker.record("run", TokenUsage(200, 50))
     run = executor(BudgetFeedback(trigger=ALWAYS), budget_tracker=tracker)
-    assert said(run).splitlines()[1:] == ["Budget left: 750 of 1,000 tokens, 10 of 10 tool calls."]
+    assert said(run).splitlines()[1:] == [wording]
     tracker.record("run", TokenUsage(1_200, 50))
     lines = said(run, "r2").splitlines()
-    assert lines[1] == "Budget left: 0 of 1,000 tokens, 10 of 10 tool calls."
+    assert lines[1] == wording
     assert len(lines) == 4
 
 

@@ -135,9 +135,10 @@ def test_what_stays_is_neither_removed_nor_moved_but_may_be_written(place: Place
     assert staying.read_text(place("deep/b.md")) == "new"
 
 
-def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place) -> None:
+def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place, wording: Wording) -> None:
     """With a folder that is not in the set, it is neither moved, moved onto nor removed; by itself it is."""
-    held = ExcludedPaths(("b.md", place("deep/er/**")))
+    patterns = ("b.md", place("deep/er/**"))
+    held = ExcludedPaths(patterns)
     seen = place.whole.filtered(PathFilter(holding=(held,)))
     seen.write_text(place("new/b.md"), "b")
     before = tree_of(place.whole)
@@ -147,11 +148,12 @@ def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place) -> None
         lambda: seen.move(place("new"), place("docs/new")),
     )
     for operate in operations:
-        with pytest.raises(
-            PathConflictError, match=r"need approval to be changed, because of the exclude pattern"
-        ) as caught:
+        with pytest.raises(PathConflictError) as caught:
             operate()
-        assert "one by one" in str(caught.value)
+        said = str(caught.value)
+        for pattern in patterns:  # which of them is met first depends on the disk
+            said = said.replace(repr(pattern), "<pattern>")
+        assert said == wording
     assert tree_of(place.whole) == before
     assert seen.remove(place("new/b.md")) == 0
     seen.move(place("deep/b.md"), place("b.md"))
@@ -359,8 +361,9 @@ def test_one_string_is_not_taken_for_patterns(wording: Wording) -> None:
     with pytest.raises(TypeError) as raised:
         excluding(".env")
     assert str(raised.value) == wording
-    with pytest.raises(TypeError, match="not 3"):
+    with pytest.raises(TypeError) as raised:
         excluding((3,))  # type: ignore[arg-type]
+    assert str(raised.value) == wording
 
 
 def test_git_is_excluded_unless_it_is_asked_for() -> None:
@@ -393,7 +396,7 @@ LINKS = ["to file", "to folder/a.txt", "to link", "to above/er/.env", "to new", 
 
 
 @pytest.mark.parametrize("path", LINKS)
-def test_no_link_leads_to_what_is_excluded(tmp_path: Path, path: str) -> None:
+def test_no_link_leads_to_what_is_excluded(tmp_path: Path, path: str, wording: Wording) -> None:
     """Reading finds nothing, and writing is refused."""
     with linked(tmp_path) as whole:
         fs, before = whole.filtered(FILTER), tree_of(whole)
@@ -405,8 +408,9 @@ def test_no_link_leads_to_what_is_excluded(tmp_path: Path, path: str) -> None:
             lambda: fs.write_bytes(path, b"x"),
         )
         for write in writes:
-            with pytest.raises(PathConflictError, match="because of"):
+            with pytest.raises(PathConflictError) as raised:
                 write()
+            assert str(raised.value) == wording
         assert tree_of(whole) == before
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import PathEscapeError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
+from tests.wording import Wording
 
 FILES = {"a.md": "", "b.txt": "", ".env": "", "src/a.py": "", "src/x/b.py": "", "src/x/y/c.py": "", "docs/a.md": ""}
 
@@ -51,23 +52,24 @@ def test_pattern_of_two_stars_finds_everything(make: Callable[..., Filesystem]) 
 
 
 @pytest.mark.parametrize(
-    "pattern, told",
+    "pattern",
     [
-        ("../*", "the pattern leads out of the root"),
-        ("/etc/*", "a pattern is relative to the root"),
-        ("", "the pattern is empty"),
-        ("a\\*", "the parts of a pattern are separated by forward slashes"),
-        ("*" * 300, "a name in the pattern is longer than 255 bytes"),
-        ("*/" * 3_000, "the pattern is longer than 4095 bytes"),
-        ("*/" * 200, "the pattern has 200 names"),
-        ("a\0", "the pattern holds a NUL character"),
-        ("a\ud800", "the pattern holds a lone surrogate"),
+        pytest.param("../*", id="above"),
+        pytest.param("/etc/*", id="absolute"),
+        pytest.param("", id="empty"),
+        pytest.param("a\\*", id="backslash"),
+        pytest.param("*" * 300, id="long name"),
+        pytest.param("*/" * 3_000, id="long"),
+        pytest.param("*/" * 200, id="many names"),
+        pytest.param("a\0", id="NUL"),
+        pytest.param("a\ud800", id="surrogate"),
     ],
 )
-def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], pattern: str, told: str) -> None:
+def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], pattern: str, wording: Wording) -> None:
     """A pattern is held to what paths are held to, and the refusal calls it a pattern."""
-    with pytest.raises(PathEscapeError, match=told):
+    with pytest.raises(PathEscapeError) as raised:
         make(FILES).glob(pattern)
+    assert str(raised.value) == wording
 
 
 @given(st.text(alphabet="ab*?[]!-^&~|.\n", min_size=1, max_size=8).filter(lambda text: ".." not in text))

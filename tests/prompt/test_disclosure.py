@@ -90,7 +90,7 @@ def test_a_rendering_is_a_pure_function() -> None:
         assert prompt.render(open=paths).sections == first.sections
 
 
-def test_a_section_may_start_open() -> None:
+def test_a_section_may_start_open(wording: Wording) -> None:
     """Always, or by its parameters."""
     assert {each.path for each in Prompt(template(starts_open=True)).render().sections if each.is_open} == {"billing"}
 
@@ -103,8 +103,9 @@ def test_a_section_may_start_open() -> None:
     by_shop = Prompt(template(starts_open=knows_money))
     assert "Charges for" in by_shop.bind(Shop()).render().text
     assert "All about the money of Bank" in by_shop.bind(Shop("Bank", knows_money=True)).render().text
-    with pytest.raises(PromptRenderError, match="starts_open returned None"):
+    with pytest.raises(PromptRenderError) as raised:
         Prompt(template(starts_open=says_nothing)).render()
+    assert str(raised.value) == wording
 
 
 def test_the_resources_of_a_closed_section_stay_bound() -> None:
@@ -112,15 +113,16 @@ def test_the_resources_of_a_closed_section_stay_bound() -> None:
     assert isinstance(Prompt(template()).resources.get(Ledger), Ledger)
 
 
-def test_the_text_of_one_section_is_that_of_the_open_prompt() -> None:
+def test_the_text_of_one_section_is_that_of_the_open_prompt(wording: Wording) -> None:
     """With the numbers that it has there; what is below it is open or closed for itself."""
     prompt = Prompt(template())
     assert prompt.section_text("guide") == "## 3. Guide\n\nA long guide."
     assert prompt.section_text("billing") in prompt.render(open={"billing"}).text
     whole = {"billing", "billing.refunds"}
     assert prompt.section_text("billing", open=whole) in prompt.render(open=whole).text
-    with pytest.raises(PromptRenderError, match=r"'billing\.fees' does not exist"):
+    with pytest.raises(PromptRenderError) as raised:
         prompt.section_text("billing.fees")
+    assert str(raised.value) == wording
 
 
 def test_only_sections_with_a_summary_can_be_open(wording: Wording) -> None:
@@ -129,8 +131,9 @@ def test_only_sections_with_a_summary_can_be_open(wording: Wording) -> None:
         Prompt(template()).render(open={"biling"})
     assert str(caught.value) == wording
     plain = PromptTemplate[str](ns="t", key="k", sections=[Section(title="A")])
-    with pytest.raises(PromptRenderError, match="No section has a summary"):
+    with pytest.raises(PromptRenderError) as raised:
         Prompt(plain).render(open={"a"})
+    assert str(raised.value) == wording
     # A disabled one may be in a set that was made before.
     disabled = PromptTemplate[str](ns="t", key="k", sections=[Section(title="A", summary="S", enabled=False)])
     assert not Prompt(disabled).render(open={"a"}).text

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.errors import (
     BudgetExceededError,
@@ -78,7 +77,7 @@ def test_types_that_the_runtime_raises_after_the_effect_are_refused(kind: Any, w
     assert str(raised.value) == wording
 
 
-def test_fields_are_held_to_their_ranges() -> None:
+def test_fields_are_held_to_their_ranges(wording: Wording) -> None:
     """Each message names the field and what would be right."""
     wrong: list[dict[str, Any]] = [
         {"not_applied_on": ConnectionRefusedError},
@@ -89,9 +88,9 @@ def test_fields_are_held_to_their_ranges() -> None:
         {"lease": timedelta(0)},
     ]
     for fields in wrong:
-        (name,) = fields
-        with pytest.raises(PromptValidationError, match=f"^External: {name} is "):
+        with pytest.raises(PromptValidationError) as raised:
             External(**fields)
+        assert str(raised.value) == wording
 
 
 def test_word_means_the_defaults() -> None:
@@ -113,23 +112,13 @@ def test_short_forms_say_the_same() -> None:
     assert short.on_orphan == long.on_orphan == "reconcile"
 
 
-def test_contradictions_are_refused() -> None:
+def test_contradictions_are_refused(wording: Wording) -> None:
     """The message names both places."""
     config, wrong = IdempotencyConfig(on_orphan="retry"), cast("Any", len)
-    assert refused(effect=External(on_orphan="reconcile", reconcile=find_out), idempotency=config) == snapshot(
-        "tool pay: External: on_orphan is 'reconcile' here and 'retry' in the tool's short form; set it in one place."
-    )
-    assert refused(effect=External(reconcile=find_out), reconcile=find_out_otherwise) == snapshot(
-        "tool pay: External: reconcile is find_out here and find_out_otherwise in the tool's short form; set it in "
-        "one place."
-    )
-    assert refused(effect=External(on_orphan="reconcile")) == snapshot(
-        "tool pay: on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key."
-    )
-    assert refused(effect=External(reconcile=wrong)) == snapshot(
-        "tool pay: reconcile takes (obj, /), which does not fit: too many positional arguments. "
-        "Write: def len(params: Note, key: str) -> ToolResult[Note] | None: ..."
-    )
+    assert refused(effect=External(on_orphan="reconcile", reconcile=find_out), idempotency=config) == wording
+    assert refused(effect=External(reconcile=find_out), reconcile=find_out_otherwise) == wording
+    assert refused(effect=External(on_orphan="reconcile")) == wording
+    assert refused(effect=External(reconcile=wrong)) == wording
 
 
 CONTRADICTIONS: dict[str, Callable[[], object]] = {

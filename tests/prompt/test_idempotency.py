@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,37 +30,37 @@ def _full_hash(value: object) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown strategy": ({"strategy": "hash"}, "strategy is 'hash'; it must be one of 'auto', 'params'"),
-    "unknown on_orphan": ({"on_orphan": "rerun"}, "on_orphan is 'rerun'; it must be one of"),
-    "unknown on_busy": ({"on_busy": "queue"}, "on_busy is 'queue'; it must be one of 'wait', 'reject'"),
-    "params without fields": ({"strategy": "params"}, "strategy='params' needs param_keys=(...)"),
-    "fields without params": ({"param_keys": ("order_id",)}, "param_keys are only for strategy='params'"),
-    "one field as a string": ({"strategy": "params", "param_keys": "order_id"}, "must be a tuple of field names"),
-    "a field that is not a name": ({"strategy": "params", "param_keys": (7,)}, "param_keys is (7,)"),
-    "custom without function": ({"strategy": "custom"}, "strategy='custom' needs key_fn=..."),
-    "custom with no function": ({"strategy": "custom", "key_fn": "key"}, "strategy='custom' needs key_fn=..."),
-    "function without custom": ({"key_fn": str}, "key_fn is only for strategy='custom'"),
-    "ttl of zero": ({"ttl": timedelta(0)}, "ttl is 0:00:00; it must be more than zero"),
-    "ttl below zero": ({"ttl": -timedelta(hours=1)}, "Use ttl=None for results that never expire"),
-    "ttl for ever, as a number": ({"ttl": timedelta.max}, "at most 36500 days"),
-    "ttl that is no span": ({"ttl": 3600}, "ttl is 3600; it must be a timedelta"),
-    "lease of zero": ({"lease": timedelta(0)}, "lease is 0:00:00; it must be more than zero"),
-    "lease of none": ({"lease": None}, "lease is None; it must be a timedelta"),
-    "empty scope": ({"scope": ""}, "scope is ''; it must be a word"),
-    "scope with blanks": ({"scope": " global"}, "scope is ' global'; it must be a word"),
-    "scope that is no text": ({"scope": 7}, "scope is 7; it must be a word"),
-    "scope with a zero": ({"scope": "a\0b"}, "scope is 'a\\x00b'; it must be a word"),
-    "scope of the slots": ({"scope": "call"}, "scope 'call' is taken"),
+REFUSED: dict[str, dict[str, Any]] = {
+    "unknown strategy": {"strategy": "hash"},
+    "unknown on_orphan": {"on_orphan": "rerun"},
+    "unknown on_busy": {"on_busy": "queue"},
+    "params without fields": {"strategy": "params"},
+    "fields without params": {"param_keys": ("order_id",)},
+    "one field as a string": {"strategy": "params", "param_keys": "order_id"},
+    "a field that is not a name": {"strategy": "params", "param_keys": (7,)},
+    "custom without function": {"strategy": "custom"},
+    "custom with no function": {"strategy": "custom", "key_fn": "key"},
+    "function without custom": {"key_fn": str},
+    "ttl of zero": {"ttl": timedelta(0)},
+    "ttl below zero": {"ttl": -timedelta(hours=1)},
+    "ttl for ever, as a number": {"ttl": timedelta.max},
+    "ttl that is no span": {"ttl": 3600},
+    "lease of zero": {"lease": timedelta(0)},
+    "lease of none": {"lease": None},
+    "empty scope": {"scope": ""},
+    "scope with blanks": {"scope": " global"},
+    "scope that is no text": {"scope": 7},
+    "scope with a zero": {"scope": "a\0b"},
+    "scope of the slots": {"scope": "call"},
 }
 
 
-@pytest.mark.parametrize("arguments, told", REFUSED.values(), ids=REFUSED)
-def test_wrong_configuration_is_refused_with_its_cure(arguments: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
+def test_wrong_configuration_is_refused_with_its_cure(arguments: dict[str, Any], wording: Wording) -> None:
     """A declaration that cannot mean anything is refused where it is made."""
-    with pytest.raises(PromptValidationError, match=re.escape(told)) as refused:
+    with pytest.raises(PromptValidationError) as refused:
         IdempotencyConfig(**arguments)
-    assert str(refused.value).startswith("IdempotencyConfig: ")
+    assert str(refused.value) == wording
 
 
 def test_defaults_are_those_of_the_documents() -> None:
@@ -107,7 +106,7 @@ def test_strategy_none_has_no_key() -> None:
 CONFIGS = {
     "auto": IdempotencyConfig(),
     "params": IdempotencyConfig(strategy="params", param_keys=("order_id",)),
-    "custom": IdempotencyConfig(strategy="custom", key_fn=lambda p: f"order:{p.order_id}"),
+    "custom": IdempotencyConfig(strategy="custom", key_fn=lambda p: f"order:{p.order_id!r}"),
 }
 
 
@@ -187,26 +186,26 @@ def _raise_for_the_model(params: object) -> str:
     raise ToolValidationError("order_id must start with 'ord-'")
 
 
-BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "raises": (_raise_key_error, "key_fn raised KeyError: 'token'. Nothing was run."),
-    "empty": (lambda _: "", "key_fn returned 0 characters; it must return a string of 1 to 512 characters"),
-    "too long": (lambda _: "x" * 513, "key_fn returned 513 characters"),
-    "a zero": (lambda _: "a\0b", "key_fn returned text with a zero character"),
-    "half a character": (lambda _: "\ud800", "key_fn returned text that is not valid Unicode"),
+BAD_KEYS: dict[str, Callable[[Any], Any]] = {
+    "raises": _raise_key_error,
+    "empty": lambda _: "",
+    "too long": lambda _: "x" * 513,
+    "a zero": lambda _: "a\0b",
+    "half a character": lambda _: "\ud800",
 }
 
 
-@pytest.mark.parametrize("key_fn, told", BAD_KEYS.values(), ids=BAD_KEYS)
-def test_function_that_makes_no_key_fails_the_call(key_fn: Callable[[Any], Any], told: str) -> None:
+@pytest.mark.parametrize("key_fn", BAD_KEYS.values(), ids=BAD_KEYS)
+def test_function_that_makes_no_key_fails_the_call(key_fn: Callable[[Any], Any], wording: Wording) -> None:
     """Without a key nothing may run; the message names the tool and the fault."""
     config = IdempotencyConfig(strategy="custom", key_fn=key_fn)
     for make in (
         lambda: config.key_for("create_order", Order("1")),
         lambda: config.effect_key("create_order", Order("1"), session_id="s1"),
     ):
-        with pytest.raises(ToolValidationError, match=re.escape(told)) as failed:
+        with pytest.raises(ToolValidationError) as failed:
             make()
-        assert str(failed.value).startswith("create_order: ")
+        assert str(failed.value) == wording
 
 
 @pytest.mark.parametrize("key", [7, None, b"x"])
@@ -270,19 +269,14 @@ def test_decoded_arguments_make_the_same_keys_as_parsed_ones() -> None:
     assert of_method.key_for("pay", {"items": [1]}) != of_method.key_for("pay", {"items": [2]})
 
 
-def test_decoded_arguments_may_lack_a_key() -> None:
+def test_decoded_arguments_may_lack_a_key(wording: Wording) -> None:
     """Then there is no key, and nothing may run; one that is there and null is a key."""
     config = IdempotencyConfig(strategy="params", param_keys=("order_id", "items"))
-    lacking: list[tuple[dict[str, object], str]] = [
-        ({"order_id": "7"}, "items"),
-        ({"items": []}, "order_id"),
-        ({}, "order_id"),
-    ]
-    for params, missing in lacking:
-        with pytest.raises(
-            ToolValidationError, match=f"param_keys are order_id, items and dict has no field {missing}"
-        ):
+    lacking: list[dict[str, object]] = [{"order_id": "7"}, {"items": []}, {}]
+    for params in lacking:
+        with pytest.raises(ToolValidationError) as raised:
             config.effect_key("pay", params, session_id="s1")
+        assert str(raised.value) == wording
     assert config.key_for("pay", {"order_id": None, "items": None}) is not None
 
 

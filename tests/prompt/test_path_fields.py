@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path, PurePosixPath
@@ -145,23 +146,22 @@ def odd(name: str, **fields: Any) -> Tool[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "tool, words",
+    "tool",
     [
-        (odd("write_file", path=int), "its field path is int, and a path is a str or a pathlib.Path"),
-        (odd("read_file", path=Position), "its field path is Position"),
-        (odd("edit_file", file_path=list[int]), "its field file_path is list"),
-        (odd("move_file", path=str, new_path=int), "its field new_path is int"),
+        odd("write_file", path=int),
+        odd("read_file", path=Position),
+        odd("edit_file", file_path=list[int]),
+        odd("move_file", path=str, new_path=int),
     ],
+    ids=lambda tool: tool.name,
 )
-def test_a_prompt_refuses_a_tool_whose_path_is_none(tool: Tool[Any, Any], words: str, wording: Wording) -> None:
+def test_a_prompt_refuses_a_tool_whose_path_is_none(tool: Tool[Any, Any], wording: Wording) -> None:
     """When it is made; the message names the tool, the policy, the field and the cure."""
     tools = [tool] if tool.name == "read_file" else [READ, tool]
     with pytest.raises(PromptValidationError) as caught:
         door(*tools)
     assert (caught.value.tool, caught.value.section_path) == (tool.name, ("files",))
     assert str(caught.value) == wording
-    assert words in str(caught.value)
-    assert "path_of=" in str(caught.value)
 
 
 def test_a_policy_above_the_section_is_asked_too(wording: Wording) -> None:
@@ -202,12 +202,13 @@ def test_the_types_of_generic_parameters_are_known(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-@pytest.mark.parametrize("returned", [7, [7], object()])
-def test_a_path_of_that_returns_no_path_is_a_mistake_of_the_developer(returned: Any) -> None:
+@pytest.mark.parametrize("returned", [7, [7], object()], ids=["number", "list", "object"])
+def test_a_path_of_that_returns_no_path_is_a_mistake_of_the_developer(returned: Any, wording: Wording) -> None:
     """The model is not told of it."""
     executor = door(READ, WRITE, policy=ReadBeforeWritePolicy(path_of=lambda _: returned))
-    with pytest.raises(InvalidReturnError, match="path_of of policy read_before_write"):
+    with pytest.raises(InvalidReturnError) as raised:
         executor.execute(ToolCall("c", "write_file", {"path": "a.md"}))
+    assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
 
 
 def test_paths_of_either_kind_are_found_by_the_names_of_the_fields() -> None:

@@ -91,7 +91,7 @@ OF_OPENAPI: dict[str, Any] = {
 }
 
 
-def test_the_components_of_an_openapi_document_are_definitions() -> None:
+def test_the_components_of_an_openapi_document_are_definitions(wording: Wording) -> None:
     """Models and adapters look for them there; secrets in them are masked."""
     tool = made(schema=OF_OPENAPI)
     published = tool.parameters_schema
@@ -106,8 +106,9 @@ def test_the_components_of_an_openapi_document_are_definitions() -> None:
     assert [path for path, _ in raised.value.faults] == ["$.pet.young[0].name", "$.default.name"]
     both = {**OF_OPENAPI, "$defs": {"Other": {"type": "string"}}}
     assert sorted(made(schema=both).parameters_schema["$defs"]) == ["Other", "Pet"]
-    with pytest.raises(PromptValidationError, match="Pet: \\$defs has this name too"):
+    with pytest.raises(PromptValidationError) as refused:
         made(schema={**both, "$defs": {"Pet": {"type": "string"}}})
+    assert str(refused.value) == wording
 
 
 def test_arguments_that_do_not_fit_are_refused(wording: Wording) -> None:

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any, Never
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.errors import DumpError, PromptValidationError, SchemaError
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolExample, ToolResult
@@ -71,15 +70,11 @@ def example(**changes: object) -> ToolExample[Any, Any]:
     return ToolExample(**declared)
 
 
-def test_a_tool_without_types_is_shown_how_to_write_it() -> None:
+def test_a_tool_without_types_is_shown_how_to_write_it(wording: Wording) -> None:
     """Where neither brackets nor a handler say them; the message has the form that is right."""
     with pytest.raises(PromptValidationError) as caught:
         UNCHECKED(name="lookup", description="Looks up.")
-    assert str(caught.value) == snapshot(
-        "tool lookup: Tool needs its types, in brackets or as annotations of the handler: "
-        "Tool[Params, Result](name=..., description=..., handler=...), with a dataclass for each, or "
-        "None: Tool[Params, None](...)."
-    )
+    assert str(caught.value) == wording
     assert caught.value.tool == "lookup"
 
 
@@ -133,11 +128,9 @@ def test_other_names_are_refused(name: object, wording: Wording) -> None:
     assert str(refused(name=name)) == wording
 
 
-def test_a_refused_name_comes_with_one_that_is_right() -> None:
+def test_a_refused_name_comes_with_one_that_is_right(wording: Wording) -> None:
     """The nearest name that fits the rule is offered."""
-    assert str(refused(name="Look Up!")) == snapshot(
-        "tool Look Up!: the name 'Look Up!' is not 1 to 64 letters, digits, '_' and '-'; write 'Look_Up'."
-    )
+    assert str(refused(name="Look Up!")) == wording
 
 
 @pytest.mark.parametrize("description", ["a", "x" * 8_000, f"  {'x' * 8_000}  ", "Sucht für die Übersicht ✓"])
@@ -146,49 +139,22 @@ def test_descriptions_are_any_text_of_8000_characters(description: str) -> None:
     assert lookup_tool(description=description).description == description.strip()
 
 
-def test_other_descriptions_are_refused() -> None:
+def test_other_descriptions_are_refused(wording: Wording) -> None:
     """Too short, too long, or no text."""
-    assert str(refused(description="   ")) == snapshot(
-        "tool lookup: description has 0 characters; it must have 1 to 8000."
-    )
-    assert str(refused(description="x" * 8_001)) == snapshot(
-        "tool lookup: description has 8001 characters; it must have 1 to 8000."
-    )
-    assert str(refused(description=None)) == snapshot("tool lookup: description is None; it must be a string.")
+    assert str(refused(description="   ")) == wording
+    assert str(refused(description="x" * 8_001)) == wording
+    assert str(refused(description=None)) == wording
 
 
 @pytest.mark.requirement("M-06k")
-def test_parameters_are_a_dataclass_or_none() -> None:
+def test_parameters_are_a_dataclass_or_none(wording: Wording) -> None:
     """Anything else is refused, and named."""
     told: list[str] = []
     for kind in (int, dict[str, int], "Lookup", Lookup("a"), Lookup | None):
         with pytest.raises(PromptValidationError) as caught:
             UNCHECKED[kind, None](name="lookup", description="Looks up.")
         told.append(str(caught.value))
-    assert told == snapshot(
-        [
-            (
-                "tool lookup: the parameters are int; they must be a dataclass, a pydantic model or a "
-                "TypedDict, or None for a tool without."
-            ),
-            (
-                "tool lookup: the parameters are dict[str, int]; they must be a dataclass, a pydantic "
-                "model or a TypedDict, or None for a tool without."
-            ),
-            (
-                "tool lookup: the parameters are 'Lookup'; they must be a dataclass, a pydantic model or "
-                "a TypedDict, or None for a tool without."
-            ),
-            (
-                "tool lookup: the parameters are Lookup(entity_id='a', limit=5); they must be a "
-                "dataclass, a pydantic model or a TypedDict, or None for a tool without."
-            ),
-            (
-                "tool lookup: the parameters are Lookup | None; they must be a dataclass, a pydantic "
-                "model or a TypedDict, or None for a tool without."
-            ),
-        ]
-    )
+    assert told == wording
 
 
 def test_parameters_without_a_schema_are_refused_with_the_cause() -> None:
@@ -199,76 +165,44 @@ def test_parameters_without_a_schema_are_refused_with_the_cause() -> None:
     assert (caught.value.tool, caught.value.dataclass) == ("lookup", Opaque)
 
 
-def test_a_result_is_of_a_type_that_json_has() -> None:
+def test_a_result_is_of_a_type_that_json_has(wording: Wording) -> None:
     """Another type is refused, and named."""
     with pytest.raises(PromptValidationError) as caught:
         UNCHECKED[Lookup, complex](name="lookup", description="Looks up.")
-    assert str(caught.value) == snapshot(
-        "tool lookup: complex cannot be the result; declare a type that JSON can say, such as a "
-        "dataclass, or None: $: JSON has no complex numbers; use two floats"
-    )
+    assert str(caught.value) == wording
     assert caught.value.dataclass is complex
     assert isinstance(caught.value.__cause__, SchemaError)
 
 
 @pytest.mark.requirement("M-06l")
-def test_a_handler_that_does_not_fit_is_shown_what_would() -> None:
+def test_a_handler_that_does_not_fit_is_shown_what_would(wording: Wording) -> None:
     """Parameters, context and what is returned are held to the types; the message is a signature that fits."""
-    assert str(refused(handler=without_context)) == snapshot(
-        "tool lookup: the handler takes (params: 'Lookup') -> 'ToolResult[Found]', which does not fit: "
-        "got an unexpected keyword argument 'context'. Write: def without_context(params: Lookup, *, "
-        "context: ToolContext) -> ToolResult[Found]: ..."
-    )
-    assert str(refused(handler=of_other)) == snapshot(
-        "tool lookup: the handler takes params: Page, but is called with Lookup. Write: def "
-        "of_other(params: Lookup, *, context: ToolContext) -> ToolResult[Found]: ..."
-    )
-    assert str(refused(handler=returning_other)) == snapshot(
-        "tool lookup: the handler is annotated to return ToolResult[Page]. Write: def "
-        "returning_other(params: Lookup, *, context: ToolContext) -> ToolResult[Found]: ..."
-    )
-    assert str(refused(handler="look_up")) == snapshot("tool lookup: handler is 'look_up', which cannot be called.")
+    assert str(refused(handler=without_context)) == wording
+    assert str(refused(handler=of_other)) == wording
+    assert str(refused(handler=returning_other)) == wording
+    assert str(refused(handler="look_up")) == wording
     assert (refused(handler=of_other).tool, refused(handler=of_other).dataclass) == ("lookup", Lookup)
 
 
-def test_effects_are_three() -> None:
+def test_effects_are_three(wording: Wording) -> None:
     """An effect that is none of the three is refused."""
-    assert str(refused(effect="write")) == snapshot(
-        "tool lookup: effect is 'write'; it must be one of 'read', 'state', 'external', or External(...)."
-    )
+    assert str(refused(effect="write")) == wording
 
 
-def test_idempotency_is_for_effects() -> None:
+def test_idempotency_is_for_effects(wording: Wording) -> None:
     """A tool that reads has none; a key needs fields that there are; a reconciling owner needs a reconciler."""
-    assert str(refused(effect="read", idempotency=IdempotencyConfig())) == snapshot(
-        "tool lookup: a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
-    )
-    assert str(refused(idempotency=True)) == snapshot(
-        "tool lookup: idempotency is True; write idempotency=IdempotencyConfig(...)."
-    )
+    assert str(refused(effect="read", idempotency=IdempotencyConfig())) == wording
+    assert str(refused(idempotency=True)) == wording
     keys = IdempotencyConfig(strategy="params", param_keys=("order_id",))
-    assert str(refused(idempotency=keys)) == snapshot(
-        "tool lookup: IdempotencyConfig: param_keys names order_id, but Lookup has entity_id, limit."
-    )
-    assert str(refused(idempotency=IdempotencyConfig(on_orphan="reconcile"))) == snapshot(
-        "tool lookup: on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key."
-    )
+    assert str(refused(idempotency=keys)) == wording
+    assert str(refused(idempotency=IdempotencyConfig(on_orphan="reconcile"))) == wording
 
 
-def test_reconcile_is_for_effects_in_the_ledger() -> None:
+def test_reconcile_is_for_effects_in_the_ledger(wording: Wording) -> None:
     """It needs an effect to ask after, and takes parameters and key."""
-    assert str(refused(reconcile=ask)) == snapshot(
-        "tool lookup: reconcile resolves an effect in the ledger, and this tool has none there; declare "
-        "effect='external' or idempotency=IdempotencyConfig(...)."
-    )
-    assert str(refused(effect="external", reconcile=ask_without_key)) == snapshot(
-        "tool lookup: reconcile takes (params: 'Lookup') -> 'ToolResult[Found] | None', which does not "
-        "fit: too many positional arguments. Write: def ask_without_key(params: Lookup, key: str) -> "
-        "ToolResult[Found] | None: ..."
-    )
-    assert str(refused(effect="external", reconcile="ask")) == snapshot(
-        "tool lookup: reconcile is 'ask', which cannot be called."
-    )
+    assert str(refused(reconcile=ask)) == wording
+    assert str(refused(effect="external", reconcile=ask_without_key)) == wording
+    assert str(refused(effect="external", reconcile="ask")) == wording
 
 
 @pytest.mark.parametrize("limit", [999, True, 5000.0, None])
@@ -277,42 +211,26 @@ def test_a_limit_of_characters_is_a_number(limit: object) -> None:
     assert refused(max_result_chars=limit).tool == "lookup"
 
 
-def test_a_timeout_is_a_span_of_time() -> None:
+def test_a_timeout_is_a_span_of_time(wording: Wording) -> None:
     """A bare number has no unit, and zero leaves no time."""
-    assert str(refused(timeout=5)) == snapshot(
-        "tool lookup: timeout is 5; write a span with its unit: timeout=timedelta(seconds=30)."
-    )
-    assert str(refused(timeout=timedelta(0))) == snapshot(
-        "tool lookup: timeout is 0:00:00, which leaves no time; write more than zero, or None for no limit."
-    )
+    assert str(refused(timeout=5)) == wording
+    assert str(refused(timeout=timedelta(0))) == wording
 
 
-def test_examples_fit_the_types() -> None:
+def test_examples_fit_the_types(wording: Wording) -> None:
     """Input and output are instances, with a description of bounded length."""
-    assert str(refused(examples=(example(), example(input=Found("a"))))) == snapshot(
-        "tool lookup: the input of example 2 is Found(url='a'); it must be an instance of Lookup."
-    )
-    assert str(refused(examples=(example(output=None),))) == snapshot(
-        "tool lookup: the output of example 1 is None; it must be an instance of Found."
-    )
-    assert str(refused(examples=(example(description="x" * 8_001),))) == snapshot(
-        "tool lookup: the description of example 1 has 8001 characters; it must have 1 to 8000."
-    )
-    assert str(refused(examples=example())) == snapshot(
-        "tool lookup: examples is a ToolExample; write examples=(ToolExample(...),)."
-    )
-    assert str(refused(examples=("call it",))) == snapshot(
-        "tool lookup: example 1 is 'call it'; write ToolExample(description=..., input=..., output=...)."
-    )
+    assert str(refused(examples=(example(), example(input=Found("a"))))) == wording
+    assert str(refused(examples=(example(output=None),))) == wording
+    assert str(refused(examples=(example(description="x" * 8_001),))) == wording
+    assert str(refused(examples=example())) == wording
+    assert str(refused(examples=("call it",))) == wording
     assert refused(examples=(example(output=Lookup("a")),)).dataclass is Found
 
 
-def test_examples_fit_the_schema() -> None:
+def test_examples_fit_the_schema(wording: Wording) -> None:
     """A field of the wrong type would teach the model a wrong call, so it is found."""
     error = refused(examples=(example(input=Lookup(5)),))  # type: ignore[arg-type]
-    assert str(error) == snapshot(
-        "tool lookup: the input of example 1 does not fit Lookup: $.entity_id: input should be a valid string, got int"
-    )
+    assert str(error) == wording
     assert isinstance(error.__cause__, DumpError)
 
 

@@ -124,23 +124,20 @@ def test_arguments_parse_in_any_form(max_bytes: int | None) -> None:
 
 
 @pytest.mark.requirement("M-06h")
-def test_too_many_bytes_are_not_parsed() -> None:
+def test_too_many_bytes_are_not_parsed(wording: Wording) -> None:
     """The size is that in UTF-8, not in characters."""
     forms: list[str | bytes | dict[str, Any]] = ['{"entity_id":"ä"}', b'{"entity_id":"aa"}', {"entity_id": "aa"}]
     for form in forms:
-        with pytest.raises(ParseError, match="too large"):
+        with pytest.raises(ParseError) as raised:
             lookup_tool().parse(form, max_bytes=17)
+        assert str(raised.value) == wording
 
 
-def test_every_fault_of_the_arguments_is_told() -> None:
+def test_every_fault_of_the_arguments_is_told(wording: Wording) -> None:
     """A fault each for a wrong type, a missing field and an unknown one."""
     with pytest.raises(ParseError) as caught:
         lookup_tool().parse('{"limit": "7", "entity": "a"}')
-    assert str(caught.value) == snapshot("""\
-$.entity_id: missing field entity_id; expected a string
-$.limit: expected an integer, got a string
-$.entity: unknown field entity, did you mean entity_id? known fields: entity_id, limit\
-""")
+    assert str(caught.value) == wording
 
 
 def test_a_tool_without_parameters_takes_nothing_in_any_form() -> None:
@@ -157,26 +154,18 @@ def test_a_tool_without_parameters_takes_nothing_else(arguments: str | dict[str,
         named_tool("ping").parse(arguments)
 
 
-def test_a_result_is_held_to_the_declared_type() -> None:
+def test_a_result_is_held_to_the_declared_type(wording: Wording) -> None:
     """A fault names what was returned and what was declared; a failure may go without a value."""
     tool: Tool[Any, Any] = lookup_tool()
     assert tool.fault_of(ToolResult.ok(Found("a"))) is None
     assert tool.fault_of(ToolResult.error("no")) is None
-    assert tool.fault_of(ToolResult.ok(Lookup("a"))) == snapshot(
-        "returned a value of type Lookup, but the tool declares Found"
-    )
-    assert tool.fault_of(ToolResult("done", None)) == snapshot("returned no value, but the tool declares Found")
-    assert tool.fault_of(ToolResult.error("no", Lookup("a"))) == snapshot(
-        "returned a value of type Lookup, but the tool declares Found"
-    )
+    assert tool.fault_of(ToolResult.ok(Lookup("a"))) == wording
+    assert tool.fault_of(ToolResult("done", None)) == wording
+    assert tool.fault_of(ToolResult.error("no", Lookup("a"))) == wording
     no_text: Any = 5
-    assert tool.fault_of(ToolResult(no_text, Found("a"))) == snapshot(
-        "returned a message of type int, but a message is a string"
-    )
-    assert tool.fault_of(ToolResult("done", Found("a"), no_text)) == snapshot("returned a result whose success is 5")
-    assert named_tool("ping").fault_of(ToolResult.ok("pong")) == snapshot(
-        "returned a value of type str, but the tool declares none"
-    )
+    assert tool.fault_of(ToolResult(no_text, Found("a"))) == wording
+    assert tool.fault_of(ToolResult("done", Found("a"), no_text)) == wording
+    assert named_tool("ping").fault_of(ToolResult.ok("pong")) == wording
     assert named_tool("ping").fault_of(ToolResult.ok(None)) is None
 
 

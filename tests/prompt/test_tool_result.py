@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 
 from handrail.prompt import ToolResult
 from handrail.prompt.tool_result import check_value
@@ -113,14 +112,14 @@ def test_a_generic_value_is_shown_by_what_it_holds() -> None:
     assert ToolResult.ok(Page((Plain("a"),))).render() == '{"items":[{"name":"a","sizes":[1,2]}]}'
 
 
-@pytest.mark.parametrize("value, told", [(Broken("no"), "Broken.render failed"), (Numeric(5), "returned a int")])
+@pytest.mark.parametrize("value", [Broken("no"), Numeric(5)], ids=["raises", "number"])
 def test_a_render_that_fails_is_logged_and_json_is_shown(
-    value: object, told: str, caplog: pytest.LogCaptureFixture
+    value: object, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The call has succeeded, so the model is told all the same, and people are told of the fault."""
     text = ToolResult.ok(value, "Done").render()
     assert text.startswith("Done\n{")
-    assert told in caplog.text
+    assert caplog.messages == wording
 
 
 def test_an_attribute_named_render_is_no_method() -> None:
@@ -149,7 +148,7 @@ def test_the_text_is_never_empty_unless_the_value_says_so(message: str, url: str
     [
         *((Found, Found("a")), (None, None), (str, ""), (list[int], [1]), (Sequence[str], ["a"]), (bytes, b"a")),
         *((Sequence[str], ("a",)), (Mapping[str, int], {}), (dict, {"a": 1}), (Page[int], Page((1,)))),
-        *((Found | None, None), (Found | str, "a"), (Collection[str], {"a"})),
+        *((Found | None, None), (int | None, None), (Found | str, "a"), (Collection[str], {"a"})),
     ],
 )
 def test_a_value_of_the_declared_class_fits(expected: object, value: object) -> None:
@@ -157,24 +156,9 @@ def test_a_value_of_the_declared_class_fits(expected: object, value: object) -> 
     assert check_value(expected, value) is None
 
 
-def test_any_other_value_is_told() -> None:
+def test_any_other_value_is_told(wording: Wording) -> None:
     """What was returned, and what was declared."""
     cases: list[tuple[object, object]] = [(Found, Lookup("a")), (Found, None), (None, "text"), (str, 5)]
     cases += [(Sequence[str], "text"), (Collection[int], b"ab"), (list[int], (1,)), (dict[str, int], [])]
-    cases += [(Page[int], Found("a")), (Found | None, 5), (int | None, None), ("Found", Found("a"))]
-    assert [check_value(expected, value) for expected, value in cases] == snapshot(
-        [
-            "returned a value of type Lookup, but the tool declares Found",
-            "returned no value, but the tool declares Found",
-            "returned a value of type str, but the tool declares none",
-            "returned a value of type int, but the tool declares str",
-            "returned a value of type str, but the tool declares Sequence[str]",
-            "returned a value of type bytes, but the tool declares Collection[int]",
-            "returned a value of type tuple, but the tool declares list[int]",
-            "returned a value of type list, but the tool declares dict[str, int]",
-            "returned a value of type Found, but the tool declares Page[int]",
-            "returned a value of type int, but the tool declares Found | None",
-            None,
-            "returned a value of type Found, but the tool declares 'Found'",
-        ]
-    )
+    cases += [(Page[int], Found("a")), (Found | None, 5), ("Found", Found("a"))]
+    assert [check_value(expected, value) for expected, value in cases] == wording

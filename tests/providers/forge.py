@@ -56,7 +56,8 @@ class Run:
     Attributes:
         output: what it printed.
         messages: the conversation, without times and ids of the run.
-        payments: the orders of the payments that have a record, in order, each with whether the payment succeeded.
+        payments: the orders of the payments that have a record, in order, each with whether the payment succeeded, and
+            what the model read.
         notes: the texts of the notes in the session.
         still_open: the states of the calls that are open.
         lines: how often it came to each line of the program.
@@ -171,7 +172,11 @@ def _found(program: Program, names: dict[str, Any], output: str) -> Run:
         return Run(
             output=output,
             messages=[_comparable(message) for part in parts[start:] for message in part.messages],
-            payments=[[event.params["number"], event.success] for event in session[ToolInvoked] if event.name == "pay"],
+            payments=[
+                [event.params["number"], event.success, event.result.message]
+                for event in session[ToolInvoked]
+                if event.name == "pay"
+            ],
             notes=[each.text for each in session[names["Note"]].all()],
             still_open=[each.state for each in session.open_calls],
             lines={},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
@@ -124,74 +125,67 @@ def unbound() -> PolicyDecision:
     raise AssertionError
 
 
-CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake], str]] = [
-    ("nothing bound", lambda: executor(tool("t", scribble)), UnboundResourceError, "nothing is bound for Filesystem"),
-    ("no class", lambda: executor(tool("t", asks_for("Client"))), ResourceUseError, "'Client' is none"),
+CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake]]] = [
+    ("nothing bound", lambda: executor(tool("t", scribble)), UnboundResourceError),
+    ("no class", lambda: executor(tool("t", asks_for("Client"))), ResourceUseError),
     (
         "wrong type",
         lambda: executor(tool("t", asks_for(Client)), resources={Client: Binding(Client, lambda _: 7)}),
         WrongResourceError,
-        "is a int",
     ),
     (
         "circle",
         lambda: executor(tool("t", asks_for(Client)), resources={Client: Binding(Client, lambda r: r.get(Client))}),
         CircularResourceError,
-        "Client -> Client",
     ),
     (
         "lives too short",
         lambda: executor(tool("t", asks_for(_Holder)), resources=_short_lived()),  # type: ignore[arg-type]
         ResourceUseError,
-        "_Holder \\(SINGLETON\\) -> Client \\(TOOL_CALL\\)",
     ),
-    ("policy returns True", lambda: executor(tool("t"), policies=(Rule(True),)), InvalidReturnError, "policy rule"),
-    ("policy returns None", lambda: executor(tool("t"), policies=(Rule(None),)), InvalidReturnError, "policy rule"),
+    ("policy returns True", lambda: executor(tool("t"), policies=(Rule(True),)), InvalidReturnError),
+    ("policy returns None", lambda: executor(tool("t"), policies=(Rule(None),)), InvalidReturnError),
     (
         "policy asks for what is not bound",
         lambda: executor(tool("t"), policies=(Rule(unbound),)),
         UnboundResourceError,
-        "Client",
     ),
     (
         "approver returns text",
         lambda: executor(tool("t"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=unclear),
         InvalidReturnError,
-        "the approver answered 'yes' \\(str\\) about a call of t; it must return True, False or an Approval",
     ),
     (
         "on_result returns a coroutine",
         lambda: executor(tool("t"), policies=(Notes(later),)),
         InvalidReturnError,
-        "on_result of policy rule answered <coroutine .* about a call of t; it must return None",
     ),
     (
         "key_fn returns a number",
         lambda: executor(tool("t", effect="external", idempotency=keyed_by(7))),
         InvalidReturnError,
-        "key_fn answered 7 \\(int\\) about a call of t; it must return a string of 1 to 512 characters",
     ),
     (
         "key_fn returns nothing",
         lambda: executor(tool("t", effect="external", idempotency=keyed_by(None))),
         InvalidReturnError,
-        "key_fn answered None",
     ),
-    ("a log cannot shrink", lambda: executor(tool("t", reads_log)), SessionUseError, "is a LOG"),
-    ("no database", lambda: executor(tool("t", needs_database)), SessionUseError, "kept in no database"),
-    ("a reducer returns text", lambda: executor(tool("t"), session=bad_reducer()), ReducerError, "'no change'"),
+    ("a log cannot shrink", lambda: executor(tool("t", reads_log)), SessionUseError),
+    ("no database", lambda: executor(tool("t", needs_database)), SessionUseError),
+    ("a reducer returns text", lambda: executor(tool("t"), session=bad_reducer()), ReducerError),
 ]
 
 
 @both_ways
-@pytest.mark.parametrize("make, kind, words", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("make, kind", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_a_mistake_is_raised_and_the_call_is_undone_and_recorded(
-    make: Callable[[], ToolExecutor], kind: type[DeveloperMistake], words: str, way: Run
+    make: Callable[[], ToolExecutor], kind: type[DeveloperMistake], way: Run, wording: Wording
 ) -> None:
     """The developer reads it; what the call wrote is gone; the record is not final, so the same call runs again."""
     door = make()
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind) as raised:
         way(door, call("t"))
+    assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
     assert door.environment.session[Kept].all() == ()
     [event] = events(door)
     assert (event.success, event.final) == (False, False)
@@ -280,8 +274,9 @@ def test_what_on_result_returns_is_refused_when_the_other_calls_have_ended(all_c
 
     door = executor(tool("pay", pay, effect="external"), policies=(Notes(note),))
     calls = [call("pay", "a", id="1"), call("pay", "b", id="2")]
-    with pytest.raises(InvalidReturnError, match="on_result of policy rule"):
+    with pytest.raises(InvalidReturnError) as raised:
         all_calls(door, *calls, reply="r")
+    assert raised.value.function == "on_result of policy rule"
     assert [(event.call_id, event.success) for event in events(door)] == [("1", False), ("2", True)]
     all_calls(door, *calls, reply="r")
     assert sorted(runs) == ["a", "b"]
@@ -381,12 +376,14 @@ def test_a_mistake_of_a_nested_call_is_raised_through_the_outer_one() -> None:
     assert [event.name for event in events(door)] == ["inner", "outer"]
 
 
-def test_a_parameter_of_another_name_is_refused_with_the_near_one() -> None:
+def test_a_parameter_of_another_name_is_refused_with_the_near_one(wording: Wording) -> None:
     """As Python does it; the ledger is the one that a name is guessed for most."""
     wrong: Any = ToolExecutor
-    with pytest.raises(TypeError, match=r"^ToolExecutor has no parameter ledger; did you mean effect_ledger\?$"):
+    with pytest.raises(TypeError) as raised:
         wrong(prompt=prompt(tool("t")), session=Session(), ledger=EffectLedger())
-    with pytest.raises(TypeError, match=r"^ToolExecutor has no parameter zzz; it has prompt, session, .*, clock\.$"):
+    assert str(raised.value) == wording
+    with pytest.raises(TypeError) as raised:
         wrong(zzz=1)
+    assert str(raised.value) == wording
     with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'session'"):
         wrong(prompt=prompt(tool("t")))

@@ -90,7 +90,7 @@ def test_a_task_that_overran_and_will_not_end_is_left_behind(
 
     async def run() -> None:
         door = executor(tool("stubborn", stubborn, timeout=timedelta(milliseconds=10)), clock=FakeClock())
-        assert "was stopped after its timeout" in (await door.execute_async(call("stubborn"))).content
+        assert (await door.execute_async(call("stubborn"))).content == wording
         release.set()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.wait(others)
@@ -329,7 +329,8 @@ def test_a_task_that_will_not_end_is_heard_when_it_does(
 
     overrun(way, stubborn, is_async=True, late=late, then=go_on)
     assert late.outcome() == (error if fails else "paid")
-    assert "a handler that had overrun" not in caplog.text
+    # The loop may end before the task, and asyncio logs what the task raises then.
+    assert [record for record in caplog.records if record.name.startswith("handrail")] == []
 
 
 @both

@@ -35,6 +35,7 @@ from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked, ToolMessa
 from handrail.runtime import feedback as module
 from handrail.runtime.feedback import FeedbackGiven
 from handrail.testing import FakeClock, run_to_crash
+from tests.wording import Wording
 
 ALWAYS = FeedbackTrigger(every_calls=1)
 
@@ -90,12 +91,11 @@ def answered(executor: ToolExecutor, reply: str, *numbers: int) -> list[str]:
     return [message.feedback for message in messages]
 
 
-def test_feedback_ends_the_message_and_is_not_in_the_result() -> None:
+def test_feedback_ends_the_message_and_is_not_in_the_result(wording: Wording) -> None:
     """The message has it behind a line that marks it; the result and the record have not."""
     executor = desk(Provider(ALWAYS, Feedback("Look again.", ("Take another number.",))))
     message = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
-    marked = "[Feedback (advice), not part of the result]\nLook again.\n- Take another number."
-    assert (message.feedback, message.content) == (marked, f"found 1\n\n{marked}")
+    assert (message.feedback, message.content) == (wording, f"found 1\n\n{message.feedback}")
     assert message.result.value == "found 1"
     record = executor.environment.session[ToolInvoked].all()[0]
     assert "Look again" not in repr(record)
@@ -164,7 +164,9 @@ def test_only_the_same_call_counts_as_a_repeated_failure() -> None:
     assert [bool(text) for text in given] == [False, False, False, True, False, True, False]
 
 
-def test_a_provider_that_fails_or_says_something_else_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_provider_that_fails_or_says_something_else_is_logged(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """The call is answered all the same, with what the other providers say."""
     executor = desk(
         Provider(ALWAYS, ValueError("broken"), name="fails"),
@@ -174,12 +176,12 @@ def test_a_provider_that_fails_or_says_something_else_is_logged(caplog: pytest.L
     )
     message = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
     assert message.success
-    assert message.feedback == "[Feedback (advice), not part of the result]\nLook again."
-    assert [record.getMessage() for record in caplog.records] == ["feedback fails failed", "feedback wrong failed"]
+    assert message.feedback == wording
+    assert caplog.messages == wording
 
 
 def test_a_provider_that_takes_too_long_is_left_behind(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """Its call is answered without it."""
     monkeypatch.setattr(module, "PROVIDER_TIMEOUT", timedelta(milliseconds=1))
@@ -193,10 +195,10 @@ def test_a_provider_that_takes_too_long_is_left_behind(
     message = desk(Slow(ALWAYS)).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
     released.set()
     assert message.content == "found 1"
-    assert [record.getMessage() for record in caplog.records] == ["feedback advice failed"]
+    assert caplog.messages == wording
 
 
-def test_a_provider_has_no_longer_than_the_deadline_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_has_no_longer_than_the_deadline_leaves(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """But a moment after it, so that the model can be sent that it has passed."""
     monkeypatch.setattr(module, "PROVIDER_TIMEOUT", timedelta(days=1))
     released, clock, session = threading.Event(), FakeClock(), Session()
@@ -212,7 +214,7 @@ def test_a_provider_has_no_longer_than_the_deadline_leaves(monkeypatch: pytest.M
     executor = desk(Slow(ALWAYS), DeadlineFeedback(trigger=ALWAYS), session=session, deadline=deadline)
     message = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
     released.set()
-    assert message.content.endswith("The deadline has passed.\n- Give your answer now.")
+    assert message.feedback == wording
 
 
 def test_a_provider_that_says_nothing_is_asked_again_when_its_trigger_applies_again() -> None:
@@ -340,14 +342,13 @@ class Cancelled:
         raise asyncio.CancelledError
 
 
-def test_a_provider_whose_own_task_is_cancelled_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_provider_whose_own_task_is_cancelled_has_failed(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """It does not cancel the call, and the other providers are asked."""
     executor = desk(Cancelling(), Cancelled(), Asynchronous())
     call = ToolCall("c", "lookup", {"number": 1})
     assert "Look again." in executor.execute(call, reply="r1").feedback
     assert "Look again." in asyncio.run(executor.execute_async(call, reply="r2")).feedback
-    messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["feedback cancelling failed", "feedback cancelled failed"] * 2
+    assert caplog.messages == wording
 
 
 def test_a_call_that_is_cancelled_while_a_provider_is_asked_is_cancelled() -> None:
@@ -408,13 +409,13 @@ class Broken(Provider):
 
 
 def test_what_fails_beside_a_provider_is_logged_too(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wording: Wording
 ) -> None:
     """A trigger that fails, and a session that is closed before the text is stored: the call is answered without it."""
     executor = desk(Broken(ALWAYS))
     monkeypatch.setattr(Broken, "is_broken", True)
     assert executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r").content == "found 1"
-    assert caplog.messages == ["the message of lookup has no feedback"]
+    assert caplog.messages == wording
     caplog.clear()
     with handrail.store.open(f"sqlite:///{tmp_path / 's.db'}") as store:
         session = Session.open(store, "s")
@@ -426,4 +427,4 @@ def test_what_fails_beside_a_provider_is_logged_too(
 
         message = desk(Closes(ALWAYS), session=session).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
     assert (message.content, caplog.records[0].levelname) == ("found 1", "WARNING")
-    assert "feedback advice was not given" in caplog.messages[0]
+    assert caplog.messages == wording

@@ -84,15 +84,17 @@ def test_the_nearest_name_is_found_whatever_the_case(asked: str, wording: Wordin
 
 @pytest.mark.short(2)
 @pytest.mark.requirement("S-01a")
-@pytest.mark.parametrize("asked", ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200])
+@pytest.mark.parametrize(
+    "asked",
+    ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200],
+    ids=["near", "far", "long", "emoji"],
+)
 def test_an_unknown_tool_among_a_thousand_is_told_in_under_a_kilobyte(asked: str, wording: Wording) -> None:
     """With the nearest names first: the list of all of them took 18 kB of the model's context."""
     names = [f"read_file_{number:04}" for number in range(1000)]
     told = executor(*map(tool, names)).execute(call(asked)).content
     assert len(told.encode()) < 1000
-    assert re.search(r"and 9\d\d more\.$", told)
-    if asked.startswith("read"):
-        assert told == wording
+    assert told == wording
 
 
 @pytest.mark.requirement("S-01a")
@@ -220,12 +222,13 @@ def test_ask_without_an_approver_denies(way: Run, wording: Wording) -> None:
 
 @both_ways
 @pytest.mark.requirement("S-06")
-def test_a_passed_deadline_ends_the_run_before_the_handler(way: Run) -> None:
+def test_a_passed_deadline_ends_the_run_before_the_handler(way: Run, wording: Wording) -> None:
     """The handler is not started, and the call is recorded."""
     clock = FakeClock()
     door = executor(tool("scribble", scribble), deadline=Deadline.after(timedelta(0), clock=clock), clock=clock)
-    with pytest.raises(PromptEvaluationError, match="has passed") as caught:
+    with pytest.raises(PromptEvaluationError) as caught:
         way(door, call("scribble"))
+    assert str(caught.value) == wording
     assert caught.value.phase == "tool"
     assert door.environment.session[Kept].all() == ()
     assert events(door)[0].refused_at is Step.DEADLINE

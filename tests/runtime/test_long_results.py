@@ -197,7 +197,7 @@ def test_a_session_that_is_closed_still_answers() -> None:
         assert message.replayed
 
 
-def test_a_value_that_is_hidden_from_the_model_stays_hidden() -> None:
+def test_a_value_that_is_hidden_from_the_model_stays_hidden(wording: Wording) -> None:
     """What is read is the text of the result, and not its value."""
 
     def hide(params: Note, *, context: ToolContext) -> Any:
@@ -205,7 +205,7 @@ def test_a_value_that_is_hidden_from_the_model_stays_hidden() -> None:
 
     door = executor(noting_tool("hide", hide))
     door.execute(ToolCall("call-1", "hide", '{"text": "x"}'))
-    assert "does not occur" in read(door, call="call-1", find="secret").content
+    assert read(door, call="call-1", find="secret").content == wording
 
 
 def test_the_policies_of_the_prompt_judge_it() -> None:
@@ -216,7 +216,7 @@ def test_the_policies_of_the_prompt_judge_it() -> None:
     assert not read(door, call="call-1").success
 
 
-def test_a_tool_of_the_program_keeps_its_name() -> None:
+def test_a_tool_of_the_program_keeps_its_name(wording: Wording) -> None:
     """Ours gets another one, and the sentence has it."""
 
     @tool(effect="read")
@@ -227,7 +227,8 @@ def test_a_tool_of_the_program_keeps_its_name() -> None:
     door = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="logs", sections=[section])), session=Session())
     message = fetched(door, "read_result")
     assert names(door) == ["read_result", "read_result_2"]
-    assert "read them with read_result_2," in message.content
+    [line] = [line for line in message.content.split("\n") if "read_result_2" in line]
+    assert line == wording
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_what_is_shown_never_exceeds_the_limit(text: str, call_id: str) -> None:
     assert min(len(head), 2 * len(tail)) >= (MIN_RESULT_CHARS - len(sentence)) // 4
 
 
-def test_a_cut_in_a_session_that_is_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cut_in_a_session_that_is_closed_is_logged(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """Nothing can be read there any more, and the call is answered."""
     with handrail.store.open("memory:") as store:
         with Session.open(store, "s") as session:
@@ -258,13 +259,13 @@ def test_a_cut_in_a_session_that_is_closed_is_logged(caplog: pytest.LogCaptureFi
         note_cut(session, CallRef("r", "c"), "fetch", 9_000)
         assert not has_cut_results(session)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert caplog.messages[0].startswith("it is not stored that the result of fetch was cut: ")
+    assert caplog.messages == wording
 
 
-def test_a_result_of_which_there_is_no_record_is_not_read() -> None:
+def test_a_result_of_which_there_is_no_record_is_not_read(wording: Wording) -> None:
     """The message says which one it is."""
     session = Session()
     note_cut(session, CallRef("r", "c"), "fetch", 9_000)
     message = read(desk(session), call="r/c")
     assert not message.success
-    assert "$.call: the result of 'r/c' is not in this session" in message.content
+    assert message.content == wording

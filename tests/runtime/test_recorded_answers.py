@@ -248,7 +248,9 @@ def sign_in(params: Access, *, context: ToolContext) -> ToolResult[None]:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("as_row", [False, True], ids=["taken in", "row"])
-def test_a_no_to_a_call_whose_secrets_are_gone_is_told(shop: Shop, is_async: bool, as_row: bool) -> None:
+def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
+    shop: Shop, is_async: bool, as_row: bool, wording: Wording
+) -> None:
     """The process that asked has ended. The model reads the no, for good, and not that it has to ask again."""
     login = Tool[Access, None](name="login", description="Signs in.", handler=sign_in)
     asked = [ToolCall(f"call-{number}", "login", {"password": "hunter2-canary"}) for number in (1, 2, 3)]
@@ -271,10 +273,7 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(shop: Shop, is_async: boo
         door = shop.door(session, login, policies=[ASKS], approver=later)
         answered = asyncio.run(door.answer_async()) if is_async else door.answer()
         assert not isinstance(answered, Waiting)
-        assert answered[0].content == (
-            "approval of login was refused: a person said no: It is late. Do not request it again; do without it."
-        )
-        assert ["Ask for it again" in each.content for each in answered] == [False, True, True]
+        assert [each.content for each in answered] == wording
         assert (session.open_calls, [each.final for each in session[ToolInvoked]]) == ((), [True] * 3)
 
 

@@ -20,6 +20,7 @@ from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Note, executor, tool
 from tests.store.units import delete, replace
+from tests.wording import Wording
 
 
 class HidingStore(MemoryStore):
@@ -105,13 +106,13 @@ def test_an_effect_whose_row_has_gone_or_that_another_ledger_records_is_left_alo
     assert till.applied == []
 
 
-def test_an_effect_that_a_person_removes_while_another_is_settled_is_not_applied(till: Till) -> None:
+def test_an_effect_that_a_person_removes_while_another_is_settled_is_not_applied(till: Till, wording: Wording) -> None:
     """Its message says so, and no handler runs."""
     _, second = till.owe("lamp", "desk")
     till.meets.append(lambda: delete(till.store, second))
     first, removed = till.door().settle_open()
     assert (first.message.success, removed.message.success) == (True, False)
-    assert "charge is no longer done: its entry has been changed." in removed.message.content
+    assert removed.message.content == wording
     assert till.applied == [Note("lamp")]
 
 
@@ -141,14 +142,16 @@ class Bill:
 
 
 @pytest.mark.parametrize("recorded", [None, b'{"text":"lamp"}'])
-def test_a_result_whose_parameters_cannot_be_restored_waits(till: Till, recorded: bytes | None) -> None:
+def test_a_result_whose_parameters_cannot_be_restored_waits(
+    till: Till, recorded: bytes | None, wording: Wording
+) -> None:
     """They were not recorded, or the tool has other ones since."""
     (row,) = till.owe("lamp")
     assert replace(till.store, row, row._replace(arguments=recorded))
     changed = Tool[Bill, None](name="charge", description="Charges.", handler=lost, effect=External(apply=till.book))
     (waits,) = executor(changed, session=till.session, clock=till.clock).settle_open()
     assert not waits.message.success
-    assert "cannot be restored from their record" in waits.message.content
+    assert waits.message.content == wording
     assert (till.applied, [each.state for each in till.session.open_calls]) == ([], ["unapplied"])
 
 

@@ -72,25 +72,26 @@ def of_result(kind: Any, value: Any, **options: Any) -> Tool[Any, Any]:
     return returned
 
 
-MISTAKES: dict[str, tuple[Callable[[], Tool[Any, Any]], str]] = {
-    "a class without JSON": (lambda: tool("wrong", appends(Impossible(1j))), "Impossible cannot be stored"),
-    "Any with a key that is no text": (lambda: tool("wrong", appends(Anything({1: 2}))), r"\$\.value\[\"1\"\]"),
-    "Any with a set": (lambda: tool("wrong", appends(Anything({"a": {1}}))), r"\$\.value\.a"),
-    "a value of another type": (lambda: tool("wrong", appends(Kept(5))), r"\$\.text"),  # type: ignore[arg-type]
-    "a result with Any": (lambda: of_result(Anything, Anything({1: 2})), r"\$\.value"),
-    "an external result": (lambda: of_result(Anything, Anything({1: 2}), effect="external"), r"\$\.value"),
+MISTAKES: dict[str, Callable[[], Tool[Any, Any]]] = {
+    "a class without JSON": lambda: tool("wrong", appends(Impossible(1j))),
+    "Any with a key that is no text": lambda: tool("wrong", appends(Anything({1: 2}))),
+    "Any with a set": lambda: tool("wrong", appends(Anything({"a": {1}}))),
+    "a value of another type": lambda: tool("wrong", appends(Kept(5))),  # type: ignore[arg-type]
+    "a result with Any": lambda: of_result(Anything, Anything({1: 2})),
+    "an external result": lambda: of_result(Anything, Anything({1: 2}), effect="external"),
 }
 
 
-@pytest.mark.parametrize("make, words", MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("make", MISTAKES.values(), ids=MISTAKES)
 def test_it_is_raised_when_the_other_calls_have_been_recorded(
-    make: Callable[[], Tool[Any, Any]], words: str, session: Session
+    make: Callable[[], Tool[Any, Any]], session: Session, wording: Wording
 ) -> None:
     """The call is undone and recorded as failed; its record is not final."""
     door = executor(make(), tool("fine"), session=session)
     calls = [call("fine", "a", id="1"), call("wrong", "b", id="2"), call("fine", "c", id="3")]
-    with pytest.raises(SessionUseError, match=words) as caught:
+    with pytest.raises(SessionUseError) as caught:
         door.execute_all(calls, reply="r")
+    assert str(caught.value) == wording
     assert isinstance(caught.value, DeveloperMistake)
     assert [(event.call_id, event.success, event.final) for event in events(door)] == [
         ("1", True, True),

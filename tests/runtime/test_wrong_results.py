@@ -15,6 +15,7 @@ from handrail import store
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from tests.runtime.bench import Note, call, executor
+from tests.wording import Wording
 
 
 @dataclass(frozen=True)
@@ -46,31 +47,30 @@ def stored(tmp_path: Path) -> Generator[Session]:
         yield session
 
 
-WRONG: tuple[tuple[Any, Any, str], ...] = (
-    (list[Point], [Label()], "$[0]: input should be an instance of Point"),
-    (list[int], [1, "a"], "$[1]: input should be a valid integer"),
-    (list[Literal["a"]], ["a", "b"], "$[1]"),
-    (dict[str, int], {1: 1}, "$[1]: input should be a valid string"),
-    (tuple[int, str], (1, 2), "$[1]"),
+WRONG = (
+    pytest.param(list[Point], [Label()], id="class"),
+    pytest.param(list[int], [1, "a"], id="number"),
+    pytest.param(list[Literal["a"]], ["a", "b"], id="literal"),
+    pytest.param(dict[str, int], {1: 1}, id="key"),
+    pytest.param(tuple[int, str], (1, 2), id="text"),
 )
 
 
-@pytest.mark.parametrize("kind, value, words", WRONG)
+@pytest.mark.parametrize("kind, value", WRONG)
 @pytest.mark.parametrize("where", ["memory", "store"])
-def test_a_wrong_item_fails_the_call(kind: Any, value: Any, words: str, where: str, stored: Session) -> None:
+def test_a_wrong_item_fails_the_call(kind: Any, value: Any, where: str, stored: Session, wording: Wording) -> None:
     """Where it is, and what would be right; the changes are undone."""
     session = stored if where == "store" else Session()
     message = executor(returning(kind, value), session=session).execute(call("list"), reply="r")
     assert not message.success
-    assert "does not fit" in message.content
-    assert words in message.content
+    assert message.content == wording
     assert not session[Note].all()
 
 
-def test_an_infinite_number_fails_the_call_where_it_would_be_stored(stored: Session) -> None:
+def test_an_infinite_number_fails_the_call_where_it_would_be_stored(stored: Session, wording: Wording) -> None:
     """In memory nothing is stored, so nothing is refused."""
     tool = returning(list[float], [float("inf")])
-    assert "finite number" in executor(tool, session=stored).execute(call("list"), reply="r").content
+    assert executor(tool, session=stored).execute(call("list"), reply="r").content == wording
     assert executor(tool, session=Session()).execute(call("list")).success
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem
@@ -18,11 +17,10 @@ from handrail.prompt import ToolExample
 from handrail.runtime import Step, ToolCall, ToolMessage
 from handrail.testing import Call, Reply, Script
 from tests.runtime.bench import Kept, Note, both_ways, events, executor, files, scribble, tool
-from tests.scenarios.doors import DOORS, Door, every_door
+from tests.scenarios.doors import Door, every_door
 from tests.wording import Wording
 
 GOOD = '{"text": "good"}'
-HINT = '\nA call that is right: {"text":"hi"}'
 COUNTED = TokenUsage(1, 1)  # or PydanticAI's fake model counts for itself, and stumbles over the arguments
 
 
@@ -31,162 +29,38 @@ class Bad:
     """A call that must be refused.
 
     Attributes:
-        told: what the model reads, without the hint at the end.
         arguments: the text that it sent.
         name: the tool that it named.
         refused_at: the step that refuses it.
-        told_escaped: what the model reads in an agent of PydanticAI, which escapes the lone surrogates of a reply;
-            `None` if that is the same.
     """
 
-    told: object
     arguments: str = GOOD
     name: str = "write"
     refused_at: Step = Step.PARSE
-    told_escaped: object = None
 
 
 ROWS = [
-    pytest.param(
-        Bad(
-            snapshot("write was not run: $: malformed JSON: EOF while parsing a value at line 1 column 9"), '{"text": '
-        ),
-        id="malformed",
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $: expected an object with the fields (text), got an array"), '["a"]'),
-        id="array",
-    ),
-    pytest.param(
-        Bad(
-            snapshot("there is no tool 'wriet'. Did you mean write? The tools are: write."),
-            name="wriet",
-            refused_at=Step.LOOK_UP,
-        ),
-        id="unknown tool",
-    ),
-    pytest.param(
-        Bad(
-            snapshot("write was not run: $.txet: unknown field txet, did you mean text? known fields: text"),
-            '{"text": "a", "txet": 1}',
-        ),
-        id="unknown field",
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $.text: expected a string, got an integer"), '{"text": 7}'), id="wrong type"
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $.text: missing field text; expected a string"), "{}"), id="missing field"
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $.text: expected a string, got a number"), '{"text": NaN}'), id="NaN"
-    ),
-    pytest.param(
-        Bad(
-            snapshot(
-                "write was not run: $: too large: 10,000,012 bytes, and at most 1,048,576 are taken; send less, in "
-                "several calls if need be"
-            ),
-            json.dumps({"text": "x" * 10_000_000}),
-        ),
-        id="10 MB",
-    ),
-    pytest.param(
-        Bad(
-            snapshot(
-                "write was not run: $: nested too deeply at line 1 column 210: the limit is a depth of 200 levels; "
-                "send a flatter value"
-            ),
-            '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}",
-        ),
-        id="deep nesting",
-    ),
-    pytest.param(
-        Bad(
-            snapshot(
-                "write was not run: $: malformed JSON: unexpected end of hex escape at line 1 column 17; write whole "
-                "characters, not one half of a surrogate pair"
-            ),
-            '{"text": "\\ud800"}',
-        ),
-        id="escaped surrogate",
-    ),
-    pytest.param(
-        Bad(
-            snapshot(
-                "write was not run: $: not Unicode: character 11 is one half of a surrogate pair; send the whole "
-                "character or leave it out"
-            ),
-            '{"text": "\ud800"}',
-            told_escaped=snapshot(
-                "write was not run: $: malformed JSON: unexpected end of hex escape at line 1 column 17; write whole "
-                "characters, not one half of a surrogate pair"
-            ),
-        ),
-        id="raw surrogate",
-    ),
-    pytest.param(
-        Bad(
-            snapshot(
-                "write was not run: $: malformed JSON: unexpected end of hex escape at line 1 column 9; write whole "
-                "characters, not one half of a surrogate pair"
-            ),
-            '{"\\ud800": 1}',
-        ),
-        id="surrogate in a key",
-    ),
-    pytest.param(
-        Bad(
-            snapshot("there is no tool '\\ud800'. The tools are: write."),
-            name="\ud800",
-            refused_at=Step.LOOK_UP,
-            told_escaped=snapshot("there is no tool '\\\\ud800'. The tools are: write."),
-        ),
-        id="surrogate in a name",
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $: expected an object with the fields (text), got null"), "null"), id="null"
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $: expected an object with the fields (text), got a string"), '"text"'),
-        id="a string",
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $: empty; send a JSON object, {} if there is nothing to say"), "  "),
-        id="blanks",
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $: malformed JSON: expected value at line 1 column 1"), "\ufeff" + GOOD),
-        id="byte order mark",
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $: malformed JSON: trailing characters at line 1 column 17"), GOOD + GOOD),
-        id="two objects",
-    ),
-    pytest.param(
-        Bad(
-            snapshot(
-                "write was not run: $: a number with too many digits at line 1 column 4311; send a shorter one, or a "
-                "string"
-            ),
-            '{"text": 1' + "0" * 5_000 + "}",
-        ),
-        id="long number",
-    ),
-    pytest.param(
-        Bad(snapshot("write was not run: $.text: expected a string, got a number"), '{"text": 1e999999}'),
-        id="infinite number",
-    ),
-    pytest.param(
-        Bad(
-            snapshot(
-                'write was not run: $["kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…"]: unknown field '
-                '"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…"; known fields: text'
-            ),
-            json.dumps({"text": "a", "k" * 500_000: 1}),
-        ),
-        id="endless key",
-    ),
+    pytest.param(Bad('{"text": '), id="malformed"),
+    pytest.param(Bad('["a"]'), id="array"),
+    pytest.param(Bad(name="wriet", refused_at=Step.LOOK_UP), id="unknown tool"),
+    pytest.param(Bad('{"text": "a", "txet": 1}'), id="unknown field"),
+    pytest.param(Bad('{"text": 7}'), id="wrong type"),
+    pytest.param(Bad("{}"), id="missing field"),
+    pytest.param(Bad('{"text": NaN}'), id="NaN"),
+    pytest.param(Bad(json.dumps({"text": "x" * 10_000_000})), id="10 MB"),
+    pytest.param(Bad('{"text": ' + "[" * 100_000 + "]" * 100_000 + "}"), id="deep nesting"),
+    pytest.param(Bad('{"text": "\\ud800"}'), id="escaped surrogate"),
+    pytest.param(Bad('{"text": "\ud800"}'), id="raw surrogate"),
+    pytest.param(Bad('{"\\ud800": 1}'), id="surrogate in a key"),
+    pytest.param(Bad(name="\ud800", refused_at=Step.LOOK_UP), id="surrogate in a name"),
+    pytest.param(Bad("null"), id="null"),
+    pytest.param(Bad('"text"'), id="a string"),
+    pytest.param(Bad("  "), id="blanks"),
+    pytest.param(Bad("\ufeff" + GOOD), id="byte order mark"),
+    pytest.param(Bad(GOOD + GOOD), id="two objects"),
+    pytest.param(Bad('{"text": 1' + "0" * 5_000 + "}"), id="long number"),
+    pytest.param(Bad('{"text": 1e999999}'), id="infinite number"),
+    pytest.param(Bad(json.dumps({"text": "a", "k" * 500_000: 1})), id="endless key"),
 ]
 
 
@@ -201,15 +75,14 @@ BADS: list[Bad] = [cast("Bad", row.values[0]) for row in ROWS]  # `ParameterSet`
 @every_door
 @pytest.mark.requirement("M-06a", "M-06b", "M-06c", "M-06d", "M-06e", "M-06f", "M-06g", "M-06h", "M-06i", "M-06j")
 @pytest.mark.parametrize("bad", ROWS)
-def test_bad_input_is_answered_and_the_run_goes_on(door: Door, bad: Bad) -> None:
+def test_bad_input_is_answered_and_the_run_goes_on(door: Door, bad: Bad, wording: Wording) -> None:
     """The call before it and the call after it are carried out; it changes nothing, and is recorded once."""
     desk = _executor()
     asked = [Call("write", GOOD), Call(bad.name, bad.arguments), Call("write", GOOD)]
     script = Script([*(Reply(calls=[call], usage=COUNTED) for call in asked), Reply(text="Done.", usage=COUNTED)])
     first, answer, last = door.play(script, desk)
     assert (first.success, answer.success, last.success) == (True, False, True)
-    is_agent = any(door is each for name, each in DOORS.items() if name.startswith("PydanticAI"))
-    assert answer.content.removesuffix(HINT) == (bad.told_escaped if is_agent and bad.told_escaped else bad.told)
+    assert answer.content == wording
     assert answer.content.encode()
     assert [event.refused_at for event in events(desk)] == [None, bad.refused_at, None]
     assert len(desk.environment.session[Kept]) == 2
@@ -231,75 +104,29 @@ def _deep() -> dict[str, Any]:
 
 
 OBJECTS: list[Any] = [
-    pytest.param(
-        None, snapshot("write was not run: $: expected an object with the fields (text), got null"), id="None"
-    ),
-    pytest.param(
-        5, snapshot("write was not run: $: expected an object with the fields (text), got an integer"), id="a number"
-    ),
-    pytest.param(
-        ["a"], snapshot("write was not run: $: expected an object with the fields (text), got an array"), id="a list"
-    ),
-    pytest.param(
-        b'{"text": "\xff\xfe"}',
-        snapshot("write was not run: $: malformed JSON: invalid unicode code point at line 1 column 11"),
-        id="bytes that are no UTF-8",
-    ),
-    pytest.param(
-        {"text": float("nan")}, snapshot("write was not run: $.text: expected a string, got a number"), id="NaN"
-    ),
-    pytest.param(
-        {"text": "\ud800"},
-        snapshot("write was not run: $.text: a string with one half of a surrogate pair is not Unicode"),
-        id="surrogate",
-    ),
-    pytest.param(
-        {5: "a"},
-        snapshot("""\
-write was not run: $.text: missing field text; expected a string
-$["5"]: unknown field "5"; known fields: text\
-"""),
-        id="a key that is no string",
-    ),
-    pytest.param(
-        {"text": object()},
-        snapshot("write was not run: $.text: a value of type object has no form in JSON"),
-        id="an object",
-    ),
-    pytest.param(
-        {"text": "x" * 10_000_000},
-        snapshot(
-            "write was not run: $: too large: 10,000,011 bytes, and at most 1,048,576 are taken; send less, in "
-            "several calls if need be"
-        ),
-        id="10 MB",
-    ),
-    pytest.param(
-        Circular(),
-        snapshot("write was not run: $.text: contains itself, and JSON has no form for a cycle"),
-        id="circular",
-    ),
-    pytest.param(
-        _deep(),
-        snapshot(
-            "write was not run: $.text[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]…"
-            "[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]"
-            ": nested too deeply: the limit is a depth of 250 levels"
-        ),
-        id="deep nesting",
-    ),
+    pytest.param(None, id="None"),
+    pytest.param(5, id="a number"),
+    pytest.param(["a"], id="a list"),
+    pytest.param(b'{"text": "\xff\xfe"}', id="bytes that are no UTF-8"),
+    pytest.param({"text": float("nan")}, id="NaN"),
+    pytest.param({"text": "\ud800"}, id="surrogate"),
+    pytest.param({5: "a"}, id="a key that is no string"),
+    pytest.param({"text": object()}, id="an object"),
+    pytest.param({"text": "x" * 10_000_000}, id="10 MB"),
+    pytest.param(Circular(), id="circular"),
+    pytest.param(_deep(), id="deep nesting"),
 ]
 
 
 @both_ways
-@pytest.mark.parametrize("arguments, told", OBJECTS)
+@pytest.mark.parametrize("arguments", OBJECTS)
 def test_arguments_that_no_model_sends_are_answered_too(
-    way: Callable[[ToolExecutor, ToolCall], ToolMessage], arguments: Any, told: object
+    way: Callable[[ToolExecutor, ToolCall], ToolMessage], arguments: Any, wording: Wording
 ) -> None:
     """A program hands over what it has decoded, or has not: the answer is a failed message, never an exception."""
     desk = _executor()
     message = way(desk, ToolCall("c", "write", arguments))
-    assert message.content.removesuffix(HINT) == told
+    assert message.content == wording
     assert not message.success
     assert [event.refused_at for event in events(desk)] == [Step.PARSE]
     assert desk.environment.session[Kept].all() == ()

@@ -1,9 +1,8 @@
-"""Faults, wrapped for snapshots."""
+"""The faults of data that does not fit."""
 
 from __future__ import annotations
 
 import json
-import textwrap
 
 import pytest
 
@@ -13,9 +12,9 @@ from tests.serde.shapes import Json
 
 
 def told(kind: type[object], data: Json) -> list[str]:
-    """The faults of `data` for the model, wrapped."""
+    """The faults of `data` for the model, one a line."""
     with pytest.raises(ParseError) as caught:
         parse(kind, json.dumps(data))
     lines = [f"{path}: {text}" for path, text in caught.value.faults]
     assert str(caught.value) == "\n".join(lines)
-    return [part for line in lines for part in textwrap.wrap(line, 95, subsequent_indent="    ")]
+    return lines

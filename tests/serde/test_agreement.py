@@ -246,16 +246,12 @@ def test_what_an_enum_makes_of_other_values_is_taken_from_a_store(kind: Any, tex
     assert stored_codec(cls).parse_json(f'{{"x":{text}}}').x is value
 
 
-NO_FORM = 'expected a number or a decimal string such as "12.50": it has to be written in the digits 0 to 9'
-
-
 @pytest.mark.parametrize("text", [" 1", "1 ", "1_0", "", "x", "1,5", "\u0661", "1/3", "--1"])
-def test_a_decimal_in_another_form_is_told_what_the_form_is(text: str) -> None:
+def test_a_decimal_in_another_form_is_told_what_the_form_is(text: str, wording: Wording) -> None:
     """In the words of the pattern, whatever pydantic says of it."""
     with pytest.raises(ParseError) as caught:
         parsed(Decimal, json.dumps(text))
-    assert caught.value.faults[0][1].startswith(NO_FORM)
-    assert "no blanks" in caught.value.faults[0][1]
+    assert caught.value.faults[0][1] == wording
 
 
 @pytest.mark.parametrize("text", [" 1", "1 /3", "1/0", "a", ""])

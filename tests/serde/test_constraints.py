@@ -25,6 +25,7 @@ from handrail.serde import codec
 from handrail.serde.constraints import ACTING
 from tests.serde.members import held
 from tests.serde.shapes import Json, Level
+from tests.wording import Wording
 
 
 class Meta:
@@ -59,47 +60,46 @@ def test_a_word_that_acts_refuses_a_value(word: str) -> None:
             codec(cls).parse_json(f'{{"x":{text}}}')
 
 
-@pytest.mark.parametrize(
-    "cls, cure",
-    [
-        (held(Annotated[str, {"min_length": 1}]), "Field(min_length=...)"),
-        (held(list[Annotated[int, {"minimum": 1}]]), "Field(ge=...)"),
-        (held(Annotated[str, Meta(max_length=1)]), "Field(max_length=...)"),
-        (held(Annotated[str, re.compile("a")]), "Field(pattern=...)"),
-        (held(int, minimum=1), "field(metadata={'ge': ...})"),
-        (held(int, exclusiveMaximum=1), "field(metadata={'lt': ...})"),
-        (held(list[int], maxItems=1), "field(metadata={'max_length': ...})"),
-        (held(list[int], min_items=1), "field(metadata={'min_length': ...})"),
-        (held(str, regex="a"), "field(metadata={'pattern': ...})"),
-        (held(int, multipleOf=2), "field(metadata={'multiple_of': ...})"),
-        (held(int, enum=[1, 2]), "Literal"),
-        (held(list[int], uniqueItems=True), "set"),
-        (held(str, strip_whitespace=True), "StringConstraints"),
-        (held(int, json_schema_extra={"minimum": 1}), "Field(ge=...)"),
-        (held(Annotated[int, Field(json_schema_extra={"enum": [1]})]), "Literal"),
-        (held(int, pattern="a"), "leave the pattern out"),
-        (held(Annotated[int | None, Field(pattern="a")]), "leave the pattern out"),
-        (held(int, max_digits=2), "constraint max_digits"),
-        (held(str, format="email"), "such as datetime"),
-        (held(str, length=3), "min_length"),
-        (held(str, choices=["a"]), "Literal"),
-        (held(Annotated[str, {"choices": ["a"]}]), "Literal"),
-        (held(Annotated[int, Field(gt=1)], gt=5), "write one of the two"),
-        (held(Annotated[dt.datetime, annotated_types.Timezone("UTC")]), "AwareDatetime"),
-        (held(Annotated[int, Field(gt="1")]), "write a number"),
-        (held(float | None, ge="1"), "write a number"),
-        (held(str, title=5), "write a string"),
-        (held(str, examples="x"), "write a list"),
-    ],
-    ids=count(),
-)
-def test_a_word_that_would_not_act_is_refused(cls: Any, cure: str) -> None:
+WITHOUT_EFFECT: dict[str, Any] = {
+    "min_length in a dictionary": held(Annotated[str, {"min_length": 1}]),
+    "minimum of an item": held(list[Annotated[int, {"minimum": 1}]]),
+    "max_length of a library": held(Annotated[str, Meta(max_length=1)]),
+    "compiled pattern": held(Annotated[str, re.compile("a")]),
+    "minimum": held(int, minimum=1),
+    "exclusiveMaximum": held(int, exclusiveMaximum=1),
+    "maxItems": held(list[int], maxItems=1),
+    "min_items": held(list[int], min_items=1),
+    "regex": held(str, regex="a"),
+    "multipleOf": held(int, multipleOf=2),
+    "enum": held(int, enum=[1, 2]),
+    "uniqueItems": held(list[int], uniqueItems=True),
+    "strip_whitespace": held(str, strip_whitespace=True),
+    "minimum of the schema": held(int, json_schema_extra={"minimum": 1}),
+    "enum of the schema": held(Annotated[int, Field(json_schema_extra={"enum": [1]})]),
+    "pattern of an integer": held(int, pattern="a"),
+    "pattern of an integer or None": held(Annotated[int | None, Field(pattern="a")]),
+    "max_digits of an integer": held(int, max_digits=2),
+    "format": held(str, format="email"),
+    "length": held(str, length=3),
+    "choices": held(str, choices=["a"]),
+    "choices in a dictionary": held(Annotated[str, {"choices": ["a"]}]),
+    "two values of gt": held(Annotated[int, Field(gt=1)], gt=5),
+    "Timezone": held(Annotated[dt.datetime, annotated_types.Timezone("UTC")]),
+    "gt of text": held(Annotated[int, Field(gt="1")]),
+    "ge of text or None": held(float | None, ge="1"),
+    "title": held(str, title=5),
+    "examples": held(str, examples="x"),
+}
+
+
+@pytest.mark.parametrize("cls", WITHOUT_EFFECT.values(), ids=WITHOUT_EFFECT)
+def test_a_word_that_would_not_act_is_refused(cls: Any, wording: Wording) -> None:
     """At its field, with what to write instead."""
     with pytest.raises(SchemaError) as caught:
         codec(cls)
     assert caught.value.path
     assert caught.value.path.startswith("$.x")
-    assert cure in str(caught.value)
+    assert str(caught.value) == wording
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,11 @@ def test_other_metadata_is_left_alone(cls: Any) -> None:
 
 
 @pytest.mark.parametrize("word, value", [("default", 5), ("repr", False), ("union_mode", "smart"), ("strict", "a")])
-def test_metadata_that_pydantic_cannot_take_is_told_as_such(word: str, value: object) -> None:
+def test_metadata_that_pydantic_cannot_take_is_told_as_such(word: str, value: object, wording: Wording) -> None:
     """With the field and the words, whatever pydantic raises."""
-    with pytest.raises(SchemaError, match=rf"^\$\.x: pydantic cannot take its metadata '{word}'"):
+    with pytest.raises(SchemaError) as raised:
         codec(held(int, **{word: value}))
+    assert re.sub(r"\(.*\);", "(<reason>);", str(raised.value)) == wording
 
 
 @pytest.mark.parametrize("words", [{"ge": object(), "le": 5}, {"multiple_of": object()}], ids=count())
@@ -208,13 +209,12 @@ def test_a_constraint_acts_or_is_refused_when_the_type_is_built(
             codec(cls).parse_json(f'{{"x":{text}}}')
 
 
-def test_a_constraint_that_cannot_be_applied_is_named_with_its_field_and_type() -> None:
+def test_a_constraint_that_cannot_be_applied_is_named_with_its_field_and_type(wording: Wording) -> None:
     """Wherever it stands in a type."""
     with pytest.raises(SchemaError) as caught:
         codec(held(list[Annotated[PurePosixPath, Field(max_length=200)]]))
     assert caught.value.path == "$.x[*]"
-    for part in ("max_length", "PurePosixPath", "Held", "leave it out"):
-        assert part in str(caught.value)
+    assert str(caught.value) == wording
 
 
 def test_a_validator_of_the_program_is_not_called_when_the_type_is_built() -> None:

@@ -35,74 +35,76 @@ Misspelled: Any = _named("Misspelled", _annotated[int, {"minimum": 1}])
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
-CONTRADICTORY: list[tuple[Any, str, tuple[str, str]]] = [
-    (held(_annotated[str, _field(min_length=5, max_length=2)]), "$.x", ("min_length", "max_length")),
-    (held(str, min_length=5, max_length=2), "$.x", ("min_length", "max_length")),
-    (held(_annotated[str, _field(min_length=5)], max_length=2), "$.x", ("min_length", "max_length")),
-    (held(_annotated[str, StringConstraints(min_length=5, max_length=2)]), "$.x", ("min_length", "max_length")),
-    (held(_annotated[list[int], annotated_types.Len(5, 2)]), "$.x", ("min_length", "max_length")),
-    (held(_list[_annotated[bytes, _field(min_length=5, max_length=2)]]), "$.x[*]", ("min_length", "max_length")),
-    (held(_dict[str, _annotated[dict[str, int], _field(min_length=2, max_length=1)]]), "$.x.*", ("min", "max_length")),
-    (held(_annotated[Short, _field(min_length=5)]), "$.x", ("min_length", "max_length")),
-    (held(_annotated[int, _field(gt=5, lt=2)]), "$.x", ("gt", "lt")),
-    (held(_annotated[float, _field(gt=2, lt=2)]), "$.x", ("gt", "lt")),
-    (held(_annotated[float, _field(ge=2, lt=2)]), "$.x", ("ge", "lt")),
-    (held(_annotated[float, _field(gt=2, le=2)]), "$.x", ("gt", "le")),
-    (held(_annotated[int, _field(ge=3, le=2)]), "$.x", ("ge", "le")),
-    (held(_annotated[int, _field(gt=1, lt=2)]), "$.x", ("gt", "lt")),
-    (held(_annotated[int, annotated_types.Interval(gt=5, lt=2)]), "$.x", ("gt", "lt")),
-    (held(_annotated[int, annotated_types.Gt(1), annotated_types.Gt(7)], lt=5), "$.x", ("gt", "lt")),
-    (held(_annotated[Low, _field(gt=5)]), "$.x", ("gt", "lt")),
-    (held(_list[Low], min_length=2, max_length=1), "$.x", ("min_length", "max_length")),
-    (held(_annotated[_annotated[int, _field(lt=2)] | None, _field(gt=5)]), "$.x", ("gt", "lt")),
-    (held(_annotated[int, _field(lt=2)] | None, gt=5), "$.x", ("gt", "lt")),
-    (held(_annotated[int, _field(gt=5, lt=2)] | None), "$.x", ("gt", "lt")),
-    (held(_tuple[int, _annotated[Decimal, _field(gt=Decimal(5), lt=2)]]), "$.x[1]", ("gt", "lt")),
-    (held(_annotated[dt.datetime, _field(gt=NOON, lt=NOON)]), "$.x", ("gt", "lt")),
-]
+CONTRADICTORY: dict[str, tuple[Any, str]] = {
+    "length in Field": (held(_annotated[str, _field(min_length=5, max_length=2)]), "$.x"),
+    "length in metadata": (held(str, min_length=5, max_length=2), "$.x"),
+    "length in both": (held(_annotated[str, _field(min_length=5)], max_length=2), "$.x"),
+    "length in StringConstraints": (held(_annotated[str, StringConstraints(min_length=5, max_length=2)]), "$.x"),
+    "length in Len": (held(_annotated[list[int], annotated_types.Len(5, 2)]), "$.x"),
+    "length of an item": (held(_list[_annotated[bytes, _field(min_length=5, max_length=2)]]), "$.x[*]"),
+    "length of a value": (held(_dict[str, _annotated[dict[str, int], _field(min_length=2, max_length=1)]]), "$.x.*"),
+    "length of an alias": (held(_annotated[Short, _field(min_length=5)]), "$.x"),
+    "gt and lt": (held(_annotated[int, _field(gt=5, lt=2)]), "$.x"),
+    "gt and lt of one value": (held(_annotated[float, _field(gt=2, lt=2)]), "$.x"),
+    "ge and lt of one value": (held(_annotated[float, _field(ge=2, lt=2)]), "$.x"),
+    "gt and le of one value": (held(_annotated[float, _field(gt=2, le=2)]), "$.x"),
+    "ge and le": (held(_annotated[int, _field(ge=3, le=2)]), "$.x"),
+    "no integer between": (held(_annotated[int, _field(gt=1, lt=2)]), "$.x"),
+    "bounds in Interval": (held(_annotated[int, annotated_types.Interval(gt=5, lt=2)]), "$.x"),
+    "bounds one after another": (held(_annotated[int, annotated_types.Gt(1), annotated_types.Gt(7)], lt=5), "$.x"),
+    "bound of a NewType": (held(_annotated[Low, _field(gt=5)]), "$.x"),
+    "length beside a NewType": (held(_list[Low], min_length=2, max_length=1), "$.x"),
+    "bound inside of a union": (held(_annotated[_annotated[int, _field(lt=2)] | None, _field(gt=5)]), "$.x"),
+    "bound of a union": (held(_annotated[int, _field(lt=2)] | None, gt=5), "$.x"),
+    "bounds inside of a union": (held(_annotated[int, _field(gt=5, lt=2)] | None), "$.x"),
+    "bounds of a Decimal": (held(_tuple[int, _annotated[Decimal, _field(gt=Decimal(5), lt=2)]]), "$.x[1]"),
+    "bounds of a moment": (held(_annotated[dt.datetime, _field(gt=NOON, lt=NOON)]), "$.x"),
+}
 
 
-@pytest.mark.parametrize("cls, path, words", CONTRADICTORY, ids=count())
-def test_constraints_that_no_value_meets_are_refused(cls: Any, path: str, words: tuple[str, str]) -> None:
+@pytest.mark.parametrize("cls, path", CONTRADICTORY.values(), ids=CONTRADICTORY)
+def test_constraints_that_no_value_meets_are_refused(cls: Any, path: str, wording: Wording) -> None:
     """At their field, with both words and their values; for parameters, results and what is stored."""
+    told: set[str] = set()
     for make in (codec, result_codec, stored_codec):
         with pytest.raises(SchemaError) as caught:
             make(cls)
         assert caught.value.path == path
-        assert all(word in str(caught.value) for word in words)
-        assert "no value" in str(caught.value)
+        told.add(str(caught.value))
+    (text,) = told
+    assert text == wording
 
 
-WRONG: list[tuple[Any, str, str]] = [
-    (held(_annotated[str, _field(min_length=-1)]), "$.x", "min_length is -1"),
-    (held(list[int], max_length=-1), "$.x", "max_length is -1"),
-    (held(_annotated[str, _field(min_length=1.5)]), "$.x", "min_length is 1.5"),
-    (held(str, max_length="2"), "$.x", "max_length is '2'"),
-    (held(str, min_length=True), "$.x", "min_length is True"),
-    (held(_annotated[Decimal, _field(max_digits=0)]), "$.x", "max_digits is 0"),
-    (held(_annotated[Decimal, _field(decimal_places=-1)]), "$.x", "decimal_places is -1"),
-    (held(_annotated[int, _field(multiple_of=0)]), "$.x", "multiple_of is 0"),
-    (held(_annotated[float, _field(multiple_of=-0.5)]), "$.x", "multiple_of is -0.5"),
-    (held(_list[_annotated[Decimal, _field(multiple_of=Decimal(0))]]), "$.x[*]", "multiple_of is Decimal('0')"),
-    (held(dt.timedelta, multiple_of=dt.timedelta()), "$.x", "multiple_of is datetime.timedelta(0)"),
-    (held(_annotated[float, _field(ge=float("nan"))]), "$.x", "ge is nan"),
-    (held(_annotated[str, _field(pattern="(")]), "$.x", "pattern '(' does not compile"),
-    (held(_annotated[str, StringConstraints(pattern="[")] | None), "$.x", "pattern '[' does not compile"),
-    (held(_list[_annotated[str, _field(pattern="(?=a)a")]]), "$.x[*]", "look-around"),
-    (held(str, pattern=r"(a)\1"), "$.x", "backreferences"),
-    (held(_annotated[str, _field(pattern=re.compile("a", re.IGNORECASE))]), "$.x", "flags"),
-    (held(Misspelled), "$.x", "Field(ge=...)"),
-    (held(_list[Misspelled]), "$.x[*]", "Field(ge=...)"),
-]
+WRONG: dict[str, tuple[Any, str]] = {
+    "negative min_length": (held(_annotated[str, _field(min_length=-1)]), "$.x"),
+    "negative max_length": (held(list[int], max_length=-1), "$.x"),
+    "fractional min_length": (held(_annotated[str, _field(min_length=1.5)]), "$.x"),
+    "max_length of text": (held(str, max_length="2"), "$.x"),
+    "min_length of a boolean": (held(str, min_length=True), "$.x"),
+    "no digits": (held(_annotated[Decimal, _field(max_digits=0)]), "$.x"),
+    "negative decimal_places": (held(_annotated[Decimal, _field(decimal_places=-1)]), "$.x"),
+    "multiple of zero": (held(_annotated[int, _field(multiple_of=0)]), "$.x"),
+    "multiple of a negative number": (held(_annotated[float, _field(multiple_of=-0.5)]), "$.x"),
+    "multiple of zero in an item": (held(_list[_annotated[Decimal, _field(multiple_of=Decimal(0))]]), "$.x[*]"),
+    "multiple of zero time": (held(dt.timedelta, multiple_of=dt.timedelta()), "$.x"),
+    "ge of NaN": (held(_annotated[float, _field(ge=float("nan"))]), "$.x"),
+    "pattern that does not compile": (held(_annotated[str, _field(pattern="(")]), "$.x"),
+    "pattern in StringConstraints": (held(_annotated[str, StringConstraints(pattern="[")] | None), "$.x"),
+    "look-around": (held(_list[_annotated[str, _field(pattern="(?=a)a")]]), "$.x[*]"),
+    "backreferences": (held(str, pattern=r"(a)\1"), "$.x"),
+    "flags": (held(_annotated[str, _field(pattern=re.compile("a", re.IGNORECASE))]), "$.x"),
+    "minimum": (held(Misspelled), "$.x"),
+    "minimum of an item": (held(_list[Misspelled]), "$.x[*]"),
+}
 
 
-@pytest.mark.parametrize("cls, path, words", WRONG, ids=count())
-def test_a_constraint_that_is_none_is_refused(cls: Any, path: str, words: str) -> None:
+@pytest.mark.parametrize("cls, path", WRONG.values(), ids=WRONG)
+def test_a_constraint_that_is_none_is_refused(cls: Any, path: str, wording: Wording) -> None:
     """At its field, with the word and its value."""
     with pytest.raises(SchemaError) as caught:
         codec(cls)
     assert caught.value.path == path
-    assert words in str(caught.value)
+    assert str(caught.value) == wording
     assert "FieldInfo" not in str(caught.value)
 
 

@@ -156,13 +156,12 @@ def test_a_fraction_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPat
     assert str(raised.value) == wording
 
 
-def test_the_error_names_both_types_and_the_cure() -> None:
+def test_the_error_names_both_types_and_the_cure(wording: Wording) -> None:
     """The declared one, and that of the value."""
     cls = held(list[Base])
     with pytest.raises(DumpError) as caught:
         stored_codec(cls).dump_json(cls([card]))
-    for part in ("$.x[0]", "a Card", "a Base", "Base | Card"):
-        assert part in str(caught.value)
+    assert str(caught.value) == wording
 
 
 def test_a_message_shows_what_a_store_refuses() -> None:

@@ -74,8 +74,8 @@ def test_values_nest_as_deep_as_is_said() -> None:
     assert isinstance(read_json_tree("[" * MAX_JSON_TREE_DEPTH + "]" * MAX_JSON_TREE_DEPTH, file="f"), JsonArray)
 
 
-def test_each_kind_of_value_has_its_words() -> None:
+def test_each_kind_of_value_has_its_words(wording: Wording) -> None:
     """As messages name them."""
     texts = ("{}", "[]", '"a"', "1", "null")
     kinds = [node_kind(read_json_tree(text, file="f", refusal=DocumentError)) for text in texts]
-    assert kinds == ["an object", "a list", "a text", "a number", "null"]
+    assert kinds == wording

@@ -268,22 +268,17 @@ def test_a_value_that_is_of_no_member_is_refused_as_fast(kind: Any) -> None:
     assert many <= 5 * few
 
 
-def test_the_faults_of_the_member_that_was_meant_are_told() -> None:
+def test_the_faults_of_the_member_that_was_meant_are_told(wording: Wording) -> None:
     """Where no `Literal` field fits, the choices are told; where one fits, what is missing in its class."""
-    cases: list[tuple[dict[str, Any], set[tuple[str, str]]]] = [
-        ({"op": "sum"}, {("$.root.mark", "missing field mark; expected an integer")}),
-        (
-            {"op": "sums", "mark": 1},
-            {
-                ("$.root.op", 'expected "sum", got another string; did you mean "sum"? (if meant as Sum)'),
-                ("$.root.op", 'expected "product", got another string (if meant as Product)'),
-            },
-        ),
+    cases: list[tuple[dict[str, Any], set[str]]] = [
+        ({"op": "sum"}, {"$.root.mark"}),
+        ({"op": "sums", "mark": 1}, {"$.root.op"}),
     ]
-    for root, faults in cases:
+    for root, paths in cases:
         with pytest.raises(ParseError) as caught:
             codec(Formula).parse({"root": root})
-        assert set(caught.value.faults) == faults
+        assert {path for path, _ in caught.value.faults} == paths
+        assert sorted({text for _, text in caught.value.faults}) == wording
 
 
 UNTAGGED: list[tuple[Any, Callable[[int, object], dict[str, Any]]]] = [

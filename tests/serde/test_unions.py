@@ -413,17 +413,19 @@ def test_a_tag_that_was_written_before_is_read_as_it_was() -> None:
 def twins() -> tuple[Any, Any]:
     """Two classes of one name, in one module."""
     one, other = (dataclasses.make_dataclass("Twin", [("why", str)], frozen=True) for _ in range(2))
+    one.__module__ = other.__module__ = "tests"
     return one, other
 
 
-def test_members_of_one_name_are_refused_when_the_type_is_built() -> None:
+def test_members_of_one_name_are_refused_when_the_type_is_built(wording: Wording) -> None:
     """A store could not say which it was; `stored_as` gives one of them another name."""
     one, other = twins()
     lists: Any = _list[one] | _list[other]
     kinds: list[Any] = [one | other, lists, _list[lists]]
     for kind in kinds:
-        with pytest.raises(SchemaError, match=r"Twin.*rename one of the classes.*stored_as") as caught:
+        with pytest.raises(SchemaError) as caught:
             result_codec(held(kind))
+        assert str(caught.value) == wording
         assert caught.value.path.startswith("$.x")
     stored_as("tests.twin")(other)
     named = held(_list[one] | _list[other])

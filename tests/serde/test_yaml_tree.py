@@ -19,6 +19,7 @@ from handrail.serde.yaml_tree import (
     YamlNode,
     YamlScalar,
     YamlSequence,
+    first_unprintable,
     read_tree,
 )
 from tests.wording import Wording
@@ -154,8 +155,8 @@ def test_json_is_yaml(data: object, ascii_only: bool) -> None:
     try:
         tree = read_tree(text, name="desk")
     except DocumentError as error:
-        if "is not allowed in YAML" not in str(error):  # as DEL and the like, which JSON has as they are
-            assert "a key has at most 1024 characters" in str(error)  # noqa: PT017 - JSON has keys of any length
+        if first_unprintable(text) is None:  # as DEL and the like are, which JSON has as they are
+            assert text[(error.column or 0) - 1] == ":"  # noqa: PT017 - behind a key: JSON has keys of any length
             assert longest_key(text, ascii_only=ascii_only) > LONGEST_KEY
     else:
         assert value(tree) == data
@@ -168,43 +169,37 @@ def test_a_key_is_as_long_as_yaml_takes_it(text: str) -> None:
 
 
 FAULTS = {
-    "nothing closed": ("a: [", "desk:1:5: expected the node content"),
-    "no place of the problem": ("a: 'b", "desk:1:6: found unexpected end of stream"),
-    "colon": ("a: b: c", "desk:1:5: mapping values are not allowed here; text that holds ': ' is put in quotes"),
-    "tab": ("a:\n\t- b", "desk:2:1: a tab stands where YAML takes only spaces"),
-    "NUL": ("a: b\r\nc: \0", "desk:2:4: the character U+0000 is not allowed in YAML"),
-    "BEL": ("a:\rb: \x07", "desk:2:4: the character U+0007 is not allowed in YAML"),
-    "surrogate": ("a: \ud800", "desk:1:4: the character U+D800 is not allowed in YAML"),
-    "half a character": (r'a: "\udc00\ud800"', "desk:1:4: this text holds half a character"),
-    "beyond Unicode": (r'a: "\UFFFFFFFF"', "desk:1:1: an escape or a directive from here on is out of range"),
-    "beyond Unicode by one": (r'a: "\U00110000"', "desk:1:1: an escape or a directive from here on is out of range"),
-    "two documents": ("a\n---\nb", "desk:2:1: but found another document; there can be only one"),
-    "older YAML": ("%YAML 1.1\n---\non", "desk:2:1: directives are not read here"),
-    "tag directive": ("%TAG !e! tag:example.com,2026:\n---\na", "desk:2:1: directives are not read here"),
-    "tag": ("a: !!python/name:os.system", "desk:1:4: the tag 'tag:yaml.org,2002:python/name:os.system' is not read"),
-    "tag of a list": ("a: !!set {b}", "desk:1:4: the tag 'tag:yaml.org,2002:set' is not read"),
-    "long number": ("a: " + "9" * 5_000, "desk:1:4: a number has at most 1000 characters"),
-    "long number of bits": ("a: 0x" + "f" * 5_000, "desk:1:4: a number has at most 1000 characters"),
-    "unknown alias": ("a: *b", "desk:1:4: nothing before the alias *b has that anchor"),
-    "a list in itself": ("a: &b [*b]", "desk:1:4: this value holds itself, by an alias"),
-    "long key": (
-        "k" * 1025 + ": 1",
-        "desk:1:1026: mapping values are not allowed here; text that holds ': ' is put in",
-    ),
-    "long key in braces": (
-        '{"' + "k" * 1023 + '": 1}',
-        "desk:1:1027: expected ',' or '}', but got ':'; a key has at most 1024 characters, unless it is written after",
-    ),
-    "deep list": ("a: " + "[" * 100_000, "desk:1:67: values nest more than 64 deep"),
-    "deep block": ("- " * 100_000, "desk:1:129: values nest more than 64 deep"),
-    "deep mapping": ("{a: " * 100_000, "desk:1:257: values nest more than 64 deep"),
+    "nothing closed": "a: [",
+    "no place of the problem": "a: 'b",
+    "colon": "a: b: c",
+    "tab": "a:\n\t- b",
+    "NUL": "a: b\r\nc: \0",
+    "BEL": "a:\rb: \x07",
+    "surrogate": "a: \ud800",
+    "half a character": r'a: "\udc00\ud800"',
+    "beyond Unicode": r'a: "\UFFFFFFFF"',
+    "beyond Unicode by one": r'a: "\U00110000"',
+    "two documents": "a\n---\nb",
+    "older YAML": "%YAML 1.1\n---\non",
+    "tag directive": "%TAG !e! tag:example.com,2026:\n---\na",
+    "tag": "a: !!python/name:os.system",
+    "tag of a list": "a: !!set {b}",
+    "long number": "a: " + "9" * 5_000,
+    "long number of bits": "a: 0x" + "f" * 5_000,
+    "unknown alias": "a: *b",
+    "a list in itself": "a: &b [*b]",
+    "long key": "k" * 1025 + ": 1",
+    "long key in braces": '{"' + "k" * 1023 + '": 1}',
+    "deep list": "a: " + "[" * 100_000,
+    "deep block": "- " * 100_000,
+    "deep mapping": "{a: " * 100_000,
 }
 
 
-@pytest.mark.parametrize("text, told", FAULTS.values(), ids=FAULTS)
-def test_what_is_no_yaml_or_too_much_of_it_is_told_with_its_place(text: str, told: str) -> None:
+@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
+def test_what_is_no_yaml_or_too_much_of_it_is_told_with_its_place(text: str, wording: Wording) -> None:
     """File, line and column, and the cure."""
-    assert refused(text).startswith(told)
+    assert refused(text) == wording
 
 
 @pytest.mark.parametrize(
@@ -217,10 +212,10 @@ def test_long_text_that_begins_like_a_number_is_text(text: str) -> None:
     assert tree.value == text
 
 
-def test_values_may_stand_as_deep_as_is_said() -> None:
+def test_values_may_stand_as_deep_as_is_said(wording: Wording) -> None:
     """One level more is refused, however it comes about."""
     assert read_tree("[" * MAX_YAML_DEPTH + "]" * MAX_YAML_DEPTH, name="desk") is not None
-    assert "deep" in refused("[" * (MAX_YAML_DEPTH + 1) + "]" * (MAX_YAML_DEPTH + 1))
+    assert refused("[" * (MAX_YAML_DEPTH + 1) + "]" * (MAX_YAML_DEPTH + 1)) == wording
 
 
 def test_aliases_make_a_tree_no_deeper_than_its_text_could(wording: Wording) -> None:

@@ -259,8 +259,9 @@ def test_what_is_no_message_is_refused(store: MemoryStore, wording: Wording) -> 
         with pytest.raises(InvalidArgumentError):
             talk.append(REPLY, calls=[not_a_call], reply="r1")
         for name in (None, "", "@1"):
-            with pytest.raises(ValueError, match="name of their reply"):
+            with pytest.raises(ValueError) as raised:
                 talk.append(REPLY, calls=CALLS, reply=name)
+            assert str(raised.value) == wording
         for no_json in (object(), b"bytes", float("nan")):
             with pytest.raises(SessionUseError) as refused:
                 talk.append({"content": no_json})
@@ -269,8 +270,9 @@ def test_what_is_no_message_is_refused(store: MemoryStore, wording: Wording) -> 
         with pytest.raises(SessionUseError):
             talk.append(REPLY, calls=[ToolCall("1", "note", no_arguments)], reply="r1")
         for calls in (CALLS, ()):
-            with pytest.raises(ValueError, match="belong to a message"):
+            with pytest.raises(ValueError) as raised:
                 talk.append(calls=calls, reply="r1")
+            assert str(raised.value) == wording
         talk.append()
         assert session[ConversationPart].all() == ()
 

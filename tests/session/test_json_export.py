@@ -155,19 +155,19 @@ def test_data_that_was_cut_short_is_refused_wherever_it_was_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    "key,value,told",
+    "key,value",
     [
-        ("session_id", 3, "session_id"),
-        ("session_id", None, "session_id"),
-        ("tags", ["a"], "tags"),
-        ("tags", {"a": 1}, "tags.a"),
-        ("state", [], "state"),
-        ("state", {NOTE: {}}, "state"),
-        ("log", {NOTE: ["a"]}, "log"),
-        ("extra", 1, "extra"),
+        pytest.param("session_id", 3, id="number as id"),
+        pytest.param("session_id", None, id="no id"),
+        pytest.param("tags", ["a"], id="list of tags"),
+        pytest.param("tags", {"a": 1}, id="number as tag"),
+        pytest.param("state", [], id="list of slices"),
+        pytest.param("state", {NOTE: {}}, id="slice that is no list"),
+        pytest.param("log", {NOTE: ["a"]}, id="text as item"),
+        pytest.param("extra", 1, id="unknown key"),
     ],
 )
-def test_a_part_that_does_not_fit_is_named(key: str, value: object, told: str, wording: Wording) -> None:
+def test_a_part_that_does_not_fit_is_named(key: str, value: object, wording: Wording) -> None:
     """By its path."""
     with pytest.raises(SnapshotError) as raised:
         Session.from_json(json.dumps({**saved(), key: value}), types=TYPES)

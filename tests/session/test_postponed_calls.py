@@ -20,6 +20,7 @@ from handrail.session.postponed_calls import (
 )
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
+from tests.wording import Wording
 
 CALL = CallRef("r1", "c1")
 QUESTION = CallQuestion(arguments="{}", digest="d", asks=("ask: sure?",), effect="state", reason="tomorrow")
@@ -122,13 +123,8 @@ def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallR
 
 
 @pytest.mark.parametrize(
-    "approved, reason, text",
-    [
-        (True, "", "a person said yes"),
-        (False, " too dear ", "a person said no: too dear"),
-        (False, " ", "a person said no"),
-    ],
+    "approved, reason", [(True, ""), (False, " too dear "), (False, " ")], ids=["yes", "no with a reason", "no"]
 )
-def test_answer_is_worded_once(approved: bool, reason: str, text: str) -> None:
+def test_answer_is_worded_once(approved: bool, reason: str, wording: Wording) -> None:
     """For agents and for other programs."""
-    assert answer_in_words(approved, reason) == text
+    assert answer_in_words(approved, reason) == wording

@@ -16,6 +16,7 @@ from handrail.store.protocol import ClaimOwner, EffectInsert, MarkApplied, Refus
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
 from tests.store.units import delete, insert, replace
+from tests.wording import Wording
 
 THREADS = 32
 
@@ -209,7 +210,7 @@ def test_an_expired_lease_hides_no_other(store: Store, clock: FakeClock) -> None
     assert found.key == "b"
 
 
-def test_a_refused_write_says_what_the_call_has_lost(clock: FakeClock) -> None:
+def test_a_refused_write_says_what_the_call_has_lost(clock: FakeClock, wording: Wording) -> None:
     """Its claim, its turn to apply, or the right to answer."""
     row = running_row(clock)
     lost = RefusedWrite(protocol.Testimony(row.effect_id, 3, clock.now(), "failed")).error()
@@ -223,4 +224,4 @@ def test_a_refused_write_says_what_the_call_has_lost(clock: FakeClock) -> None:
     assert applied.key == row.key
     answered = RefusedWrite(AnswerChange(None, AnswerRow("s1", "r1", "c1", clock.now(), b"{}"))).error()
     assert isinstance(answered, SessionError)
-    assert "another answer to call r1/c1 was given meanwhile" in str(answered)
+    assert str(answered) == wording

@@ -22,6 +22,7 @@ from tests.store.failing import failing
 from tests.store.ledger_stores import running_row
 from tests.store.orders import add, with_orders
 from tests.store.units import delete, give_testimony, insert, replace
+from tests.wording import Wording
 
 EFFECT, OTHER = "1" * 32, "2" * 32
 
@@ -149,17 +150,17 @@ def test_removal_inside_a_call_does_not_belong_to_the_call(
 
 
 @pytest.mark.parametrize(
-    "column, value, shown",
+    "column, value",
     [
-        ("message", "text", "message is 'text'"),
-        ("value", 5, "value is 5"),
-        ("given_at", 2**62, "given_at is 4611686018427387904"),
-        ("status", "gibberish", "status is 'gibberish'"),
-        ("note", b"\xff", "note is b'\\xff'"),
-        ("fence", "one", "fence is 'one'"),
+        ("message", "text"),
+        ("value", 5),
+        ("given_at", 2**62),
+        ("status", "gibberish"),
+        pytest.param("note", b"\xff", id="note"),
+        ("fence", "one"),
     ],
 )
-def test_testimony_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: object, shown: str) -> None:
+def test_testimony_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: object, wording: Wording) -> None:
     """It says why, shows what can be read, is not left out, and goes with its row all the same."""
     path, clock = tmp_path / "desk.db", FakeClock()
     row = running_row(clock)
@@ -172,7 +173,7 @@ def test_testimony_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, v
     with SqliteStore(path, clock=clock) as store:
         found, second = store.testimony(EFFECT)
         assert second == said(clock, 2)
-        assert (found.status, found.note) == ("unknown", f"the stored row cannot be read: {shown}")
+        assert (found.status, found.note) == ("unknown", wording)
         assert (found.effect_id, found.fence) == (EFFECT, 0 if column == "fence" else 1)
         assert found.message == ("" if column == "message" else "paid")
         assert found.given_at == (datetime(1970, 1, 1, tzinfo=UTC) if column == "given_at" else clock.now())

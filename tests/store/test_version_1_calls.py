@@ -17,7 +17,7 @@ from handrail.agents.approval.records import ApprovalRecord, load_decisions, loa
 from handrail.errors import CallIdReusedError
 from handrail.runtime import Session, ToolCall
 from handrail.store import Store
-from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Reader, Replies
+from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies
 from tests.store.conftest import VERSION_1
 from tests.store.version_1.desk import Note, Order, Receipt, desk_tools, executor, receipt
 from tests.wording import Wording
@@ -50,7 +50,11 @@ def agents(version_1_url: str, tmp_path: Path) -> Desk:
     ],
 )
 def test_an_external_call_is_answered_from_its_effect(
-    session_id: str, call: ToolCall, expected: Literal["replayed", "refused", "run"], version_1: Store
+    session_id: str,
+    call: ToolCall,
+    expected: Literal["replayed", "refused", "run"],
+    version_1: Store,
+    wording: Wording,
 ) -> None:
     """The handler runs only for an effect that is not there, or whose tool says that it may run again."""
     world: list[str] = []
@@ -61,7 +65,7 @@ def test_an_external_call_is_answered_from_its_effect(
     if message.success:
         assert isinstance(message.result.value, Receipt)
     else:
-        assert UNKNOWN in message.content
+        assert message.content == wording
 
 
 def test_a_result_that_was_not_applied_is_applied_when_it_is_replayed(version_1: Store) -> None:
@@ -139,13 +143,13 @@ def test_a_waiting_run_is_resumed_by_a_yes(agents: Desk, wording: Wording) -> No
         assert session[Note].all() == (Note("a"), Note("b"), Note("b"))
 
 
-def test_a_run_that_was_killed_is_resumed(agents: Desk) -> None:
+def test_a_run_that_was_killed_is_resumed(agents: Desk, wording: Wording) -> None:
     """A recorded call is answered from its record; of the other the model reads that its outcome is not known."""
     reader = Reader({"desk": [[], "Done."]})
     assert agents.run(reader, session_id="tuesday").output == "Done."
     ((_, (noted, charged)),) = reader.seen
     assert noted == "noted e"
-    assert UNKNOWN in charged
+    assert charged == wording
     assert agents.world == []
     with handrail.store.open(agents.url) as store, Session.open(store, "tuesday") as session:
         assert session[Note].all() == (Note("e"),)

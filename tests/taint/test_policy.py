@@ -144,14 +144,18 @@ def test_the_question_names_the_newest_sources_and_cuts_their_arguments(wording:
     assert asked.texts[0] == wording
 
 
-@pytest.mark.parametrize("argument", ['Say "yes" to all', "two\nlines", "back\\slash", "in a part"])
-def test_an_argument_is_compared_with_the_values_of_a_result(argument: str) -> None:
+@pytest.mark.parametrize(
+    "argument",
+    ['Say "yes" to all', "two\nlines", "back\\slash", "in a part"],
+    ids=["quotes", "lines", "backslash", "part"],
+)
+def test_an_argument_is_compared_with_the_values_of_a_result(argument: str, wording: Wording) -> None:
     """The JSON that the model reads has escapes, which the argument has not."""
     asked = Asked()
     executor = desk(Session(), TaintPolicy(), tools=[mails], approver=asked)
     call(executor, "mails")
     call(executor, "pay", iban=argument, cents=5)
-    assert asked.texts[0].startswith("$.iban contains text of mails {}.")
+    assert asked.texts[0] == wording
 
 
 def test_a_source_without_a_record_cannot_be_compared(wording: Wording) -> None:

@@ -53,34 +53,29 @@ def test_a_script_that_finds_what_it_expects_gives_its_reply() -> None:
 
 
 DIFFERENCES = {
-    "instructions": (
-        Expect(instructions=["Sales"]),
-        "The instructions do not contain 'Sales'; they are 'Refund desk.'",
-    ),
-    "tools": (Expect(tools=["read", "list"]), "The tools list were not offered; offered were read, write."),
-    "texts": (Expect(texts=["four"]), "No message contains 'four'; it was sent call-1 (ok): 'three rows'."),
-    "no answer": (Expect(messages={"call-2": Outcome.ok()}), "There is no answer to call-2; it was sent call-1 (ok)"),
-    "failed": (Expect(messages={"call-1": Outcome.failed()}), "call-1 was to fail, but it succeeded: 'three rows'."),
-    "words": (Expect(messages={"call-1": Outcome.ok("four")}), "The answer to call-1 does not contain 'four'; it is"),
+    "instructions": Expect(instructions=["Sales"]),
+    "tools": Expect(tools=["read", "list"]),
+    "texts": Expect(texts=["four"]),
+    "no answer": Expect(messages={"call-2": Outcome.ok()}),
+    "failed": Expect(messages={"call-1": Outcome.failed()}),
+    "words": Expect(messages={"call-1": Outcome.ok("four")}),
 }
 
 
-@pytest.mark.parametrize("expect, told", DIFFERENCES.values(), ids=DIFFERENCES)
-def test_a_difference_is_told_with_what_came_instead(expect: Expect, told: str, wording: Wording) -> None:
+@pytest.mark.parametrize("expect", DIFFERENCES.values(), ids=DIFFERENCES)
+def test_a_difference_is_told_with_what_came_instead(expect: Expect, wording: Wording) -> None:
     """The error names the reply, what was expected, and what came."""
     with pytest.raises(ScriptError) as caught:
         next_with(expect)
     assert str(caught.value) == wording
-    assert told in str(caught.value)
     assert caught.value.step == 1
 
 
-def test_all_differences_are_told_at_once() -> None:
+def test_all_differences_are_told_at_once(wording: Wording) -> None:
     """One run shows everything that a script has wrong."""
     with pytest.raises(ScriptError) as caught:
         next_with(Expect(instructions=["Sales"], tools=["list"], messages={"call-1": Outcome.failed("four")}))
-    told = str(caught.value)
-    assert all(part in told for part in ("Sales", "list", "was to fail", "does not contain 'four'"))
+    assert str(caught.value) == wording
 
 
 def test_a_success_that_failed_is_told_too(wording: Wording) -> None:
@@ -160,7 +155,6 @@ def test_a_run_that_goes_on_after_the_script_is_told(wording: Wording) -> None:
     with pytest.raises(ScriptError) as caught:
         playback.next(SENT)
     assert str(caught.value) == wording
-    assert "three rows" in str(caught.value)
     assert caught.value.step == 2
     with pytest.raises(ScriptError) as raised:
         playback.next(SentMessages())
@@ -173,7 +167,6 @@ def test_a_run_that_ends_before_the_script_is_told(wording: Wording) -> None:
     playback.next(SentMessages())
     with pytest.raises(ScriptError) as caught:
         playback.assert_finished()
-    assert str(caught.value) == wording
     assert str(caught.value) == wording
     assert caught.value.step == 2
 

@@ -96,11 +96,12 @@ def test_a_tool_that_changes_nothing_passes() -> None:
     assert message.result.value == Found("1")
 
 
-def test_snapshots_without_equality_are_compared_by_what_they_hold() -> None:
+def test_snapshots_without_equality_are_compared_by_what_they_hold(wording: Wording) -> None:
     """Two of them are two objects, also if nothing has changed."""
     tool = looking(lambda context: context.resources.get(Drawer).books.update(b=1))
-    with pytest.raises(AssertionError, match=r"Drawer\.letters\[0\] is new: 'b'"):
+    with pytest.raises(AssertionError) as raised:
         assert_reads_only(tool, resources={Drawer: Drawer({})})
+    assert str(raised.value) == wording
 
 
 class Open(Shelf):
@@ -122,11 +123,12 @@ class Locked(Shelf):
 
 
 @pytest.mark.parametrize("kind", [Open, Locked])
-def test_a_snapshot_may_share_what_the_resource_holds(kind: type[Shelf]) -> None:
+def test_a_snapshot_may_share_what_the_resource_holds(kind: type[Shelf], wording: Wording) -> None:
     """It is copied deeply before the call, as far as that is possible."""
     tool = looking(lambda context: context.resources.get(kind).books["a"].append(3))
-    with pytest.raises(AssertionError, match=r"\[0\]\['a'\]\[2\] is new: 3"):
+    with pytest.raises(AssertionError) as raised:
         assert_reads_only(tool, resources={kind: kind({"a": [1, 2]})})
+    assert str(raised.value) == wording
 
 
 def test_nan_and_copies_that_differ_from_their_original_have_not_changed() -> None:
@@ -146,13 +148,14 @@ class Fresh(Shelf):
         return {"a": float(repr(self.books["a"])), "set": self.moments}
 
 
-def test_what_is_not_a_tool_is_refused() -> None:
+def test_what_is_not_a_tool_is_refused(wording: Wording) -> None:
     """With what is expected in its place."""
-    with pytest.raises(InvalidArgumentError, match="a Tool"):
+    with pytest.raises(InvalidArgumentError) as raised:
         assert_reads_only(len)  # type: ignore[arg-type]
+    assert str(raised.value) == wording
 
 
-def test_a_resource_of_a_provider_is_compared() -> None:
+def test_a_resource_of_a_provider_is_compared(wording: Wording) -> None:
     """It is built before the call. One that lives for the call alone ends with it."""
 
     def made(_: Resolver) -> Drawer:
@@ -160,15 +163,17 @@ def test_a_resource_of_a_provider_is_compared() -> None:
 
     built = Binding(Shelf, lambda _: Shelf({"a": 1}))
     resources = {Shelf: built, Drawer: Binding(Drawer, made, scope=Scope.TOOL_CALL)}
-    with pytest.raises(AssertionError, match=r"Shelf\['a'\] is gone"):
+    with pytest.raises(AssertionError) as raised:
         assert_reads_only(looking(lambda context: shelf(context).clear()), resources=resources)
+    assert str(raised.value) == wording
 
 
-def test_a_write_that_is_refused_fails_the_check() -> None:
+def test_a_write_that_is_refused_fails_the_check(wording: Wording) -> None:
     """The call has failed, so nothing is known of the rest of it."""
     tool = looking(lambda context: context.resources.get(Records).update(a=1))
-    with pytest.raises(AssertionError, match="may only read"):
+    with pytest.raises(AssertionError) as raised:
         assert_reads_only(tool, resources={Records: Records()})
+    assert str(raised.value) == wording
 
 
 def test_a_tool_that_may_write_is_not_run() -> None:

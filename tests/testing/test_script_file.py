@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -82,38 +81,35 @@ def test_numbers_that_json_does_not_have_are_read_all_the_same() -> None:
 
 
 FAULTS = {
-    "unknown key": (
-        "replies:\n  - txt: x",
-        "desk:2:5: a reply has no key 'txt'. Did you mean 'text'? The keys are text,",
-    ),
-    "key like no other": ("steps: []", "desk:1:1: a script has no key 'steps'. The keys are replies."),
-    "twice": ("replies: []\nreplies: []", "desk:2:1: the key 'replies' stands here twice"),
-    "no replies": ("{}", "desk:1:1: a script has the key 'replies'"),
-    "empty": ("# nothing", "desk is empty"),
-    "no mapping": ("- text: x", "desk:1:1: a script is a mapping"),
-    "no list": ("replies: {text: x}", "desk:1:10: replies is a list; write replies: [...]"),
-    "no text": ("replies: [{text: [x]}]", "desk:1:18: text is due here"),
-    "no name": ("replies: [{calls: [{id: x}]}]", "desk:1:20: a call has the key 'name'"),
-    "arguments": ("replies: [{calls: [{name: x, arguments: [1]}]}]", "desk:1:41: this value is a mapping"),
-    "outcome": ("replies: [{expect: {messages: {a: fine}}}]", "desk:1:35: 'fine' is not an outcome; write ok, failed,"),
-    "two outcomes": ("replies: [{expect: {messages: {a: {}}}}]", "desk:1:35: an outcome is either ok or failed"),
-    "usage": ("replies: [{usage: {input: many}}]", "desk:1:27: input is a number of tokens, 0 or more"),
-    "usage true": ("replies: [{usage: {input: true}}]", "desk:1:27: input is a number"),
-    "usage less": ("replies: [{usage: {output: -1}}]", "desk:1:28: output is a number"),
-    "usage list": ("replies: [{usage: {output: [1]}}]", "desk:1:28: output is a number"),
-    "no yaml": ("replies: [", "desk:1:11: expected the node content, but found '<stream end>'"),
-    "no character": ("replies: \x07", "desk: "),
-    "two documents": ("replies: []\n---\nreplies: []", "desk:2:1: but found another document"),
-    "itself": ("replies: [{output: &a {b: *a}}]", "desk:1:20: this value holds itself"),
+    "unknown key": "replies:\n  - txt: x",
+    "key like no other": "steps: []",
+    "twice": "replies: []\nreplies: []",
+    "no replies": "{}",
+    "empty": "# nothing",
+    "no mapping": "- text: x",
+    "no list": "replies: {text: x}",
+    "no text": "replies: [{text: [x]}]",
+    "no name": "replies: [{calls: [{id: x}]}]",
+    "arguments": "replies: [{calls: [{name: x, arguments: [1]}]}]",
+    "outcome": "replies: [{expect: {messages: {a: fine}}}]",
+    "two outcomes": "replies: [{expect: {messages: {a: {}}}}]",
+    "usage": "replies: [{usage: {input: many}}]",
+    "usage true": "replies: [{usage: {input: true}}]",
+    "usage less": "replies: [{usage: {output: -1}}]",
+    "usage list": "replies: [{usage: {output: [1]}}]",
+    "no yaml": "replies: [",
+    "no character": "replies: \x07",
+    "two documents": "replies: []\n---\nreplies: []",
+    "itself": "replies: [{output: &a {b: *a}}]",
 }
 
 
-@pytest.mark.parametrize("text, told", FAULTS.values(), ids=FAULTS)
-def test_a_fault_is_told_with_its_place(text: str, told: str) -> None:
+@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
+def test_a_fault_is_told_with_its_place(text: str, wording: Wording) -> None:
     """File, line and column, what is wrong, and what would be right."""
     with pytest.raises(ScriptError) as caught:
         parse_script(text, name="desk")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value) == wording
 
 
 def test_an_alias_may_stand_for_a_value_that_was_given_before() -> None:
@@ -136,18 +132,16 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording)
     assert str(raised.value) == wording
 
 
-def test_what_is_no_file_of_a_fitting_size_is_refused_at_once(tmp_path: Path) -> None:
+def test_what_is_no_file_of_a_fitting_size_is_refused_at_once(tmp_path: Path, wording: Wording) -> None:
     """A pipe is not waited for, and a file of any size is not read."""
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "large.yaml").write_bytes(b"#" * 1_000_001)
-    for path, told in {
-        tmp_path: "this is a folder; a script is a text file",
-        tmp_path / "pipe": "pipe: this is a device or pipe; a script is a text file",
-        Path("/dev/zero"): "zero: this is a device or pipe",
-        tmp_path / "large.yaml": "large.yaml: the file has more than 1,000,000 bytes; a script is a text file",
-    }.items():
-        with pytest.raises(ScriptError, match=re.escape(told)):
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "large.yaml").write_bytes(b"#" * 1_000_001)
+    for path in (folder, folder / "pipe", Path("/dev/zero"), folder / "large.yaml"):
+        with pytest.raises(ScriptError) as raised:
             read_script(path)
+        assert str(raised.value) == wording
 
 
 def test_a_file_that_is_not_there_is_the_systems_error(tmp_path: Path) -> None:

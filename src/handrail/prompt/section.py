@@ -136,7 +136,7 @@ class Section(Generic[ParamsT]):
         # An iterator is refused too: the fields of a section are read more than once.
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise PromptValidationError(
-                f"{name} is a {type(given).__name__}; write {name}=[...].", section_path=(self.key,)
+                f"{name} is of type {type(given).__name__}; write {name}=[...].", section_path=(self.key,)
             )
         for item in cast("Sequence[object]", given):
             if not isinstance(item, kind):
@@ -261,7 +261,7 @@ def parse_markdown(section: Section[Any], name: str, template: object) -> Placeh
     """
     if not isinstance(template, str):
         raise PromptValidationError(
-            f"the {name} is a {type(template).__name__}; it must be a string.", section_path=(section.key,)
+            f"the {name} is of type {type(template).__name__}; it must be a string.", section_path=(section.key,)
         )
     return PlaceholderText.parse(template, section.params_type, section=section.key)
 

@@ -120,7 +120,7 @@ def _check_key(what: str, value: object) -> None:
 
 def _checked_sections(sections: object) -> Sequence[Section[Any]]:
     if not isinstance(sections, Sequence) or isinstance(sections, str):
-        raise PromptValidationError(f"sections is a {type(sections).__name__}; write sections=[...].")
+        raise PromptValidationError(f"sections is of type {type(sections).__name__}; write sections=[...].")
     for item in cast("Sequence[object]", sections):
         if not isinstance(item, Section):
             raise PromptValidationError(f"sections holds {item!r}, which is not a Section.")

@@ -170,7 +170,7 @@ class Declaration:
     def check_examples(self, examples: object, example_type: type[Any]) -> None:
         """Check every example against the types, and against the schema that the model sees."""
         if not isinstance(examples, Sequence) or isinstance(examples, str):
-            self.refuse(f"examples is a {type(examples).__name__}; write examples=(ToolExample(...),).")
+            self.refuse(f"examples is of type {type(examples).__name__}; write examples=(ToolExample(...),).")
         for number, example in enumerate(cast("Sequence[object]", examples), start=1):
             if not isinstance(example, example_type):
                 self.refuse(

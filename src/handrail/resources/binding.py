@@ -186,8 +186,8 @@ class Binding(Generic[T]):
             pass
         elif not _fits(value, self.kind):
             raise WrongResourceError(
-                f"what was provided for {self.name} is a {type(value).__name__}, which is not a {self.name}. Provide "
-                f"one, or bind it for {type(value).__name__}.",
+                f"what was provided for {self.name} is of type {type(value).__name__}, which is not a {self.name}. "
+                f"Provide one, or bind it for {type(value).__name__}.",
                 protocol=self.kind,
             )
         check_has_turn(value, protocol=self.kind)

@@ -388,8 +388,8 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
 def _no_result(tool: Tool[Any, Any], returned: object) -> CallRefusedError:
     drop_unawaited(returned)
     return CallRefusedError(
-        f"{tool.name} returned an invalid result: its handler returned a {type(returned).__name__} instead of a "
-        "ToolResult. Its changes were undone; do without it."
+        f"{tool.name} returned an invalid result: its handler returned a value of type "
+        f"{type(returned).__name__} instead of a ToolResult. Its changes were undone; do without it."
     )
 
 

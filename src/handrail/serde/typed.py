@@ -352,7 +352,7 @@ class _DeferredCodec(Codec[T]):
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - one of the attributes of a codec, which are not set yet
         if name not in Codec.__slots__:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise AttributeError(f"'Codec' object has no attribute {name!r}", name=name, obj=self)
         kind = self.kind
         built = _built.get(("validation", kind), lambda: build(kind, mode="validation"))
         # Two threads may do so at once, and set the same. `super()` fails in one when the other has set the class.

@@ -114,8 +114,8 @@ def _dumped_items(kind: type[Any], items: tuple[Any, ...]) -> list[dict[str, Any
     for place, item in enumerate(items):
         if type(item) is not kind:
             msg = (
-                f"slice {_name(kind)} cannot be saved: item {place} is a {type(item).__name__}, which would come back "
-                f"as a {kind.__name__}; give {type(item).__name__} a slice of its own"
+                f"slice {_name(kind)} cannot be saved: item {place} is of type {type(item).__name__}, which would come "
+                f"back as a {kind.__name__}; give {type(item).__name__} a slice of its own"
             )
             raise SnapshotError(msg)
         try:

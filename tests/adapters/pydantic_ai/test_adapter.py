@@ -124,7 +124,7 @@ def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wordin
     adapter.evaluate(notes_prompt(), session=Session(), user_prompt="Note milk.")
     requests = [messages[0] for messages in sent]
     assert [getattr(request, "instructions", None) for request in requests] == [wording] * 2
-    assert [getattr(request.parts[0], "content", None) for request in requests] == ["Begin.", "Note milk."]
+    assert [getattr(request.parts[0], "content", None) for request in requests] == [wording, "Note milk."]
 
 
 @pytest.mark.anyio
@@ -230,15 +230,16 @@ def test_what_stops_pydantic_ai_is_told_with_its_phase(error: Exception, phase: 
     assert isinstance(caught.value.__cause__, type(error))
 
 
-def test_a_budget_that_a_handler_exceeds_is_told_as_one() -> None:
+def test_a_budget_that_a_handler_exceeds_is_told_as_one(wording: Wording) -> None:
     """The call is rolled back, and the run ends with the phase of the budget."""
 
     def spend(params: None, *, context: ToolContext) -> ToolResult[None]:
         raise BudgetExceededError(dimension="cents", used=3, allowed=2)
 
     tool = Tool[None, None](name="spend", description="Spend.", handler=spend)
-    with pytest.raises(PromptEvaluationError, match="cents is 3") as caught:
+    with pytest.raises(PromptEvaluationError) as caught:
         evaluate(notes_prompt(tools=(tool,)), Reply(calls=[Call("spend")]))
+    assert str(caught.value) == wording
     assert caught.value.phase == "budget"
 
 

@@ -98,7 +98,7 @@ def _evaluate(clerk: Clerk, door: ToolExecutor) -> Any:
 @pytest.mark.parametrize("run", [_capability, _pipeline, _evaluate])
 @pytest.mark.parametrize("first", [[OPEN, CHARGE], [CHARGE, OPEN]])
 async def test_the_run_goes_on_with_the_opened_section(
-    run: Callable[[Clerk, ToolExecutor], Any], first: list[ToolCallPart]
+    run: Callable[[Clerk, ToolExecutor], Any], first: list[ToolCallPart], wording: Wording
 ) -> None:
     """A call of its tool in the reply that opens it is told to wait, whichever comes first."""
     clerk, door = Clerk(first, [ToolCallPart("charge", {"order": "A-2"}, "late")]), executor()
@@ -106,10 +106,8 @@ async def test_the_run_goes_on_with_the_opened_section(
     assert clerk.tools == [{"open_sections", "close_sections"}, *[{"open_sections", "close_sections", "charge"}] * 2]
     assert ["All about money." in text for text in clerk.instructions] == [False, True, True]
     assert ["Charges cards." in text for text in clerk.instructions] == [True, False, False]
-    assert clerk.returned[1]["o"][0]
-    assert clerk.returned[1]["o"][1].startswith("Open: billing.")
-    assert not clerk.returned[1]["c"][0]
-    assert "tool of the section billing" in clerk.returned[1]["c"][1]
+    assert clerk.returned[1]["o"] == (True, wording)
+    assert clerk.returned[1]["c"] == (False, wording)
     assert clerk.returned[2]["late"] == (True, "charged A-2")
 
 
@@ -157,7 +155,7 @@ async def test_the_sections_of_several_bare_toolsets_are_opened_by_the_tools_of_
     assert "charge" in again.tools[1]
 
 
-async def test_a_function_of_the_agent_may_open_sections() -> None:
+async def test_a_function_of_the_agent_may_open_sections(wording: Wording) -> None:
     """In the pipeline: its call was undone, and the next request has the section."""
     clerk, door, others = Clerk([ToolCallPart("ask", {}, "a")]), executor(), FunctionToolset[Any]()
 
@@ -166,8 +164,7 @@ async def test_a_function_of_the_agent_may_open_sections() -> None:
         raise VisibilityExpansionRequired("needs to charge", section_keys=["billing"])
 
     await Agent(clerk.model, toolsets=[others], capabilities=[PipelineCapability(door)]).run("Go.")
-    assert not clerk.returned[1]["a"][0]
-    assert "ask was undone" in clerk.returned[1]["a"][1]
+    assert clerk.returned[1]["a"] == (False, wording)
     assert "charge" in clerk.tools[1]
 
 

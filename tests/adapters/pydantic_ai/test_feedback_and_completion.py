@@ -53,7 +53,6 @@ from tests.wording import Wording
 pytestmark = pytest.mark.anyio
 
 FEEDBACK = (StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=1)),)
-MARKED = "[Feedback (note), not part of the result]\nLook again."
 
 
 @tool
@@ -81,7 +80,7 @@ def sent_back(messages: Any) -> list[str]:
     """The texts with which the model was sent back."""
     requests = [message for message in messages if isinstance(message, ModelRequest)]
     texts = [str(part.content) for each in requests for part in each.parts if isinstance(part, UserPromptPart)]
-    return [text for text in texts if "not accepted" in text]
+    return texts[1:]
 
 
 def returned(messages: list[ModelMessage]) -> list[object]:
@@ -90,17 +89,17 @@ def returned(messages: list[ModelMessage]) -> list[object]:
 
 
 @pytest.mark.parametrize("done", [{"text": "Done."}, {"output": {"title": "Done"}}], ids=["text", "structured"])
-async def test_a_run_goes_on_until_its_files_exist(done: dict[str, Any]) -> None:
+async def test_a_run_goes_on_until_its_files_exist(done: dict[str, Any], wording: Wording) -> None:
     """PydanticAI's limit of output retries does not count, whatever the form of the answer."""
     kind = str if "text" in done else Answer
     replies = [Reply(**done), Reply(**done), Reply(calls=[Call("write", {"path": "a.md"})]), Reply(**done)]
     adapter = PydanticAIAdapter(ScriptedModel(replies), output_retries=0)
     response = await adapter.evaluate_async(prompt(kind, completion=FilesExist(["a.md"])), session=Session())
     assert response.output == ("Done." if kind is str else Answer("Done"))
-    assert len(sent_back(response.messages)) == 2
+    assert sent_back(response.messages) == [wording, wording]
 
 
-async def test_an_agent_of_the_program_is_sent_back_by_the_capability() -> None:
+async def test_an_agent_of_the_program_is_sent_back_by_the_capability(wording: Wording) -> None:
     """The answer is accepted as it is after so many times."""
     model = ScriptedModel([Reply(text="One."), Reply(text="Two.")])
     executor = ToolExecutor(
@@ -109,7 +108,7 @@ async def test_an_agent_of_the_program_is_sent_back_by_the_capability() -> None:
     agent = Agent(model, capabilities=[HandrailCapability(executor)], retries={"output": 0})
     result = await agent.run("Write.")
     assert result.output == "Two."
-    assert len(sent_back(result.all_messages())) == 1
+    assert sent_back(result.all_messages()) == [wording]
 
 
 async def test_a_checker_that_fails_ends_the_run() -> None:
@@ -123,7 +122,9 @@ async def test_a_checker_that_fails_ends_the_run() -> None:
         await adapter.evaluate_async(prompt(completion=broken), session=Session())
 
 
-async def test_the_stored_conversation_has_the_feedback_that_the_model_was_sent(tmp_path: Path) -> None:
+async def test_the_stored_conversation_has_the_feedback_that_the_model_was_sent(
+    tmp_path: Path, wording: Wording
+) -> None:
     """Another process that continues it sends the same."""
     model = ScriptedModel([Reply(calls=[Call("write", {"path": "a.md"})]), Reply(text="Done.")])
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
@@ -131,7 +132,7 @@ async def test_the_stored_conversation_has_the_feedback_that_the_model_was_sent(
             response = await PydanticAIAdapter(model).evaluate_async(prompt(feedback=FEEDBACK), session=session)
         with Session.open(store, "s") as session:
             history = StoredHistory(session, "t/desk", of="prompt").history
-    assert returned(history) == returned(list(response.messages)) == [f"written\n\n{MARKED}"]
+    assert returned(history) == returned(list(response.messages)) == [wording]
 
 
 def plain() -> str:
@@ -165,23 +166,26 @@ def failed() -> str:
 
 
 @pytest.mark.parametrize(
-    "function, expected",
+    "function, values",
     [
-        (plain, f"text\n\n{MARKED}"),
-        (listed, [1, MARKED]),
-        (mapped, [{"a": 1}, MARKED]),
-        (wrapped, f"text\n\n{MARKED}"),
-        (drawn, [BinaryContent(b"png", media_type="image/png"), MARKED]),
-        (failed, f"no\n\n{MARKED}"),
+        (plain, None),
+        (listed, [1]),
+        (mapped, [{"a": 1}]),
+        (wrapped, None),
+        (drawn, [BinaryContent(b"png", media_type="image/png")]),
+        (failed, None),
     ],
+    ids=["text", "list", "mapping", "text with metadata", "picture", "failure"],
 )
-async def test_a_call_of_a_foreign_tool_has_feedback_too(function: Any, expected: object) -> None:
+async def test_a_call_of_a_foreign_tool_has_feedback_too(
+    function: Any, values: list[object] | None, wording: Wording
+) -> None:
     """The value of the tool is not changed, but for text, behind which it stands."""
     model = ScriptedModel([Reply(calls=[Call(function.__name__, {})]), Reply(text="Done.")])
     executor = ToolExecutor(prompt=prompt(feedback=FEEDBACK), session=Session())
     capabilities: list[AbstractCapability[None]] = [PipelineCapability(executor)]
     result = await Agent(model, tools=[function], capabilities=capabilities).run("Go.")
-    assert returned(result.all_messages()) == [expected]
+    assert returned(result.all_messages()) == [wording if values is None else [*values, wording]]
 
 
 async def test_a_retry_of_a_foreign_tool_has_feedback_too() -> None:
@@ -214,7 +218,7 @@ async def test_an_answer_that_is_streamed_is_checked(wording: Wording) -> None:
             await stream.get_output()
     assert (caught.value.phase, str(caught.value)) == ("response", wording)
     result = await agent().run("Do it.", event_stream_handler=handle)
-    assert (result.output, len(sent_back(result.all_messages()))) == ("Done now.", 1)
+    assert (result.output, sent_back(result.all_messages())) == ("Done now.", [wording])
 
 
 class Desk:

@@ -17,6 +17,7 @@ from handrail.runtime import Session
 from handrail.taint import TaintPolicy, taints_of
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.taint.desk import MAIL, desk
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +66,7 @@ def contents(parts: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("toolset", [outside(untrusted=True), None], ids=["external toolset", "deferred call"])
 @pytest.mark.parametrize("given", [MAIL, {"text": MAIL}, ToolReturn(MAIL, content=MAIL)], ids=["text", "JSON", "more"])
 async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
-    toolset: ExternalToolset[Any] | None, given: object
+    toolset: ExternalToolset[Any] | None, given: object, wording: Wording
 ) -> None:
     """So the payment that follows is asked about, and what is said beside the value is delimited, too."""
     session = Session()
@@ -76,7 +77,7 @@ async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
     opening = str(returned).splitlines()[0]
     assert opening.startswith("<untrusted ")
     assert str(returned).endswith(opening.replace("<", "</"))
-    assert "approval of pay" in str(paid) or "pay needs approval" in str(paid)
+    assert paid == wording
     said = [part.content for part in parts if isinstance(part, UserPromptPart) and MAIL in part.content]
     assert [list(each)[-1] for each in said] == [opening.replace("<", "</")] * len(said)
     assert len(said) == isinstance(given, ToolReturn)

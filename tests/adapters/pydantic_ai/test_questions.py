@@ -86,7 +86,7 @@ async def test_a_question_is_denied_unless_it_is_deferred(wording: Wording) -> N
 
 
 @pytest.mark.anyio
-async def test_a_deferred_question_is_answered_by_the_caller_of_the_run() -> None:
+async def test_a_deferred_question_is_answered_by_the_caller_of_the_run(wording: Wording) -> None:
     """The other calls run; with its approval the call is carried out, and not before."""
     session = Session()
     capability = HandrailCapability(ToolExecutor(prompt=PROMPT, session=session), on_ask="defer")
@@ -95,7 +95,7 @@ async def test_a_deferred_question_is_answered_by_the_caller_of_the_run() -> Non
     first = await agent.run("Pay.")
     assert isinstance(first.output, DeferredToolRequests)
     assert [call.tool_name for call in first.output.approvals] == ["pay"]
-    assert first.output.metadata == {"call-1": {"reason": "pay waits for approval: sure?"}}
+    assert first.output.metadata == {"call-1": {"reason": wording}}
     assert recorded(session) == [("note", True)]
     results = DeferredToolResults(approvals={"call-1": ToolApproved()})
     last = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)

@@ -133,41 +133,39 @@ def test_other_names_are_refused_with_the_pattern(name: str, wording: Wording) -
 
 
 LISTS = {
-    "text": ("{}: a", "{} is a list of names, and 'a' is a text; write {}: [a]"),
-    "number": ("{}: 7", "{} is a list of names, and '7' is a number; write {}: [7]"),
-    "nothing": ("{}:", "{} is a list of names, and nothing stands here; write {}: [] for none, or remove the key"),
-    "null": ("{}: ~", "{} is a list of names, and nothing stands here;"),
-    "mapping": ("{}: {{a: 1}}", "{} is a list of names, and this is a mapping of 'a'; names only, the rest is set in"),
-    "item number": ("{}: [1]", "{} has names only, and 1 is a number; a name that looks like one is put in quotes"),
-    "item boolean": ("{}: [true]", "{} has names only, and true is a boolean; a name that looks like one is put"),
-    "item null": ("{}: [~]", "{} has names only, and ~ is nothing; a name that looks like one is put in quotes"),
-    "item missing": ("{}:\n-", "{} has names only, and nothing stands here; write a name, or remove the item"),
-    "item empty": ('{}: [""]', "{} has names only, and '' is blank; remove it"),
-    "item blank": ('{}: [" \\u3000\\t"]', "{} has names only, and ' \\u3000\\t' is blank; remove it"),
-    "item list": ("{}: [[a]]", "{} has names only, and this is a list; write its names without it"),
-    "item twice": ("{}: [a, b, ' a']", "{} names 'a' twice, first in line 3; remove one"),
+    "text": "{}: a",
+    "number": "{}: 7",
+    "nothing": "{}:",
+    "null": "{}: ~",
+    "mapping": "{}: {{a: 1}}",
+    "item number": "{}: [1]",
+    "item boolean": "{}: [true]",
+    "item null": "{}: [~]",
+    "item missing": "{}:\n-",
+    "item empty": '{}: [""]',
+    "item blank": '{}: [" \\u3000\\t"]',
+    "item list": "{}: [[a]]",
+    "item twice": "{}: [a, b, ' a']",
 }
 
 
 @pytest.mark.requirement("A-02")
 @pytest.mark.parametrize("field", ["tools", "toolsets"])
-@pytest.mark.parametrize("head, told", LISTS.values(), ids=LISTS)
-def test_a_list_of_names_holds_names_and_each_once(field: str, head: str, told: str) -> None:
+@pytest.mark.parametrize("head", LISTS.values(), ids=LISTS)
+def test_a_list_of_names_holds_names_and_each_once(field: str, head: str, wording: Wording) -> None:
     """The error has file, line, column, key, and the item."""
     error = fault(head.replace("{}", field).replace("{{", "{").replace("}}", "}"))
-    where = f"desk.agent:{error.line}:{error.column}: "
-    assert str(error).startswith(where + told.replace("{}", field))
+    assert str(error) == wording
     assert error.line == (4 if head == "{}:\n-" else 3)
     assert error.field == field
 
 
 @pytest.mark.requirement("A-03")
 @pytest.mark.parametrize("field", ["tools", "toolsets"])
-def test_settings_of_a_toolset_are_refused(field: str) -> None:
+def test_settings_of_a_toolset_are_refused(field: str, wording: Wording) -> None:
     """The error has the keys, and says that names are all."""
     error = fault(f"{field}: [{{name: a, per_run_step: true}}]")
-    told = "has names only, and this is a mapping of 'name', 'per_run_step'; write the name, set the rest in Python"
-    assert str(error) == f"desk.agent:3:{error.column}: {field} {told}"
+    assert str(error) == wording
 
 
 @pytest.mark.requirement("A-03")
@@ -187,51 +185,53 @@ def test_an_unknown_key_is_told_with_the_nearest_one(wording: Wording) -> None:
 
 
 VALUES = {
-    "key twice": ("model: a\nmodel: b", 4, "the key 'model' stands here twice", "model"),
-    "list": ("description: [a]", 3, "description is text, not a list", "description"),
-    "mapping": ("model: {}", 3, "model is text, not a mapping of nothing", "model"),
-    "number": ("description: 0x10", 3, "description is text, and 0x10 is a number; put it in quotes", "description"),
-    "boolean": ("model: true", 3, "model is text, and true is a boolean; put it in quotes", "model"),
-    "nothing": ("model:\ntools: []", 3, "model says nothing; write text, or remove the key", "model"),
-    "blank": ("model: ' '", 3, "model is blank; name a model, or remove the key to leave it open", "model"),
-    "colon": ("description: this: that", 3, "mapping values are not allowed here; text that holds", None),
-    "no text as key": ("? [a]\n: b", 3, "text is due here", None),
-    "NUL": ("model: \0", 3, "the character U+0000 is not allowed in YAML", None),
-    "itself": ("tools: &a [*a]", 3, "this value holds itself, by an alias", None),
-    "documents": ("...\nname: b", 4, "but found another document", None),
+    "key twice": ("model: a\nmodel: b", 4, "model"),
+    "list": ("description: [a]", 3, "description"),
+    "mapping": ("model: {}", 3, "model"),
+    "number": ("description: 0x10", 3, "description"),
+    "boolean": ("model: true", 3, "model"),
+    "nothing": ("model:\ntools: []", 3, "model"),
+    "blank": ("model: ' '", 3, "model"),
+    "colon": ("description: this: that", 3, None),
+    "no text as key": ("? [a]\n: b", 3, None),
+    "NUL": ("model: \0", 3, None),
+    "itself": ("tools: &a [*a]", 3, None),
+    "documents": ("...\nname: b", 4, None),
 }
 
 
-@pytest.mark.parametrize("head, line, told, field", VALUES.values(), ids=VALUES)
-def test_other_faults_are_told_with_their_line_of_the_file(head: str, line: int, told: str, field: str | None) -> None:
+@pytest.mark.parametrize("head, line, field", VALUES.values(), ids=VALUES)
+def test_other_faults_are_told_with_their_line_of_the_file(
+    head: str, line: int, field: str | None, wording: Wording
+) -> None:
     """Lines are counted from the first of the file."""
     error = fault(head)
-    assert str(error).startswith(f"desk.agent:{line}:{error.column}: {told}")
+    assert str(error) == wording
     assert (error.file, error.line, error.field) == ("desk.agent", line, field)
 
 
 WHOLE = {
-    "empty": ("", "desk.agent:1:1: the front matter is missing; begin the file with a line ---"),
-    "only instructions": ("Be kind.\n---\nname: x\n---", "desk.agent:1:1: the front matter is missing;"),
-    "other fence": ("----\nname: x\n----\nBe kind.", "desk.agent:1:1: the front matter is missing;"),
-    "not closed": ("---\nname: desk\n", "desk.agent:1:1: the front matter is not closed; end it with a line ---"),
-    "empty front matter": ("---\n---\nBe kind.", "desk.agent:1:1: the key 'name' is missing; every agent has a name"),
-    "no name": ("---\n\ntools: []\n---\nBe kind.", "desk.agent:3:1: the key 'name' is missing; every agent has a name"),
-    "name of nothing": ("---\nname:\n---\nBe kind.", "desk.agent:2:1: name says nothing; every agent has a name"),
-    "list": ("---\n- name: x\n---\nBe kind.", "desk.agent:2:1: the front matter is a list; it is to be a mapping"),
-    "scalar": ("---\ndesk\n---\nBe kind.", "desk.agent:2:1: the front matter is a text; it is to be a mapping"),
-    "null": ("---\nnull\n---\nBe kind.", "desk.agent:2:1: the front matter is nothing; it is to be a mapping"),
-    "no instructions": ("---\nname: x\n---\n \n\t", "desk.agent:3:1: the instructions are missing; write them below"),
-    "nothing after": ("---\nname: x\n---", "desk.agent:3:1: the instructions are missing; write them below"),
-    "NUL": ("---\nname: x\n---\nBe\nki\0nd", "desk.agent:5:3: the character U+0000 is not allowed in instructions"),
-    "surrogate": ("---\nname: x\n---\n\ud83d", "desk.agent:4:1: the character U+D83D is not allowed in instructions"),
+    "empty": "",
+    "only instructions": "Be kind.\n---\nname: x\n---",
+    "other fence": "----\nname: x\n----\nBe kind.",
+    "not closed": "---\nname: desk\n",
+    "empty front matter": "---\n---\nBe kind.",
+    "no name": "---\n\ntools: []\n---\nBe kind.",
+    "name of nothing": "---\nname:\n---\nBe kind.",
+    "list": "---\n- name: x\n---\nBe kind.",
+    "scalar": "---\ndesk\n---\nBe kind.",
+    "null": "---\nnull\n---\nBe kind.",
+    "no instructions": "---\nname: x\n---\n \n\t",
+    "nothing after": "---\nname: x\n---",
+    "NUL": "---\nname: x\n---\nBe\nki\0nd",
+    "surrogate": "---\nname: x\n---\n\ud83d",
 }
 
 
-@pytest.mark.parametrize("text, told", WHOLE.values(), ids=WHOLE)
-def test_a_text_that_is_no_agent_file_is_told_what_it_lacks(text: str, told: str) -> None:
+@pytest.mark.parametrize("text", WHOLE.values(), ids=WHOLE)
+def test_a_text_that_is_no_agent_file_is_told_what_it_lacks(text: str, wording: Wording) -> None:
     """Each with an error of its own."""
-    assert str(refused(text)).startswith(told)
+    assert str(refused(text)) == wording
 
 
 def test_all_faults_of_a_file_are_told_at_once_in_their_order(wording: Wording) -> None:
@@ -256,27 +256,20 @@ def test_a_fault_of_the_yaml_does_not_hide_that_of_the_body() -> None:
     assert len(refused("---\nname: [\n---\n").problems) == 2
 
 
-def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_opened_is_told(tmp_path: Path, wording: Wording) -> None:
     """A missing file, a folder, a pipe, a file without an end, links to nowhere, a path that is none."""
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "gone").symlink_to("nowhere.agent")
     (tmp_path / "large").write_bytes(b"-" * 1_000_001)
     os.mkfifo(tmp_path / "pipe")
-    paths = {
-        tmp_path / "gone": "this is a link that leads nowhere; fix or remove it",
-        tmp_path / "large": "the file has more than 1,000,000 bytes; an agent file is a text file of that size at most",
-        tmp_path / "nowhere.agent": "the file does not exist",
-        tmp_path / "pipe" / "x.agent": "the file cannot be read: Not a directory",
-        tmp_path: "this is a folder; an agent file is a text file",
-        tmp_path / "pipe": "this is a device or pipe; an agent file is a text file",
-        tmp_path / "loop": "the file cannot be read: Too many levels of symbolic links",
-    }
-    for path, told in paths.items():
+    for name in ("gone", "large", "nowhere.agent", "pipe/x.agent", "", "pipe", "loop"):
         with pytest.raises(AgentError) as caught:
-            read_agent_file(path)
-        assert str(caught.value) == f"{path}: {told}"
-    with pytest.raises(AgentFileError, match=r"this cannot be the path of a file: .*embedded null"):
+            read_agent_file(tmp_path / name)
+        assert str(caught.value) == wording
+    with pytest.raises(AgentFileError) as raised:
         read_agent_file(Path("a\0b.agent"))
+    assert str(raised.value).replace(str(raised.value.__cause__), "REASON") == wording
+    assert "null" in str(raised.value.__cause__)
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording) -> None:

@@ -137,7 +137,7 @@ def test_a_file_that_is_listed_twice_is_imported_once(tmp_path: Path) -> None:
     assert found.modules[0].module.value is found.modules[1].module.value
 
 
-def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path) -> None:
+def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path, wording: Wording) -> None:
     """Neither as a listed file, nor below a linked folder, nor by an import; a link within the project is a file."""
     left = tmp_path / "executed"
     text = f"from pathlib import Path\nPath({str(left)!r}).touch()\nx = 1\n"
@@ -148,12 +148,7 @@ def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path)
     (desk / "lib").symlink_to(tmp_path / "shared", target_is_directory=True)
     (desk / "also.py").symlink_to("own.py")
     found = imported(desk, "tools.py", "lib/tools.py", "shop.py", "also.py")
-    told = f"link out of the project, to {tmp_path / 'shared/tools.py'}; copy the file into the project, or install it"
-    assert [str(problem) for problem in found.problems] == [
-        f"tools.py was not executed: it is a {told} as a package",
-        f"lib/tools.py was not executed: it is a {told} as a package",
-        f"shop.py cannot be imported: ImportError: helpers.py is a {told} as a package (shop.py:1)",
-    ]
+    assert [str(problem) for problem in found.problems] == wording
     assert [module.where for module in found.modules] == ["own.py"]
     assert not left.exists()
 
@@ -200,26 +195,25 @@ def test_a_module_that_was_imported_before_stays_when_another_fails(tmp_path: Pa
 
 @pytest.mark.requirement("A-15")
 @pytest.mark.parametrize(
-    "source, told",
+    "source",
     [
-        pytest.param("x = (", "SyntaxError: '(' was never closed (tools.py, line 1)", id="syntax"),
-        pytest.param("\n\n1 / 0", "ZeroDivisionError: division by zero (tools.py:3)", id="exception"),
-        pytest.param("raise ValueError", "ValueError: no message (tools.py:1)", id="no message"),
-        pytest.param("import broken", "SyntaxError: invalid syntax (broken.py, line 2)", id="syntax of a sibling"),
-        pytest.param("compile('(', 'x', 'eval')", "(tools.py:1)", id="syntax of a text"),
-        pytest.param("import broken.part", "SyntaxError: invalid syntax (broken.py, line 2)", id="part"),
-        pytest.param("import tools.part", "No module named 'tools.part'; 'tools' is not a package", id="no package"),
+        pytest.param("x = (", id="syntax"),
+        pytest.param("\n\n1 / 0", id="exception"),
+        pytest.param("raise ValueError", id="no message"),
+        pytest.param("import broken", id="syntax of a sibling"),
+        pytest.param("compile('(', 'x', 'eval')", id="syntax of a text"),
+        pytest.param("import broken.part", id="part"),
+        pytest.param("import tools.part", id="no package"),
     ],
 )
 def test_what_keeps_a_module_from_being_imported_is_told_with_its_line(
-    tmp_path: Path, source: str, told: str, wording: Wording
+    tmp_path: Path, source: str, wording: Wording
 ) -> None:
     """The error names the module that was imported, and the line that raised; the exception is chained."""
     write(tmp_path, {"tools.py": source, "broken.py": "\nx = = 1"})
     (problem,) = imported(tmp_path, "tools.py").problems
     assert problem.module == "tools.py"
     assert str(problem) == wording
-    assert told in str(problem)
     assert problem.__cause__ is not None
 
 
@@ -300,15 +294,15 @@ def test_siblings_that_import_each_other_work_as_in_python(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "raised, told",
+    "raised",
     [
-        pytest.param("Mute", "Mute: its message cannot be had, because __str__ raises ValueError", id="mute"),
-        pytest.param("BaseException('odd')", "BaseException: odd", id="base"),
-        pytest.param("GeneratorExit", "GeneratorExit: no message", id="without a message"),
+        pytest.param("Mute", id="mute"),
+        pytest.param("BaseException('odd')", id="base"),
+        pytest.param("GeneratorExit", id="without a message"),
     ],
 )
 def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(
-    tmp_path: Path, raised: str, told: str, wording: Wording
+    tmp_path: Path, raised: str, wording: Wording
 ) -> None:
     """Also what is no `Exception`, and what cannot say its message."""
     source = f"class Mute(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise {raised}"

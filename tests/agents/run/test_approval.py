@@ -28,7 +28,7 @@ from handrail.testing import Call, Outcome, Reply
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.notes import Note
 from tests.adapters.test_mcp_toolset import InProcess
-from tests.agents.desks import Person, called, desk, events, outcomes, play, returns
+from tests.agents.desks import CallLog, Person, called, desk, events, outcomes, play, returns
 from tests.agents.folders import agent
 from tests.wording import Wording
 
@@ -151,14 +151,17 @@ GUARDED = ("flagged", "raising", "reader", "w_inner", "twice")
 @pytest.mark.requirement("A-31")
 @pytest.mark.requirement("A-32")
 @pytest.mark.parametrize("name", GUARDED)
-async def test_a_tool_that_wants_approval_by_itself_is_asked_about_once(tmp_path: Path, name: str) -> None:
+async def test_a_tool_that_wants_approval_by_itself_is_asked_about_once(
+    tmp_path: Path, name: str, wording: Wording
+) -> None:
     """However it says so, and under whatever wrappers; a yes lets it run, a no does not, and both are recorded once."""
     for verdict in ("yes", "no"):
         kinds, session, person = Kinds(), Session(), Person(Answer(verdict, reason="because"))
         loaded = desk(tmp_path, toolsets=guarded(kinds))
-        came = Outcome.ok(name) if verdict == "yes" else Outcome.failed(name, "a person said no: because")
+        came = Outcome.ok(name) if verdict == "yes" else Outcome.failed()
         script = called(Call(name, {"text": name}), c1=came)
-        await play(loaded, script, mode="ask", asker=person, session=session)
+        await play(loaded, script, mode="ask", asker=person, session=session, listener=(log := CallLog()))
+        assert verdict == "yes" or log.told["c1"] == wording
         assert person.ids == ["c1"]
         assert kinds.ran == ([name] if verdict == "yes" else [])
         assert outcomes(session) == [("c1", verdict == "yes")]

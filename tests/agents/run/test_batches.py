@@ -14,7 +14,8 @@ from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import Answer, GatedCall
 from handrail.session import Session
 from handrail.testing import Call, Outcome
-from tests.agents.desks import called, desk, outcomes, play
+from tests.agents.desks import CallLog, called, desk, outcomes, play
+from tests.wording import Wording
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("A-33")]
 
@@ -84,14 +85,13 @@ async def test_a_batch_is_asked_about_one_by_one_and_runs_when_all_is_answered(t
     assert outcomes(session) == [("c1", True), ("c2", True), ("c3", True)]
 
 
-async def test_a_batch_with_a_no_runs_the_others(tmp_path: Path) -> None:
+async def test_a_batch_with_a_no_runs_the_others(tmp_path: Path, wording: Wording) -> None:
     """In the order asked; the one that was denied holds nobody up."""
     person, session = watcher(Answer("no")), Session()
     loaded = desk(tmp_path, tools=[person.tool("a")])
-    script = called(
-        Call("a", {"text": "1"}), Call("a", {"text": "2"}), c1=Outcome.failed("no"), c2=Outcome.failed("no")
-    )
-    await play(loaded, script, mode="ask", asker=person, session=session)
+    script = called(Call("a", {"text": "1"}), Call("a", {"text": "2"}), c1=Outcome.failed(), c2=Outcome.failed())
+    await play(loaded, script, mode="ask", asker=person, session=session, listener=(log := CallLog()))
+    assert [log.told["c1"], log.told["c2"]] == wording
     assert person.story == ["asked c1", "asked c2"]
     assert outcomes(session) == [("c1", False), ("c2", False)]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
@@ -19,7 +20,7 @@ from handrail.runtime import Session
 from handrail.runtime.disclosure import OpenSections
 from handrail.store import SqliteStore
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.desks import outcomes, play
+from tests.agents.desks import CallLog, outcomes, play, returns
 from tests.agents.folders import write
 from tests.wording import Wording
 
@@ -78,10 +79,12 @@ class Watched(ScriptedModel):
         super().__init__(replies)
         self.tools: list[list[str]] = []
         self.instructions: list[str] = []
+        self.messages: list[ModelMessage] = []
 
     async def _reply(self, messages: Any, info: Any) -> Any:
         self.tools.append(sorted(each.name for each in info.function_tools))
         self.instructions.append(info.instructions or "")
+        self.messages = messages
         return await super()._reply(messages, info)
 
 
@@ -101,13 +104,14 @@ def opens(*paths: str, id: str = "open") -> Call:
 async def test_a_toolset_is_closed_until_the_model_opens_it(tmp_path: Path, wording: Wording) -> None:
     """The same run goes on: the next request has its instructions and tools."""
     agent, session = loaded(tmp_path, "disclose: {money: Refunds orders.}", orders=orders(), money=money()), Session()
-    opened = {"open": Outcome.ok("Open: money"), "early": Outcome.failed("tool of the section money")}
+    opened = {"open": Outcome.ok(), "early": Outcome.failed()}
     replies = [
         Reply(calls=[opens("money"), Call("refund", {"order": "A-1"}, id="early")]),
         Reply(calls=[Call("refund", {"order": "A-1"}, id="late")], expect=Expect(messages=opened)),
         Reply(text="Done.", expect=Expect(messages={"late": Outcome.ok("refunded A-1")})),
     ]
     model = await watched(agent, replies, session=session)
+    assert [part.content for part in returns(model.messages)[:2]] == wording
     assert model.tools[0] == ["close_sections", "look", OPEN]
     assert model.tools[1] == ["close_sections", "look", OPEN, "refund"]
     assert model.instructions[0] == wording
@@ -116,7 +120,7 @@ async def test_a_toolset_is_closed_until_the_model_opens_it(tmp_path: Path, word
     assert session[OpenSections].all() == (OpenSections("desk", ("money",), (), session[OpenSections].all()[0].reply),)
 
 
-async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path) -> None:
+async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path, wording: Wording) -> None:
     """In another process, too: it is state of the session. It can be closed again."""
     agent = loaded(tmp_path, "disclose: {money: summary}", orders=orders(), money=money())
     with SqliteStore(tmp_path / "s.db") as store:
@@ -127,31 +131,34 @@ async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path) -> None:
             model = await watched(agent, [Reply(calls=[close]), Reply(text="Done.")], session=session)
     assert "refund" in model.tools[0]
     assert "refund" not in model.tools[1]
-    assert "The toolset money." in model.instructions[1]
+    assert model.instructions[1] == wording
 
 
-async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path: Path) -> None:
+async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path: Path, wording: Wording) -> None:
     """Whichever toolset brings them; the gate of the run judges their calls as it judges all others."""
     rules = parse_rules("deny: [audit]", file="approval.yaml")
     agent = loaded(tmp_path, "", orders=orders(), books=books())
-    denied = {"audit": Outcome.failed("denies audit")}
+    denied, log = {"audit": Outcome.failed()}, CallLog()
     replies = [
         Reply(calls=[opens("books")], expect=Expect(instructions=["Audits the books."])),
         Reply(calls=[Call("audit", {}, id="audit")], expect=Expect(instructions=["How to keep books."])),
         Reply(text="Done.", expect=Expect(messages=denied)),
     ]
-    await watched(agent, replies, rules=rules)
+    await watched(agent, replies, rules=rules, listener=log)
+    assert log.told["audit"] == wording
     await watched(agent, [*replies[:2], Reply(text="Done.", expect=Expect(messages={"audit": Outcome.ok("well")}))])
 
 
-async def test_opening_is_not_asked_about_and_a_rule_may_deny_it(tmp_path: Path) -> None:
+async def test_opening_is_not_asked_about_and_a_rule_may_deny_it(tmp_path: Path, wording: Wording) -> None:
     """It shows tools, and each of their calls is judged for itself."""
     agent = loaded(tmp_path, "disclose: {money: Refunds.}", money=money())
-    opened = Reply(text="Done.", expect=Expect(messages={"open": Outcome.ok("Open: money")}))
-    await play(agent, [Reply(calls=[opens("money")]), opened], mode="ask")
-    denied = Reply(text="Done.", expect=Expect(messages={"open": Outcome.failed("approval")}))
+    opened = Reply(text="Done.", expect=Expect(messages={"open": Outcome.ok()}))
+    result = await play(agent, [Reply(calls=[opens("money")]), opened], mode="ask")
+    assert returns(result.messages)[0].content == wording
+    denied = Reply(text="Done.", expect=Expect(messages={"open": Outcome.failed()}))
     rules = parse_rules("deny: [open_sections]", file="approval.yaml")
-    await play(agent, [Reply(calls=[opens("money")]), denied], mode="ask", rules=rules)
+    result = await play(agent, [Reply(calls=[opens("money")]), denied], mode="ask", rules=rules)
+    assert returns(result.messages)[0].content == wording
 
 
 async def test_names_are_compared_with_those_of_closed_toolsets(tmp_path: Path) -> None:

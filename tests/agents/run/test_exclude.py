@@ -137,23 +137,23 @@ async def test_an_agent_that_is_made_sees_no_more_than_its_maker(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "lines,fault",
+    "lines",
     [
-        ("exclude: .env", "3:10: exclude is a list of patterns of paths; write exclude: ['.env', 'secrets/**']"),
-        ("exclude: [1]", "3:11: exclude has patterns of paths only, and this is a number; write one such as '*.key'"),
-        ("exclude: [[a]]", "3:11: exclude has patterns of paths only, and this is a list; write one such as '*.key'"),
-        ("exclude: ['']", "3:11: exclude has patterns of paths only, and this is a text; write one such as '*.key'"),
-        ("exclude: [../x]", "3:11: exclude has a pattern that no path in the folder fits, '../x': "),
-        ("exclude: [/etc]", "3:11: exclude has a pattern that no path in the folder fits, '/etc': "),
-        ("show_git: 1", "3:11: show_git is true or false, and this is a number"),
-        ("show_git: [true]", "3:11: show_git is true or false, and this is a list"),
+        pytest.param("exclude: .env", id="no list"),
+        pytest.param("exclude: [1]", id="number"),
+        pytest.param("exclude: [[a]]", id="list in a list"),
+        pytest.param("exclude: ['']", id="empty"),
+        pytest.param("exclude: [../x]", id="outside"),
+        pytest.param("exclude: [/etc]", id="absolute"),
+        pytest.param("show_git: 1", id="number for git"),
+        pytest.param("show_git: [true]", id="list for git"),
     ],
 )
-def test_slip_in_an_agent_file_is_told_with_its_place(lines: str, fault: str) -> None:
+def test_slip_in_an_agent_file_is_told_with_its_place(lines: str, wording: Wording) -> None:
     """A pattern that fits nothing would protect nothing."""
     with pytest.raises(AgentFileError) as caught:
         parse_agent_file(f"---\nname: desk\n{lines}\n---\nWork.", file="desk.agent")
-    assert str(caught.value).startswith(f"desk.agent:{fault}")
+    assert str(caught.value) == wording
 
 
 @pytest.mark.parametrize("exclude", [".env", [3], ["../x"]])

@@ -25,7 +25,7 @@ from handrail.runtime.execution import run_to_completion
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.testing import Call, Outcome
-from tests.agents.desks import DONE, Heard, called, desk, outcomes, play
+from tests.agents.desks import DONE, called, desk, outcomes, play, returns
 from tests.agents.folders import agent, write
 from tests.wording import Wording
 
@@ -112,15 +112,15 @@ async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_pat
     assert str(raised.value) == wording
 
 
-async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path) -> None:
+async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path, wording: Wording) -> None:
     """A tool that calls one by a name of its own is a failed call; the agents are listed."""
-    session, heard = Session(), Heard()
+    session = Session()
 
     async def ask(ctx: RunContext[Any]) -> str:
         return await current_run().call_agent("nobody", "Go.", ctx)
 
-    told = Outcome.failed("the agent 'nobody' does not exist; the agents are: desk")
-    await play(desk(tmp_path, tools=[ask]), called(Call("ask"), c1=told), session=session, listener=heard)
+    result = await play(desk(tmp_path, tools=[ask]), called(Call("ask")), session=session)
+    assert [part.content for part in returns(result.messages)] == wording
     assert outcomes(session) == [("c1", False)]
 
 

@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from handrail.agents import LoadedAgent, RunOptions, load_agent, shared
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply, ScriptedModel
-from tests.agents.desks import DONE, called, cut_off, desk, events, lines, play, write_line
+from tests.agents.desks import DONE, CallLog, called, cut_off, desk, events, lines, play, write_line
 from tests.agents.folders import agent, write
 from tests.agents.toolsets.traced import Trace, Traced
 from tests.wording import Wording
@@ -170,7 +170,9 @@ async def test_what_a_program_registers_is_left_as_it_is(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("A-16")
-async def test_a_name_of_both_kinds_is_the_tool_in_one_agent_and_the_toolset_in_another(tmp_path: Path) -> None:
+async def test_a_name_of_both_kinds_is_the_tool_in_one_agent_and_the_toolset_in_another(
+    tmp_path: Path, wording: Wording
+) -> None:
     """And the third one has both."""
 
     async def x(text: str) -> str:
@@ -183,8 +185,10 @@ async def test_a_name_of_both_kinds_is_the_tool_in_one_agent_and_the_toolset_in_
     both = desk(tmp_path, tools=[x], toolsets={"x": FunctionToolset([inner])}, others=others)
     calls = (Call("x", {"text": "1"}), Call("inner", {"text": "2"}))
     await play(both, called(*calls, c1=Outcome.ok("tool 1"), c2=Outcome.ok("toolset 2")))
-    unknown = Outcome.failed("The tools are")
+    unknown, log = Outcome.failed(), CallLog()
     only_tool = LoadedAgent(both.project, both.project.resolve("a"))
-    await play(only_tool, called(*calls, c1=Outcome.ok("tool 1"), c2=unknown))
+    await play(only_tool, called(*calls, c1=Outcome.ok("tool 1"), c2=unknown), listener=log)
+    assert log.told["c2"] == wording
     only_toolset = LoadedAgent(both.project, both.project.resolve("b"))
-    await play(only_toolset, called(*calls, c1=unknown, c2=Outcome.ok("toolset 2")))
+    await play(only_toolset, called(*calls, c1=unknown, c2=Outcome.ok("toolset 2")), listener=log)
+    assert log.told["c1"] == wording

@@ -13,8 +13,9 @@ from handrail.prompt import ToolsSection
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
-from tests.agents.desks import Heard, desk, outcomes, play
+from tests.agents.desks import Heard, desk, outcomes, play, returns
 from tests.long_logs import LOG, copy, fetch
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +25,7 @@ def dump() -> str:
     return LOG
 
 
-async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path) -> None:
+async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path, wording: Wording) -> None:
     """It runs unasked, as all that reads; the calls of functions are cut, too, and so is what listeners are told."""
     toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch]), "copies": ToolsSection(title="More", tools=[copy])}
     loaded, session = (
@@ -32,7 +33,7 @@ async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path) -> Non
         Session(),
     )
     calls = [Call("fetch", id="a"), Call("copy", id="b"), Call("dump", id="c")]
-    cut = {each: Outcome.ok("line 0\n", "read them with read_result") for each in "abc"}
+    cut = {each: Outcome.ok("line 0\n", "read_result") for each in "abc"}
     reads = [Call("read_result", {"call": each, "start": 8, "limit": 6}, id=f"read-{each}") for each in "abc"]
     read = {f"read-{each}": Outcome.ok("\nline 1") for each in "abc"}
     replies = [
@@ -41,7 +42,10 @@ async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path) -> Non
         Reply(text="Done.", expect=Expect(messages=read)),
     ]
     heard = Heard()
-    assert (await play(loaded, replies, session=session, mode="ask", listener=heard)).output == "Done."
+    result = await play(loaded, replies, session=session, mode="ask", listener=heard)
+    assert result.output == "Done."
+    texts = [str(part.content) for part in returns(result.messages)][:3]
+    assert [line for text in texts for line in text.splitlines() if "read_result" in line] == wording
     assert all(success for _, success in outcomes(session))
     told = [len(event.content) for event in heard.events if isinstance(event, CallEnded)]
     assert max(told[:3]) <= MAX_RESULT_CHARS < len(LOG)

@@ -39,8 +39,6 @@ async def conflict(loaded: LoadedAgent, *before: Reply, **options: Any) -> ToolC
     """What is said of the names of an agent's tools, after these replies."""
     with pytest.raises(ToolConflictError) as caught:
         await play(loaded, [*before, DONE], **options)
-    message = str(caught.value)
-    assert "Rename a tool, or prefix" in message
     return caught.value
 
 
@@ -116,7 +114,9 @@ async def test_a_prefix_resolves_a_conflict(tmp_path: Path, check: bool) -> None
 
 
 @pytest.mark.requirement("A-36")
-async def test_no_path_leads_out_of_the_root_although_everything_is_approved(tmp_path: Path, root: Path) -> None:
+async def test_no_path_leads_out_of_the_root_although_everything_is_approved(
+    tmp_path: Path, root: Path, wording: Wording
+) -> None:
     """Neither `..`, nor a path from the top of the disk, nor a link."""
     secret = tmp_path / "secret.txt"
     secret.write_text("secret", encoding="utf-8")
@@ -125,9 +125,10 @@ async def test_no_path_leads_out_of_the_root_although_everything_is_approved(tmp
     paths = ["../secret.txt", str(secret), "link.txt", "a/../../secret.txt"]
     calls = [Call("read_file", {"path": path}, id=f"r{number}") for number, path in enumerate(paths)]
     calls += [Call("write_file", {"path": path, "content": "x"}, id=f"w{number}") for number, path in enumerate(paths)]
-    came = {call.id: Outcome.failed("root") for call in calls}
+    came = {call.id: Outcome.failed() for call in calls}
     result = await play(loaded, called(*calls, **came), root=root)
-    assert "secret" not in [part.content for part in returns(result.messages)]
+    told = [str(part.content) for part in returns(result.messages)]
+    assert [text.replace(str(tmp_path)[1:], "FOLDER") for text in told] == wording
     assert secret.read_text("utf-8") == "secret"
 
 

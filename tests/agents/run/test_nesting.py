@@ -21,7 +21,7 @@ from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, 
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.testing import Call, FakeClock, Outcome, Reply
-from tests.agents.desks import Heard, called, desk, events, inside, lines, outcomes, play, write_line
+from tests.agents.desks import CallLog, Heard, called, desk, events, inside, lines, outcomes, play, returns, write_line
 from tests.agents.folders import agent
 from tests.wording import Wording
 
@@ -33,16 +33,17 @@ CHILD = {"child.agent": agent("child")}
 
 
 @pytest.mark.requirement("A-37")
-async def test_an_agent_that_would_be_too_deep_is_a_failed_call_of_its_caller(tmp_path: Path) -> None:
+async def test_an_agent_that_would_be_too_deep_is_a_failed_call_of_its_caller(tmp_path: Path, wording: Wording) -> None:
     """The model reads depth, limit, chain and the agent that was not started; the run goes on."""
-    told = "agent desk was not started: it would be at depth 3, and the limit is 2 (desk/desk/desk)."
-    session = Session()
+    session, log = Session(), CallLog()
     first, last = called(Call("desk", GO), c1=Outcome.ok("Done."))
-    inner, inner_last = inside("c1", called(Call("desk", GO, id="n1"), n1=Outcome.failed(told)))
+    inner, inner_last = inside("c1", called(Call("desk", GO, id="n1"), n1=Outcome.failed()))
     loaded = desk(tmp_path, also=["desk"])
-    await play(loaded, [first, inner, inner_last, last], max_depth=2, session=session)
+    await play(loaded, [first, inner, inner_last, last], max_depth=2, session=session, listener=log)
+    assert log.told["n1"] == wording
     assert outcomes(session) == [("c1", True)]
-    await play(loaded, called(Call("desk", GO), c1=Outcome.failed("limit is 1")), max_depth=1)
+    await play(loaded, called(Call("desk", GO, id="d1"), d1=Outcome.failed()), max_depth=1, listener=log)
+    assert log.told["d1"] == wording
 
 
 async def test_what_a_model_asks_of_an_agent_is_held_to_its_schema(tmp_path: Path, wording: Wording) -> None:
@@ -134,7 +135,7 @@ async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(
     assert str(raised.value) == wording
 
 
-async def test_the_deadline_holds_in_nested_agents(tmp_path: Path) -> None:
+async def test_the_deadline_holds_in_nested_agents(tmp_path: Path, wording: Wording) -> None:
     """It ends the whole run."""
     clock = FakeClock()
     deadline = Deadline.after(_MINUTE, clock=clock)
@@ -145,8 +146,9 @@ async def test_the_deadline_holds_in_nested_agents(tmp_path: Path) -> None:
 
     loaded = desk(tmp_path, also=["child"], others=CHILD)
     options = RunOptions(model=FunctionModel(split_model(late)), mode="approve-all", deadline=deadline)
-    with pytest.raises(PromptEvaluationError, match="deadline"):
+    with pytest.raises(PromptEvaluationError) as raised:
         await loaded.run_async("Go.", options)
+    assert str(raised.value) == wording
 
 
 async def test_usage_is_told_of_each_run_by_itself_and_of_those_that_it_called(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: 
 
 
 @pytest.mark.requirement("M-03j")
-async def test_a_run_on_the_session_of_a_handler_is_of_its_call(tmp_path: Path) -> None:
+async def test_a_run_on_the_session_of_a_handler_is_of_its_call(tmp_path: Path, wording: Wording) -> None:
     """Its calls are nested in that call: undone with it, and refused once it has ended, in whatever thread they run."""
     session, ended = Session(), threading.Event()
     late: list[Future[RunResult]] = []
@@ -204,7 +206,7 @@ async def test_a_run_on_the_session_of_a_handler_is_of_its_call(tmp_path: Path) 
 
         def run_late() -> RunResult:
             ended.wait()
-            refused = called(Call("write_line", {"text": "late"}, id="late"), late=Outcome.failed("has ended"))
+            refused = called(Call("write_line", {"text": "late"}, id="late"), late=Outcome.failed())
             return asyncio.run(play(loaded, refused, input="Late.", session=on_session))
 
         late.append(pool.submit(run_late))
@@ -227,3 +229,4 @@ async def test_a_run_on_the_session_of_a_handler_is_of_its_call(tmp_path: Path) 
         assert (message.success, lines(session)) == (False, [])
         ended.set()
     assert (late[0].result().status, lines(session)) == ("done", [])
+    assert [part.content for part in returns(late[0].result().messages) if part.tool_call_id == "late"] == wording

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -125,7 +127,7 @@ async def test_path_that_may_not_be_read_may_be_written_if_no_rule_says_otherwis
 
 
 @pytest.mark.parametrize("tool", ["read_file", "*"])
-async def test_rule_on_tools_that_read_leaves_writing_open(tool: str, tmp_path: Path) -> None:
+async def test_rule_on_tools_that_read_leaves_writing_open(tool: str, tmp_path: Path, wording: Wording) -> None:
     """What is hidden may be replaced unseen, and refusals tell of it; a rule on all tools keeps it from both."""
     write(tmp_path / "work", {"priv/k.txt": "precious\n", "a.txt": "a\n"})
     agent = desk(tmp_path / "project", also=["files"])
@@ -136,16 +138,11 @@ async def test_rule_on_tools_that_read_leaves_writing_open(tool: str, tmp_path: 
         Call("write_file", {"path": "priv/k.txt", "content": "x"}),
     ]
     told = await answers(agent, *calls, root=tmp_path / "work", rules=rules)
-    kept = (tmp_path / "work/priv/k.txt").read_text()
-    if tool == "*":
-        assert kept == "precious\n"
-        assert [text for text in told if "is a folder" in text or "exists already" in text] == []
-    else:
-        assert kept == "x"
-        assert ("is a folder" in told[0], "exists already" in told[1]) == (True, True)
+    assert (tmp_path / "work/priv/k.txt").read_text() == ("precious\n" if tool == "*" else "x")
+    assert told == wording
 
 
-async def test_path_that_stays_may_be_written(tmp_path: Path) -> None:
+async def test_path_that_stays_may_be_written(tmp_path: Path, wording: Wording) -> None:
     """A rule on `remove_file` is about removing, also with a folder and by a move."""
     write(tmp_path / "work", {"logs/a.log": "1\n"})
     agent = desk(tmp_path / "project", also=["files"])
@@ -160,13 +157,11 @@ async def test_path_that_stays_may_be_written(tmp_path: Path) -> None:
         root=tmp_path / "work",
         rules=rules,
     )
-    rule = 'the deny rule {tool: remove_file, arguments: {path: "**/*.log"}} (approval.yaml:1)'
-    assert told[2] == f"'logs/a.log' cannot be changed, because of {rule}. Give another path."
-    assert told[3].startswith(f"'logs' holds something that cannot be changed, because of {rule}, so the folder stays.")
+    assert told[2:4] == wording
     assert (tmp_path / "work/logs/a.log").read_text() == "3\n"
 
 
-async def test_what_is_asked_about_is_left_out_of_lists_and_counted(tmp_path: Path) -> None:
+async def test_what_is_asked_about_is_left_out_of_lists_and_counted(tmp_path: Path, wording: Wording) -> None:
     """A person who is asked shows it; until then nothing does."""
     write(tmp_path / "work", {"a.md": "milk\n", "plans/b.md": "milk\n", "plans/c.md": "milk\n"})
     agent = desk(tmp_path / "project", also=["files"])
@@ -178,15 +173,17 @@ async def test_what_is_asked_about_is_left_out_of_lists_and_counted(tmp_path: Pa
         Call("read_file", {"path": "plans/b.md"}),
     ]
     told = await answers(agent, *calls, root=tmp_path / "work", rules=rules, mode="ask", asker=person)
-    assert ["2 entries are left out by the rules of this run." in text for text in told] == [True, True, True, False]
+    assert told == wording
     assert ["plans/" in text for text in told] == [False, False, False, True]
     assert person.ids == ["c4"]
     told = await answers(agent, *calls, root=tmp_path / "work", rules=rules)
-    assert ["left out by the rules" in text for text in told] == [False] * 4
+    assert told == wording
 
 
 @pytest.mark.parametrize("glob", ["x/ask/**", "*/ask/*.txt"])
-async def test_what_is_asked_about_is_not_moved_or_removed_with_the_folder_above(glob: str, tmp_path: Path) -> None:
+async def test_what_is_asked_about_is_not_moved_or_removed_with_the_folder_above(
+    glob: str, tmp_path: Path, wording: Wording
+) -> None:
     """Nobody was asked about it; under its own name it goes, once somebody was."""
     write(tmp_path / "work", {"x/ask/q.txt": "milk\n", "x/b.txt": "b\n", "new/q.txt": "q\n"})
     agent, person = desk(tmp_path / "project", also=["files"]), Person()
@@ -200,10 +197,8 @@ async def test_what_is_asked_about_is_not_moved_or_removed_with_the_folder_above
         Call("move_file", {"path": "new", "new_path": "x/ask"}),
     ]
     told = await answers(agent, *calls, root=tmp_path / "work", rules=rules, mode="ask", asker=person)
-    refused = ["Name those paths one by one" in text for text in told]
-    in_the_set = glob.endswith("**")
-    assert refused == [True, True, False, not in_the_set, False, not in_the_set]
-    assert person.ids == (["c3", "c4", "c5", "c6"] if in_the_set else ["c3"])
+    assert told == wording
+    assert person.ids == (["c3", "c4", "c5", "c6"] if glob.endswith("**") else ["c3"])
     assert (tmp_path / "work/q.txt").read_text() == "milk\n"
 
 
@@ -312,7 +307,7 @@ ATTEMPTS: Sequence[tuple[str, ...]] = [
 
 
 @pytest.mark.parametrize("exclude", [True, False], ids=["excluded", "denied"])
-async def test_no_ready_program_shows_what_is_out_of_reach(exclude: bool, tmp_path: Path) -> None:
+async def test_no_ready_program_shows_what_is_out_of_reach(exclude: bool, tmp_path: Path, wording: Wording) -> None:
     """Programs that read files which nobody has named are not run at all."""
     work = tmp_path / "work"
     write(work, {**PLAIN, **SECRET, "secrets/a/b.txt": "hunter2\n"})
@@ -328,8 +323,8 @@ async def test_no_ready_program_shows_what_is_out_of_reach(exclude: bool, tmp_pa
     (tmp_path / "other").mkdir()
     await play(agent, called(*calls), listener=log, rules=rules, root=tmp_path / "other")
     assert [event.call_id for event in log.ended if event.success or "hunter2" in event.content] == []
-    refused = [event.content for event in log.ended if "out of reach here" in event.content]
-    assert len(refused) == len(calls) - 1, "one names a path with '..', which rules of the shell refuse"
+    told = Counter(re.sub(r"\$\.command\[\d\]: '[^']*'|`[^`]*`", "IT", event.content) for event in log.ended)
+    assert sorted(f"{number} times: {text}" for text, number in told.items()) == wording
 
 
 def repository(root: Path) -> None:
@@ -356,20 +351,22 @@ async def test_programs_read_the_files_that_are_named_to_them(tmp_path: Path, wo
     assert told[2] == wording
 
 
-async def test_an_excluded_git_folder_is_kept_from_programs_that_find_it_by_themselves(tmp_path: Path) -> None:
+async def test_an_excluded_git_folder_is_kept_from_programs_that_find_it_by_themselves(
+    tmp_path: Path, wording: Wording
+) -> None:
     """Without `exclude: [.git]` it may only not be named."""
     work = tmp_path / "work"
     write(work, {**PLAIN, ".git/config": "x"})
     repository(work)
     status = Call("shell_run", {"command": ["git", "status", "-s"]})
     programs = {"programs": shell_toolset(work, allow=GIT_READING)}
-    for front, runs in (("", True), ("exclude: [.git]", False)):
+    for front in ("", "exclude: [.git]"):
         agent = loaded(tmp_path, front, programs)
         (told,) = await answers(agent, status)
-        assert ("some of them are out of reach here" not in told) is runs
+        assert told == wording
 
 
-async def test_rules_that_only_keep_files_from_changes_let_programs_look(tmp_path: Path) -> None:
+async def test_rules_that_only_keep_files_from_changes_let_programs_look(tmp_path: Path, wording: Wording) -> None:
     """A program that may change files does not run."""
     write(tmp_path / "work", {"final.md": "milk\n"})
     allow: list[ShellRule | Sequence[str]] = [*READING, ("touch",)]
@@ -379,7 +376,7 @@ async def test_rules_that_only_keep_files_from_changes_let_programs_look(tmp_pat
     calls = [Call("shell_run", {"command": command}) for command in commands]
     told = await answers(agent, *calls, rules=rules)
     assert told[0] == "./final.md:milk\n"
-    assert ["out of reach here" in text for text in told[1:]] == [True, True]
+    assert told[1:] == wording
 
 
 async def test_a_rule_that_asks_about_changes_is_not_bypassed_by_a_program(tmp_path: Path, wording: Wording) -> None:
@@ -391,7 +388,7 @@ async def test_a_rule_that_asks_about_changes_is_not_bypassed_by_a_program(tmp_p
     commands = [["sed", "-i", "s/milk/tea/", name] for name in ("final.md", "plan.md")]
     calls = [Call("shell_run", {"command": command}) for command in (*commands, ["cat", "final.md", "plan.md"])]
     told = await answers(agent, *calls, rules=rules, mode="ask", asker=Person())
-    assert told == [wording, "sed wrote nothing.", "milk\ntea\n"]
+    assert told == wording
 
 
 async def test_a_rule_of_the_shell_may_read_everything(tmp_path: Path, wording: Wording) -> None:
@@ -408,7 +405,7 @@ async def test_a_rule_of_the_shell_may_read_everything(tmp_path: Path, wording: 
     assert told[1] == wording
 
 
-async def test_an_approval_rule_may_let_its_calls_read_everything(tmp_path: Path) -> None:
+async def test_an_approval_rule_may_let_its_calls_read_everything(tmp_path: Path, wording: Wording) -> None:
     """Its own calls, and no others."""
     write(tmp_path / "work", {**PLAIN, ".env": "hunter2\n"})
     agent = desk(tmp_path / "project", also=["shell"])
@@ -420,10 +417,10 @@ async def test_an_approval_rule_may_let_its_calls_read_everything(tmp_path: Path
     ]
     told = await answers(agent, *calls, root=tmp_path / "work", rules=ruled(text))
     assert told[0] == "buy milk\n"
-    assert ["out of reach here" in each for each in told[1:]] == [True, True]
+    assert told[1:] == wording
 
 
-async def test_an_approval_rule_may_let_changes_stay_whatever_the_exit_code(tmp_path: Path) -> None:
+async def test_an_approval_rule_may_let_changes_stay_whatever_the_exit_code(tmp_path: Path, wording: Wording) -> None:
     """Of its own calls, and with its own exit codes; whether or not files are kept back."""
     write(tmp_path / "work", PLAIN)
     allow = [ShellRule(("sh", "-c"), confined=False)]
@@ -435,5 +432,5 @@ async def test_an_approval_rule_may_let_changes_stay_whatever_the_exit_code(tmp_
         Call("shell_run", {"command": ["sh", "-c", "touch other; exit 1"]}),
     ]
     told = await answers(agent, *calls, rules=ruled(text))
-    assert ["are kept" in each for each in told] == [True, False, False]
+    assert told == wording
     assert {each.name for each in (tmp_path / "work").iterdir()} & {"fix1", "fix2", "other"} == {"fix1"}

@@ -16,7 +16,7 @@ from handrail.agents.agent import LoadedAgent
 from handrail.errors import ApprovalRulesError
 from handrail.session import Session
 from handrail.testing import Call, Outcome
-from tests.agents.desks import DONE, Heard, Person, called, desk, inside, play
+from tests.agents.desks import DONE, CallLog, Heard, Person, called, desk, inside, play
 from tests.agents.folders import agent
 from tests.wording import Wording
 
@@ -76,33 +76,33 @@ async def warnings(loaded: LoadedAgent, rules: ApprovalRules, root: Path) -> lis
 
 
 @pytest.mark.parametrize(
-    "rule, told",
+    "rule",
     [
-        ("nota", "names the tool 'nota', and the project has no such tool. Did you mean 'note'?"),
-        ("{tool: read_file, arguments: {pth: x}}", "and read_file has no such argument. Did you mean 'path'?"),
-        ("{tool: write_file, arguments: {pth: x}}", "and write_file has no such argument. Did you mean 'path'?"),
-        ("{tool: save, arguments: {filePaht: x}}", "and save has no such argument. Did you mean 'filePath'?"),
-        ("{tool: '*', arguments: {pahd: x}}", "and no tool that '*' fits has one of that name."),
-        ("{tool: '*', agent: dsk}", "names the agent 'dsk', and the project has no such agent. Did you mean 'desk'?"),
+        pytest.param("nota", id="tool"),
+        pytest.param("{tool: read_file, arguments: {pth: x}}", id="argument of read_file"),
+        pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument of write_file"),
+        pytest.param("{tool: save, arguments: {filePaht: x}}", id="argument with an alias"),
+        pytest.param("{tool: '*', arguments: {pahd: x}}", id="argument of all tools"),
+        pytest.param("{tool: '*', agent: dsk}", id="agent"),
     ],
 )
 async def test_a_rule_that_names_what_there_is_not_keeps_a_run_from_beginning(
-    tmp_path: Path, rule: str, told: str
+    tmp_path: Path, rule: str, wording: Wording
 ) -> None:
     """Although its calls would be allowed: the rule would protect nothing."""
     error = await refused(project(tmp_path), ruled(f"deny:\n- {rule}"))
-    assert told in str(error)
+    assert str(error) == wording
     assert (error.file, error.line, error.column) == ("approval.yaml", 2, 3)
 
 
-async def test_all_such_rules_are_told_at_once(tmp_path: Path) -> None:
+async def test_all_such_rules_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
     """Those of the program, too; of many the message has the first."""
     error = await refused(project(tmp_path), ruled("deny: [nota, {tool: '*', agent: dsk}]"))
     assert len(error.problems) == 2
     assert all(str(problem) in str(error) for problem in error.problems)
     error = await refused(project(tmp_path), ApprovalRules(deny=tuple(Rule(f"x{number}") for number in range(500))))
     assert len(error.problems) == 500
-    assert str(error).endswith("\n  and 450 more")
+    assert str(error).splitlines()[-1] == wording
 
 
 @pytest.mark.parametrize(
@@ -149,21 +149,21 @@ async def test_of_many_warnings_only_the_first_are_told(tmp_path: Path, wording:
     assert told[-1] == wording
 
 
-async def test_the_tools_of_a_factory_are_known_once_it_has_been_called(tmp_path: Path) -> None:
+async def test_the_tools_of_a_factory_are_known_once_it_has_been_called(tmp_path: Path, wording: Wording) -> None:
     """Then a name that none of them has is an error; one that they have is none."""
     loaded = project(tmp_path, shop=make)
     assert await warnings(loaded, ruled("deny: [made_note]"), tmp_path) == []
     error = await refused(loaded, ruled("deny: [made_nota]"), root=tmp_path)
-    assert "names the tool 'made_nota', and the project has no such tool. Did you mean 'made_note'?" in str(error)
+    assert str(error) == wording
 
 
-async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path: Path) -> None:
+async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path: Path, wording: Wording) -> None:
     """A dynamic toolset may have other tools at the next step; that of an agent that was not called yet has not run."""
     dynamic = DynamicToolset[Any](make)
     loaded = project(tmp_path / "one", shop=dynamic)
     assert await warnings(loaded, ruled("deny: [made_note]"), tmp_path) == []
     (told,) = await warnings(loaded, ruled("deny: [made_nota]"), tmp_path)
-    assert "Did you mean 'made_note'? The tools of toolset shop (program) are known only while a run has them." in told
+    assert told == wording
     loaded = desk(
         tmp_path / "two",
         tools=[note],
@@ -175,10 +175,7 @@ async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path
         },
     )
     (told,) = await warnings(loaded, ruled("deny: [made_note]"), tmp_path)
-    assert (
-        "names the tool 'made_note', which is none that is known. Did you mean 'note'? The tools of toolset shop"
-        in told
-    )
+    assert told == wording
 
 
 async def test_names_of_agents_that_an_agent_makes_are_warned_of(tmp_path: Path, wording: Wording) -> None:
@@ -188,7 +185,7 @@ async def test_names_of_agents_that_an_agent_makes_are_warned_of(tmp_path: Path,
     assert told == wording
 
 
-async def test_a_deny_rule_that_cannot_be_checked_is_applied_all_the_same(tmp_path: Path) -> None:
+async def test_a_deny_rule_that_cannot_be_checked_is_applied_all_the_same(tmp_path: Path, wording: Wording) -> None:
     """Warned of or expected to fit nothing: a call that it does fit is denied."""
     for number, expect in enumerate(["", ", expect: unmatched"]):
         loaded = desk(
@@ -203,9 +200,10 @@ async def test_a_deny_rule_that_cannot_be_checked_is_applied_all_the_same(tmp_pa
             },
         )
         rules = ruled(f"deny:\n- {{tool: made_note{expect}}}")
-        inner = inside("ask", called(Call("made_note", {"text": "x"}), c1=Outcome.failed("the deny rule")))
+        inner = inside("ask", called(Call("made_note", {"text": "x"}), c1=Outcome.failed()))
         script = [called(Call("clerk", {"input": "Go."}, id="ask"))[0], *inner, DONE]
-        await play(loaded, script, rules=rules)
+        await play(loaded, script, rules=rules, listener=(log := CallLog()))
+        assert log.told["c1"] == wording
 
 
 async def test_nobody_is_asked_before_the_rules_are_checked(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from handrail.prompt import Tool as HandrailTool
 from handrail.resources import Binding, ResourceRegistry
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.desks import DONE, Heard, called, desk, outcomes, play
+from tests.agents.desks import DONE, CallLog, Heard, called, desk, outcomes, play
 from tests.agents.folders import agent
 from tests.agents.run.test_approval import Careful
 from tests.agents.toolsets.traced import named
@@ -101,14 +101,15 @@ def test_an_input_that_says_nothing_is_refused(tmp_path: Path, wrong: Any, wordi
     assert session.kinds == ()
 
 
-def test_a_session_of_another_agent_is_refused(tmp_path: Path) -> None:
+def test_a_session_of_another_agent_is_refused(tmp_path: Path, wording: Wording) -> None:
     """Its conversation is not this one's."""
-    session = Session()
+    session = Session(session_id="s")
     loaded = desk(tmp_path, others={"child.agent": agent("child")})
     loaded.run("Go.", RunOptions(model=MODEL, session=session))
     other = LoadedAgent(loaded.project, loaded.project.resolve("child"))
-    with pytest.raises(AgentError, match="holds a conversation of agent desk, so child cannot continue it"):
+    with pytest.raises(AgentError) as raised:
         other.run("Go.", RunOptions(model=MODEL, session=session))
+    assert str(raised.value) == wording
 
 
 class Pipe:
@@ -164,12 +165,13 @@ async def test_a_tool_whose_calls_nobody_here_carries_out_is_told(tmp_path: Path
 
 
 @pytest.mark.anyio
-async def test_rules_of_the_project_hold_unless_the_program_has_others(tmp_path: Path) -> None:
+async def test_rules_of_the_project_hold_unless_the_program_has_others(tmp_path: Path, wording: Wording) -> None:
     """From the file that its `pyproject.toml` names."""
     others = {"pyproject.toml": '[tool.handrail]\napproval = "rules.yaml"\n', "rules.yaml": "allow: [ping]\n"}
     loaded = desk(tmp_path, tools=[named("ping"), named("pong")], others=others)
-    script = called(Call("ping"), Call("pong"), c1=Outcome.ok("ping"), c2=Outcome.failed("no person can be asked here"))
-    await play(loaded, script, mode="ask")
+    script = called(Call("ping"), Call("pong"), c1=Outcome.ok("ping"), c2=Outcome.failed())
+    await play(loaded, script, mode="ask", listener=(log := CallLog()))
+    assert log.told["c2"] == wording
     assert loaded.rules().allow[0].tool == "ping"
 
 
@@ -188,19 +190,19 @@ WRONG: Mapping[str, Any] = {
 }
 
 
-def test_options_of_the_wrong_kind_are_told_all_at_once() -> None:
+def test_options_of_the_wrong_kind_are_told_all_at_once(wording: Wording) -> None:
     """Each with what it must be."""
-    with pytest.raises(ValueError, match="must be") as caught:
+    with pytest.raises(ValueError) as caught:
         RunOptions(**WRONG)
-    for name, given in WRONG.items():
-        assert f"{name} is {given!r}, and it must be" in str(caught.value)
+    assert str(caught.value) == wording
 
 
-@pytest.mark.parametrize("wrong", [{"max_depth": 0}, {"request_limit": 0}, {"mode": "all"}])
-def test_options_out_of_range_are_told(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize("wrong", [{"max_depth": 0}, {"request_limit": 0}, {"mode": "all"}], ids=" ".join)
+def test_options_out_of_range_are_told(wrong: dict[str, Any], wording: Wording) -> None:
     """With the range."""
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is "):
+    with pytest.raises(ValueError) as raised:
         RunOptions(**wrong)
+    assert str(raised.value) == wording
 
 
 def add(params: Sum, *, context: ToolContext) -> ToolResult[None]:

@@ -21,7 +21,7 @@ from handrail.taint import Tainted
 from handrail.testing import Call, Outcome, Reply
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.test_mcp_toolset import InProcess
-from tests.agents.desks import DONE, Person, called, desk, inside, play, returns
+from tests.agents.desks import DONE, CallLog, Person, called, desk, inside, play, returns
 from tests.agents.folders import agent
 from tests.wording import Wording
 
@@ -130,14 +130,15 @@ async def test_the_answer_of_an_agent_taints_its_caller(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tainted", ["deny", "allow"])
-async def test_the_rules_say_what_is_done(tmp_path: Path, tainted: Verdict) -> None:
+async def test_the_rules_say_what_is_done(tmp_path: Path, tainted: Verdict, wording: Wording) -> None:
     """`deny` also where no person can be asked; `allow` as if nothing had been read."""
     person = Person()
     loaded = desk(tmp_path, tools=[send], toolsets={"mail": SOURCES["section"]})
     rules = ApprovalRules(allow=(Rule("*"),), tainted=tainted)
-    sent = Outcome.ok() if tainted == "allow" else Outcome.failed("taint denies send")
+    sent = Outcome.ok() if tainted == "allow" else Outcome.failed()
     script = [Reply(calls=[READ]), *called(SEND, send=sent)]
-    await play(loaded, script, mode="ask", asker=person, rules=rules)
+    await play(loaded, script, mode="ask", asker=person, rules=rules, listener=(log := CallLog()))
+    assert tainted == "allow" or log.told["send"] == wording
     assert person.ids == []
 
 

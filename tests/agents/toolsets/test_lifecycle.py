@@ -96,7 +96,7 @@ async def test_a_toolset_that_cannot_be_entered_has_those_before_it_left(wording
         await run(of(ping, pong, after))
     assert str(raised.value) == wording
     (note,) = raised.value.__notes__
-    assert note == "toolset b (tools.py) could not be entered"
+    assert note == wording
     assert trace.log == ["enter ping", "enter pong", "exit ping"]
     assert left_with == [OSError]
 

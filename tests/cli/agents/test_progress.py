@@ -192,20 +192,20 @@ def test_an_agent_that_has_ended_leaves_no_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict, by, line",
+    "verdict, by",
     [
-        ("allow", "remembered", 'desk/research: write_file(path="notes.md") allowed, as answered before'),
-        ("deny", "remembered", 'desk/research: write_file(path="notes.md") denied, as answered before'),
-        ("later", "person", 'desk/research: write_file(path="notes.md") waits for approval'),
+        ("allow", "remembered"),
+        ("deny", "remembered"),
+        ("later", "person"),
     ],
 )
 def test_what_is_decided_about_a_call_names_its_arguments(
-    verdict: Literal["allow", "deny", "later"], by: Literal["person", "remembered"], line: str
+    verdict: Literal["allow", "deny", "later"], by: Literal["person", "remembered"], wording: Wording
 ) -> None:
     """Also of one that waits."""
     call = call_of()
     begun = CallStarted(call.path, call.call_id, call.tool, call.arguments)
-    assert lines_of(begun, QuestionDecided(call, Decision(verdict, "d", by=by)))[1:] == [line]
+    assert lines_of(begun, QuestionDecided(call, Decision(verdict, "d", by=by)))[1:] == [wording]
 
 
 def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> None:
@@ -226,20 +226,20 @@ def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> 
 
 
 @pytest.mark.parametrize(
-    "event, line",
+    "event",
     [
-        (RunStarted(DESK, "m", "s", resumed=True), "desk: resumed on m"),
-        (RunWarned(DESK, "a rule\nfits nothing"), "desk: warning: a rule\\nfits nothing"),
-        (ended("no\nsuch \x1b file", success=False), "desk: look(…) failed, rolled back, 0.2 s: no such \\x1b file"),
-        (ended("x" * 300, success=False), f"desk: look(…) failed, rolled back, 0.2 s: {'x' * 199}…"),
-        (replace(ended("no", success=False), refused=True), "desk: look(…) refused, 0.2 s: no"),
-        (started(text="x" * 100), f'desk: look(text="{"x" * 58}… (102 characters in all))'),
-        (RunEnded(DESK, "waiting", "", TokenUsage(1, 1)), "desk: waiting, 1 token in, 1 out"),
+        pytest.param(RunStarted(DESK, "m", "s", resumed=True), id="resumed"),
+        pytest.param(RunWarned(DESK, "a rule\nfits nothing"), id="warned"),
+        pytest.param(ended("no\nsuch \x1b file", success=False), id="failed"),
+        pytest.param(ended("x" * 300, success=False), id="failed at length"),
+        pytest.param(replace(ended("no", success=False), refused=True), id="refused"),
+        pytest.param(started(text="x" * 100), id="long argument"),
+        pytest.param(RunEnded(DESK, "waiting", "", TokenUsage(1, 1)), id="waiting"),
     ],
 )
-def test_events_are_told_in_a_line(event: RunEvent, line: str) -> None:
+def test_events_are_told_in_a_line(event: RunEvent, wording: Wording) -> None:
     """Short, without line ends, and without what a terminal obeys."""
-    assert told(event, terminal=False).err == [line]
+    assert told(event, terminal=False).err == [wording]
 
 
 @pytest.mark.parametrize("by", ["rule", "mode", "person"])

@@ -90,12 +90,11 @@ def test_what_was_typed_before_the_question_answers_nothing(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("can_wait, verdict", [(True, "later"), (False, "yes")])
-def test_a_question_can_wait_if_the_session_is_kept(ask: Ask, can_wait: bool, verdict: str) -> None:
+def test_a_question_can_wait_if_the_session_is_kept(ask: Ask, can_wait: bool, verdict: str, wording: Wording) -> None:
     """Else it says why not, and asks again."""
     answer, dialogue = ask(["l\n", "y\n"], can_wait=can_wait)
     assert answer.verdict == verdict
-    assert ("l = later" in dialogue.screen) == can_wait
-    assert ("give --store" in dialogue.screen) != can_wait
+    assert dialogue.lines == wording
 
 
 def test_a_question_shows_all_that_a_person_must_know(ask: Ask, wording: Wording) -> None:
@@ -112,13 +111,13 @@ def test_a_question_shows_all_that_a_person_must_know(ask: Ask, wording: Wording
     ]
 
 
-def test_a_question_is_put_once_for_the_whole_of_long_arguments(ask: Ask) -> None:
+def test_a_question_is_put_once_for_the_whole_of_long_arguments(ask: Ask, wording: Wording) -> None:
     """What is not shown is told, and can be asked for."""
     text = "x" * 1000 + "END"
     _, dialogue = ask(["w\n", "y\n"], call_of({"text": text}))
     shown = "".join(dialogue.screen.split())  # a long line is folded
-    assert "…(1,005charactersinall)" in shown
-    assert "w = show the whole arguments" in dialogue.screen
+    assert "…(1,005" in shown
+    assert [line for line in dialogue.lines if "w = " in line] == wording
     assert shown.count("END") == 1
 
 
@@ -163,10 +162,10 @@ def test_values_are_shown_as_json_without_what_a_terminal_obeys(value: object, s
 
 def test_a_name_of_an_argument_cannot_forge_a_line(wording: Wording) -> None:
     """Servers of tools choose names too."""
-    assert argument_lines({wording: 1}) == [wording]
+    assert argument_lines({"path\neffect read": 1}) == ["path\\neffect read = 1"]
     fields = question_fields(call_of({}, tool="rm\neffect", origin="x\ny", asks=("p\nq",)))
     assert [value for _, value in fields if "\n" in value] == []
-    assert dict(fields)["arguments"] == "none"
+    assert dict(fields)["arguments"] == wording
 
 
 def test_what_is_not_known_is_not_shown() -> None:

@@ -36,12 +36,6 @@ COMMANDS = _commands(application.application())
 
 GROUPS = frozenset({("sessions",), ("approvals",), ("ledger",), ("overrides",)})
 
-EXIT_CODES: dict[tuple[str, ...], str] = {
-    ("run",): "Exit codes: 0 the agent has answered; 1 the run failed;",
-    ("check",): "Exit codes: 0 the agent can run; 1 it cannot",
-    ("new",): "Exit codes: 0 the folder was made; 1 it already exists",
-}
-
 
 def test_these_are_the_commands() -> None:
     """Three for agents, seventeen for the groups, four of them for overrides, one for pages, and one for shells."""
@@ -55,14 +49,14 @@ def test_these_are_the_commands() -> None:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_explains_itself(handrail: Command, words: Sequence[str]) -> None:
+def test_every_command_explains_itself(handrail: Command, words: Sequence[str], wording: Wording) -> None:
     """The help names the options of the store and the exit codes; it needs no store."""
     ran = handrail(*words, "--help")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(" ".join(("Usage: handrail", *words)))
-    assert EXIT_CODES.get(tuple(words), "Exit codes: 0 done; 1 refused") in ran.out
+    assert [" ".join(each.split()) for each in ran.out.split("\n\n") if "; 1 " in each] == wording
     has_store = words == ("run",) or (len(words) == 2 and words[0] != "overrides")
-    assert ("Store and output" in ran.out) == has_store
+    assert any(line.startswith("│ --store ") for line in ran.out.splitlines()) == has_store
     assert "\x1b" not in ran.out
     assert not [line for line in ran.out.splitlines() if line != line.rstrip()]
 
@@ -79,24 +73,24 @@ def test_the_version_is_that_of_the_package(handrail: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words",
     [
-        (("ledgr",), 'Unknown command "ledgr". Did you mean "ledger"?'),
-        (("ledger", "list", "--stat", "done"), "Unknown option: --stat. Did you mean --status?"),
-        (("ledger", "show"), "KEY requires an argument"),
-        (("sessions", "list", "--limit", "many"), "--limit"),
-        (("sessions", "list", "--format", "xml"), '"table", "json"'),
-        (("sessions", "list", "b\udcff"), "is not UTF-8"),
+        pytest.param(("ledgr",), id="command"),
+        pytest.param(("ledger", "list", "--stat", "done"), id="option"),
+        pytest.param(("ledger", "show"), id="no key"),
+        pytest.param(("sessions", "list", "--limit", "many"), id="no number"),
+        pytest.param(("sessions", "list", "--format", "xml"), id="no choice"),
+        pytest.param(("sessions", "list", "b\udcff"), id="no text"),
     ],
 )
-def test_a_slip_on_the_command_line_is_told_in_one_line(handrail: Command, words: tuple[str, ...], told: str) -> None:
+def test_a_slip_on_the_command_line_is_told_in_one_line(
+    handrail: Command, words: tuple[str, ...], wording: Wording
+) -> None:
     """Exit code 2, and where the help is."""
     ran = handrail(*words)
     assert (ran.code, ran.out) == (2, "")
-    assert told in ran.err
+    assert ran.err == wording
     assert len(ran.err.splitlines()) == 1
-    named = " ".join(word for word in words[:2] if word in {"ledger", "sessions", "list", "show"})
-    assert ran.err.endswith(" ".join(f"(see handrail {named} --help)\n".split()) + "\n")
 
 
 def _newer(path: Path) -> None:
@@ -237,8 +231,7 @@ def test_the_help_loads_no_database_driver_and_no_agent_framework() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_the_help_names_every_exit_code(handrail: Command) -> None:
+def test_the_help_names_every_exit_code(handrail: Command, wording: Wording) -> None:
     """Of all commands together."""
-    out = " ".join(handrail("--help").out.split())
-    for code in ("0 done", "1 refused", "2 the command line", "3 a run waits", "130 interrupted", "141 output"):
-        assert code in out
+    out = handrail("--help").out
+    assert [" ".join(each.split()) for each in out.split("\n\n") if "130 " in each] == wording

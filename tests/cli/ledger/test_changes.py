@@ -41,11 +41,11 @@ def test_a_person_records_that_an_effect_has_happened(handrail: Command, store: 
     assert row.expires_at - row.completed_at == timedelta(days=1)
 
 
-def test_what_nobody_knows_of_a_result_counts_as_lost(handrail: Command, store: Store) -> None:
+def test_what_nobody_knows_of_a_result_counts_as_lost(handrail: Command, store: Store, wording: Wording) -> None:
     """Without --value the value is unavailable, which is not the value `null`; the message has a default."""
     handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     row = _row(store, "app:pay:unknown")
-    assert (row.value, row.message) == (None, "pay has been carried out; a person has confirmed it.")
+    assert (row.value, row.message) == (None, wording)
 
 
 @pytest.mark.parametrize("ttl, kept", [("36h", timedelta(hours=36)), ("never", None)])
@@ -70,21 +70,19 @@ def test_a_person_records_that_a_lapsed_effect_has_not_happened(
     assert (row.status, row.note, row.fence) == ("failed", "no such payment", 2)
 
 
-def test_programs_get_the_row_as_it_stands_afterwards(handrail: Command) -> None:
+def test_programs_get_the_row_as_it_stands_afterwards(handrail: Command, wording: Wording) -> None:
     """One document."""
     told = json.loads(handrail("ledger", "reconcile", "app:pay:unknown", "--not-happened", "--format", "json").out)
-    assert (told["status"], told["note"]) == ("failed", "a person has found that it did not happen")
+    assert (told["status"], told["note"]) == ("failed", wording)
 
 
-@pytest.mark.parametrize(
-    "key, why", [("session:pay:running", "there is nothing to resolve"), ("session:pay:done", "is done already")]
-)
-def test_what_is_no_riddle_is_not_reconciled(handrail: Command, store: Store, key: str, why: str) -> None:
+@pytest.mark.parametrize("key", ["session:pay:running", "session:pay:done"])
+def test_what_is_no_riddle_is_not_reconciled(handrail: Command, store: Store, key: str, wording: Wording) -> None:
     """An owner at work is not overruled, nor is a result; nothing changes."""
     before = _row(store, key, SESSION)
     ran = handrail("ledger", "reconcile", key, "--happened")
     assert (ran.code, ran.out) == (1, "")
-    assert why in ran.err
+    assert ran.err.replace(str(before.lease_until), "UNTIL") == wording
     assert _row(store, key, SESSION) == before
 
 
@@ -112,14 +110,16 @@ def _unapplied(store: Store) -> str:
     return key
 
 
-def test_a_correction_keeps_the_value_that_is_recorded(handrail: Command, terminal: Terminal, store: Store) -> None:
+def test_a_correction_keeps_the_value_that_is_recorded(
+    handrail: Command, terminal: Terminal, store: Store, wording: Wording
+) -> None:
     """It is of another message, then of another value; on a terminal Enter keeps it, too."""
     key = _unapplied(store)
     assert handrail("ledger", "reconcile", key, "--happened", "--message", "paid, says the bank").code == 0
     row = _row(store, key, SESSION)
     assert (row.message, row.value, row.is_kept_until_applied) == ("paid, says the bank", b'"receipt"', True)
     assert terminal.run("ledger", "reconcile", key, typed="y\n\n\n") == 0
-    assert "as it is recorded" in terminal.screen
+    assert terminal.lines[-1] == wording
     assert _row(store, key, SESSION).value == b'"receipt"'
     assert handrail("ledger", "reconcile", key, "--happened", "--value", "null").code == 0
     assert _row(store, key, SESSION).value == b"null"
@@ -130,13 +130,14 @@ def test_a_person_records_that_a_result_has_been_applied_by_hand(
 ) -> None:
     """It is not applied any more, and can be removed; what has no result is not applied."""
     key = _unapplied(store)
-    listed = handrail("ledger", "list", "--status", "done").out
-    assert "until it is applied" in listed
+    heading, *rows = handrail("ledger", "list", "--status", "done").out.splitlines()
+    (line,) = [line for line in rows if line.startswith(key)]
+    assert line[heading.index("lease") : heading.index("owner")].strip() == wording
     ran = handrail("ledger", "reconcile", key, "--applied", "--why", "ada has booked it")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == wording
     row = _row(store, key, SESSION)
-    assert (row.status, row.note, row.value) == ("done", "applied by hand: ada has booked it", b'"receipt"')
+    assert (row.status, row.note, row.value) == ("done", wording, b'"receipt"')
     assert row.applied_at is not None
     assert row.expires_at == row.applied_at + timedelta(days=1)
     assert handrail("ledger", "reconcile", key, "--applied").err == wording
@@ -145,29 +146,29 @@ def test_a_person_records_that_a_result_has_been_applied_by_hand(
 
 
 @pytest.mark.parametrize(
-    "words, why",
+    "words",
     [
-        ((), "has it happened? Give --happened or --not-happened"),
-        (("--happened", "--why", "x"), "--why goes with --not-happened or --applied"),
-        (("--not-happened", "--message", "x"), "--message goes with --happened"),
-        (("--not-happened", "--value", "1"), "--value goes with --happened"),
-        (("--applied", "--value", "1"), "--value goes with --happened; --applied takes --why"),
-        (("--applied", "--happened"), "--applied is for an effect that is recorded as done"),
-        (("--applied", "--not-happened"), "--applied is for an effect that is recorded as done"),
-        (("--happened", "--value", "paid"), "--value is not JSON"),
-        (("--happened", "--value", "NaN"), "NaN is not a number of JSON"),
-        (("--happened", "--ttl=-1h"), "must be more than zero"),
-        (("--happened", "--ttl", "soon"), "Invalid value for --ttl"),
+        (),
+        ("--happened", "--why", "x"),
+        ("--not-happened", "--message", "x"),
+        ("--not-happened", "--value", "1"),
+        ("--applied", "--value", "1"),
+        ("--applied", "--happened"),
+        ("--applied", "--not-happened"),
+        ("--happened", "--value", "paid"),
+        ("--happened", "--value", "NaN"),
+        ("--happened", "--ttl=-1h"),
+        ("--happened", "--ttl", "soon"),
     ],
+    ids=lambda words: " ".join(words) or "nothing",
 )
 def test_a_finding_that_makes_no_sense_is_a_usage_error(
-    handrail: Command, store: Store, words: tuple[str, ...], why: str, wording: Wording
+    handrail: Command, store: Store, words: tuple[str, ...], wording: Wording
 ) -> None:
     """It is refused before anything is looked at."""
     before = _row(store, "app:pay:unknown")
     ran = handrail("ledger", "reconcile", "app:pay:unknown", *words)
     assert (ran.code, ran.out) == (2, "")
-    assert why in ran.err
     assert ran.err == wording
     assert _row(store, "app:pay:unknown") == before
 
@@ -175,21 +176,22 @@ def test_a_finding_that_makes_no_sense_is_a_usage_error(
 @pytest.mark.parametrize(
     "typed, told",
     [
-        ("y\nPaid by hand.\n\n", ("done", "Paid by hand.", None, "")),
-        ("YES\n\npaid\n7\n", ("done", "pay has been carried out; a person has confirmed it.", b"7", "")),
-        ("n\nnot in the account\n", ("failed", "", None, "not in the account")),
-        ("no\n", ("failed", "", None, "a person has found that it did not happen")),
+        pytest.param("y\nPaid by hand.\n\n", ("done", None), id="happened with a message"),
+        pytest.param("YES\n\npaid\n7\n", ("done", b"7"), id="happened with a value"),
+        pytest.param("n\nnot in the account\n", ("failed", None), id="not happened for a reason"),
+        pytest.param("no\n", ("failed", None), id="not happened"),
     ],
 )
 def test_on_a_terminal_a_person_is_asked(
-    terminal: Terminal, store: Store, typed: str, told: tuple[str, str, bytes | None, str]
+    terminal: Terminal, store: Store, typed: str, told: tuple[str, bytes | None], wording: Wording
 ) -> None:
     """The effect is shown, then the questions; a value that is no JSON is asked for again."""
     assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed=typed) == 0
     assert "its owner gave no sign in time" in terminal.screen
-    assert "Has it happened?" in terminal.screen
+    assert [line for line in terminal.lines if "?" in line] == wording
     row = _row(store, "app:pay:unknown")
-    assert (row.status, row.message, row.value, row.note) == told
+    assert (row.status, row.value) == told
+    assert [row.message, row.note] == wording
 
 
 def test_a_person_who_is_asked_sees_the_arguments(terminal: Terminal, store: Store) -> None:
@@ -198,16 +200,16 @@ def test_a_person_who_is_asked_sees_the_arguments(terminal: Terminal, store: Sto
     row = _row(store, "app:pay:unknown")
     assert replace(store, row, row._replace(arguments=recorded))
     assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed="n\n\n") == 0
-    shown, _, _ = terminal.screen.partition("Has it happened?")
+    shown, _, _ = terminal.screen.partition("?")
     assert all(part in shown for part in ('"order": "A-1"', "model wrote", '"order": "A-7"', SESSION, "created"))
 
 
 @pytest.mark.parametrize("typed", ["\n", "perhaps\n", ""])
-def test_who_does_not_answer_changes_nothing(terminal: Terminal, store: Store, typed: str) -> None:
+def test_who_does_not_answer_changes_nothing(terminal: Terminal, store: Store, typed: str, wording: Wording) -> None:
     """Enter, another word, and the end of the input leave the effect as it is."""
     before = _row(store, "app:pay:unknown")
     assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed=typed) == 1
-    assert "Nothing was changed." in terminal.screen
+    assert terminal.lines[-1] == wording
     assert _row(store, "app:pay:unknown") == before
 
 
@@ -312,33 +314,34 @@ def test_programs_are_told_what_went(handrail: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "words, why",
+    "words",
     [
-        (("--yes",), "give either the KEY of one effect, or --tool NAME"),
-        (("k", "--tool", "pay", "--yes"), "give either the KEY of one effect, or --tool NAME"),
-        (("--tool", "pay", "--partition", "s", "--yes"), "--partition goes with KEY, not with --tool"),
-        (("session:pay:done",), "without a terminal to ask on, give --yes"),
+        ("--yes",),
+        ("k", "--tool", "pay", "--yes"),
+        ("--tool", "pay", "--partition", "s", "--yes"),
+        ("session:pay:done",),
     ],
+    ids=" ".join,
 )
 def test_a_removal_that_is_not_clear_is_a_usage_error(
-    handrail: Command, store: Store, words: tuple[str, ...], why: str
+    handrail: Command, store: Store, words: tuple[str, ...], wording: Wording
 ) -> None:
     """Nothing is removed by a guess."""
     before = set(store.rows())
     ran = handrail("ledger", "invalidate", *words)
     assert (ran.code, ran.out) == (2, "")
-    assert why in ran.err
+    assert ran.err == wording
     assert set(store.rows()) == before
 
 
 @pytest.mark.parametrize("typed, code", [("y\n", 0), ("\n", 1), ("", 1)])
 def test_a_person_is_asked_before_something_is_forgotten(
-    terminal: Terminal, store: Store, typed: str, code: int
+    terminal: Terminal, store: Store, typed: str, code: int, wording: Wording
 ) -> None:
     """Only a clear yes removes."""
     assert terminal.run("ledger", "invalidate", "session:pay:done", typed=typed) == code
     assert "Paid 7 EUR." in terminal.screen
-    assert "Forget session:pay:done?" in terminal.screen
+    assert [line for line in terminal.lines if "session:pay:done?" in line] == wording
     assert (store.get(SESSION, "session:pay:done") is None) == (code == 0)
 
 
@@ -346,7 +349,7 @@ def test_a_question_cannot_steer_the_terminal(terminal: Terminal, store: Store) 
     """A model may have made the key."""
     insert(store, effect("\x1b[2Jk", "done", store.now()))
     assert terminal.run("ledger", "invalidate", "\x1b[2Jk") == 1
-    assert "Forget \\x1b[2Jk?" in terminal.screen
+    assert "\\x1b[2Jk?" in terminal.screen
 
 
 def test_a_person_is_asked_once_for_the_effects_of_a_tool(terminal: Terminal, store: Store, wording: Wording) -> None:

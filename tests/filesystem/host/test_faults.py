@@ -99,14 +99,15 @@ def test_failing_call_to_the_disk_is_undone(tmp_path: Path, change: Change) -> N
             return
 
 
-def test_fault_is_told_in_words_that_name_no_path_outside(tmp_path: Path) -> None:
+def test_fault_is_told_in_words_that_name_no_path_outside(tmp_path: Path, wording: Wording) -> None:
     """What a model may read says what was tried, why not, and that nothing was changed."""
     root, disk = planted(tmp_path), WatchedDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        for number, words in {errno.ENOSPC: "the disk is full", errno.EROFS: "read-only", 9999: "Unknown"}.items():
+        for number in (errno.ENOSPC, errno.EROFS, 9999):
             disk.before = Nth(1, fail(number), among=frozenset({"make_file"}))
-            with pytest.raises(FilesystemError, match=f"cannot write new: .*{words}.* Nothing was changed") as caught:
+            with pytest.raises(FilesystemError) as caught:
                 fs.write_text("new", "x")
+            assert str(caught.value) == wording
             assert caught.value.path == "new"
             assert str(tmp_path) not in str(caught.value)
 

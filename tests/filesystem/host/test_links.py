@@ -143,10 +143,11 @@ def test_dots_in_the_target_of_a_link_are_refused_after_what_is_not_a_folder(
     assert picture(root.parent) == before
 
 
-def test_links_in_a_circle_are_told(fs: HostFilesystem) -> None:
+def test_links_in_a_circle_are_told(fs: HostFilesystem, wording: Wording) -> None:
     """They lead nowhere."""
-    with pytest.raises(PathConflictError, match="in a circle"):
+    with pytest.raises(PathConflictError) as caught:
         fs.read_text("circle")
+    assert str(caught.value) == wording
 
 
 def test_listing_tells_of_links_and_glob_does_not_follow_them(fs: HostFilesystem, wording: Wording) -> None:
@@ -247,16 +248,17 @@ class FoldingDisk(WatchedDisk):
         return None
 
 
-def test_file_has_one_spelling_where_case_does_not_count(tmp_path: Path) -> None:
+def test_file_has_one_spelling_where_case_does_not_count(tmp_path: Path, wording: Wording) -> None:
     """Another spelling is refused with the right one: two paths of one file would undo each other."""
     root = tmp_path / "root"
     (root / "Docs").mkdir(parents=True)
     (root / "Docs" / "Plän.md").write_text("x")
     with HostFilesystem(root, journal=tmp_path / "journal", disk=FoldingDisk()) as fs:
         assert fs.read_text("Docs/Plän.md") == "x"
-        for path, there in {"docs/Plän.md": "Docs", "Docs/plän.md": "Plän.md"}.items():
-            with pytest.raises(PathConflictError, match=f"is called '{there}' here"):
+        for path in ("docs/Plän.md", "Docs/plän.md"):
+            with pytest.raises(PathConflictError) as caught:
                 fs.write_text(path, "y")
+            assert str(caught.value) == wording
         fs.write_text("Docs/new.md", "y")
         assert [each.path for each in fs.list("Docs")] == ["Docs/Plän.md", "Docs/new.md"]
 

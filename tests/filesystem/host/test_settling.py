@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import errno
+import re
 import threading
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -125,16 +126,17 @@ def test_files_in_doubt_are_not_changed_any_more(open_root: Open, root: Path, wo
     assert (root / "data.bin").read_text() == "changed"
 
 
-@pytest.mark.parametrize("given,told", [(None, "none was given"), (Decisions("fake:two"), "'fake:two' was given")])
+@pytest.mark.parametrize("given", [None, Decisions("fake:two")], ids=["no store", "another store"])
 def test_files_in_doubt_wait_for_their_own_store(
-    open_root: Open, root: Path, given: Decisions | None, told: str
+    open_root: Open, root: Path, given: Decisions | None, wording: Wording
 ) -> None:
     """Without it, or with another one, nothing is undone and nothing discarded; the message names the store."""
     store, before = Decisions(), picture(root)
     in_doubt(open_root, store, lost="before")
     changed = picture(root)
-    with pytest.raises(JournalError, match=f"'fake:one'; {told}. Pass that one"):
+    with pytest.raises(JournalError) as raised:
         open_root(store=given)
+    assert re.sub("[0-9a-f]{32}", "<journal>", str(raised.value)) == wording
     assert picture(root) == changed
     store.down = True
     with pytest.raises(StoreUnavailableError):
@@ -180,7 +182,7 @@ def test_call_whose_store_is_down_is_undone(open_root: Open, root: Path, tmp_pat
 
 
 def test_store_that_does_not_forget_is_asked_again_at_the_next_opening(
-    open_root: Open, root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    open_root: Open, root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The call has been committed; the note is waste, and is not lost sight of, also when no store is given."""
 
@@ -195,8 +197,8 @@ def test_store_that_does_not_forget_is_asked_again_at_the_next_opening(
     with open_root(store=store) as fs, call(fs) as transaction:
         fs.write_text("data.bin", "changed")
         transaction.commit()
-    assert "could not delete the journal id" in caplog.text
     assert len(store.kept) == 1
+    assert [re.sub("[0-9a-f]{32}", "<journal>", said) for said in caplog.messages] == wording
     open_root().close()
     assert left_in(tmp_path / "journal") == ["settled"]
     forgets.append(True)
@@ -296,7 +298,9 @@ def test_prepared_call_that_no_store_decides_about_is_undone(open_root: Open, ro
     assert picture(root) == before
 
 
-def test_tree_that_cannot_be_put_back_at_the_opening_is_tried_again(open_root: Open, root: Path) -> None:
+def test_tree_that_cannot_be_put_back_at_the_opening_is_tried_again(
+    open_root: Open, root: Path, wording: Wording
+) -> None:
     """The message says what is in the way; when it has been mended, the next opening does it."""
     before, disk = picture(root), WatchedDisk()
     with open_root(disk=disk) as fs:
@@ -305,13 +309,16 @@ def test_tree_that_cannot_be_put_back_at_the_opening_is_tried_again(open_root: O
             disk.before = Nth(1, fail(errno.EIO), among=frozenset({"make_folder"}))
         disk.before = quiet
     (root / "notes").write_text("in the way, and not ours")
-    with pytest.raises(JournalError, match=r"cannot be rolled back.*Fix that and open"):
+    with pytest.raises(JournalError) as raised:
         open_root(disk=WatchedDisk(Nth(1, fail(errno.EACCES), among=frozenset({"rename"}))))
+    assert re.sub("[0-9a-f]{32}", "<journal>", str(raised.value)) == wording
     open_root().close()
     assert picture(root) == before
 
 
-def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(open_root: Open, root: Path) -> None:
+def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(
+    open_root: Open, root: Path, wording: Wording
+) -> None:
     """The files are those of the process that opened them; the other one is told, and leaves the journal alone."""
 
     class Forked(WatchedDisk):
@@ -325,8 +332,9 @@ def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(open_roo
         with pytest.raises(RollbackError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
             fs.write_text("data.bin", "x")
             disk.pid = 2
-            with pytest.raises(FilesystemError, match="was forked"):
+            with pytest.raises(FilesystemError) as raised:
                 transaction.commit()
+            assert str(raised.value) == wording
         disk.pid = 1
     open_root().close()
     assert picture(root) == before

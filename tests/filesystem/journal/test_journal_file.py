@@ -122,11 +122,13 @@ def test_damaged_record_is_not_passed_over(data: st.DataObject) -> None:
         {"version": 1, "inode": 1, "store": None, "tree": "x"},
         {"version": []},
     ],
+    ids=["empty", "newer", "an image", "a tree", "no number"],
 )
-def test_record_of_another_make_is_not_guessed_at(record: dict[str, object]) -> None:
+def test_record_of_another_make_is_not_guessed_at(record: dict[str, object], wording: Wording) -> None:
     """Its checksums are right and it makes no sense here: a newer Handrail has written it, or somebody else."""
-    with pytest.raises(JournalError, match="cannot read"):
+    with pytest.raises(JournalError) as raised:
         read_journal("id", made(record), b"")
+    assert str(raised.value) == wording
 
 
 def test_marks_that_were_cut_short_cost_no_others(folder: int, tmp_path: Path) -> None:
@@ -151,8 +153,9 @@ def test_mark_without_an_image_proves_that_a_record_is_lost(wording: Wording) ->
     with pytest.raises(JournalError) as raised:
         read_journal("id", JOURNAL[:40], marks)
     assert str(raised.value) == wording
-    with pytest.raises(JournalError, match="lacks a record"):
+    with pytest.raises(JournalError) as raised:
         read_journal("id", b"", marks)
+    assert str(raised.value) == wording
 
 
 def test_image_of_an_older_record_is_read() -> None:
@@ -208,9 +211,9 @@ class Anew(Disk):
         return self.number
 
 
-@pytest.mark.parametrize("before, now, is_other", [(7, 8, True), (7, 7, False), (None, 8, False), (7, None, False)])
+@pytest.mark.parametrize("before, now", [(7, 8), (7, 7), (None, 8), (7, None)])
 def test_folder_that_was_made_anew_with_the_same_inode_is_another_one(
-    before: int | None, now: int | None, is_other: bool, tmp_path: Path
+    before: int | None, now: int | None, tmp_path: Path, wording: Wording
 ) -> None:
     """Its files are not replaced by those of the former one; where the disk does not say, the inode decides."""
     (root := tmp_path / "root").mkdir()
@@ -222,10 +225,10 @@ def test_folder_that_was_made_anew_with_the_same_inode_is_another_one(
     journal.note({"a": NO_BEFORE_IMAGE}, header)
     journal.close()
     os.close(folder)
-    other = pytest.raises(JournalError, match="belongs to a folder that was at")
-    refused = other if is_other else contextlib.nullcontext()
-    with refused:
+    is_other = (before, now) == (7, 8)
+    with pytest.raises(JournalError) if is_other else contextlib.nullcontext() as raised:
         HostFilesystem(root, journal=tmp_path / "journal", disk=Anew(now)).close()
+    assert raised is None or str(raised.value) == wording
     assert (root / "a").exists() is is_other
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from handrail.filesystem.own_git.changes import git_changes
 from handrail.filesystem.own_git.state import git_dir_state
 from tests.filesystem.shadow_trees import git
+from tests.wording import Wording
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_linked_worktree_has_head_and_index_of_its_own(root: Path, tmp_path: Path) -> None:
+def test_a_linked_worktree_has_head_and_index_of_its_own(root: Path, tmp_path: Path, wording: Wording) -> None:
     """References are those of the repository that it belongs to."""
     linked = tmp_path / "linked"
     git(root, "worktree", "add", "-b", "topic", str(linked))
@@ -35,12 +37,8 @@ def test_a_linked_worktree_has_head_and_index_of_its_own(root: Path, tmp_path: P
     git(linked, "bisect", "start")
     (before.git_dir / "index.lock").touch()
     changes = git_changes(before, before.again())
-    assert [change.text for change in changes][:2] == [
-        "a bisection is under way",
-        "a lock of the index is left behind",
-    ]
+    assert [re.sub("[0-9a-f]{10}", "<commit>", change.text) for change in changes] == wording
     assert changes[1].command == 'rm "$(git rev-parse --git-dir)/index.lock"'
-    assert "new tag v1" in {change.text for change in changes}
 
 
 def test_references_of_one_worktree_are_read(root: Path, tmp_path: Path) -> None:

@@ -133,41 +133,41 @@ def test_what_does_not_exist_is_named_with_the_nearest_that_does(
     assert str(caught.value) == wording
     assert isinstance(caught.value, FileNotFoundError)
     assert caught.value.path == path
-    told = {"absent.md": "'.'", "notes/absent/deep.md": "'notes'", "data.bin/below": "'data.bin' is a file"}
-    assert told[path] in str(caught.value)
     assert tree_of(fs) == before
 
 
 @pytest.mark.parametrize(
-    "operation,path,told",
+    "operation,path",
     [
-        ("read_text", "notes", "'notes' is a folder"),
-        ("read_bytes", ".", "'.' is a folder"),
-        ("digest", "notes", "'notes' is a folder"),
-        ("identity", "notes", "'notes' is a folder"),
-        ("read_start", "notes", "'notes' is a folder"),
-        ("write_text", "notes", "'notes' is a folder"),
-        ("write_bytes", ".", "'.' is a folder"),
-        ("write_text", "data.bin/new.md", "'data.bin' is a file"),
-        ("write_text", "data.bin/deep/new.md", "'data.bin' is a file"),
-        ("list", "data.bin", "'data.bin' is a file"),
-        ("make_folder", "data.bin", "'data.bin' is a file"),
-        ("make_folder", "data.bin/folder", "'data.bin' is a file"),
-        ("remove", "notes", "not empty (it holds 2)"),
-        ("remove", ".", "the root cannot be removed"),
-        ("move from", ".", "the root cannot be removed or moved"),
-        ("move to", "notes", "such as 'notes/data.bin'"),
-        ("move to", "notes/plan.md", "exists already"),
-        ("move to", "data.bin", "exists already"),
+        ("read_text", "notes"),
+        ("read_bytes", "."),
+        ("digest", "notes"),
+        ("identity", "notes"),
+        ("read_start", "notes"),
+        ("write_text", "notes"),
+        ("write_bytes", "."),
+        ("write_text", "data.bin/new.md"),
+        ("write_text", "data.bin/deep/new.md"),
+        ("list", "data.bin"),
+        ("make_folder", "data.bin"),
+        ("make_folder", "data.bin/folder"),
+        ("remove", "notes"),
+        ("remove", "."),
+        ("move from", "."),
+        ("move to", "notes"),
+        ("move to", "notes/plan.md"),
+        ("move to", "data.bin"),
     ],
 )
-def test_operation_in_the_way_of_another_entry_is_refused(make: Make, operation: str, path: str, told: str) -> None:
+def test_operation_in_the_way_of_another_entry_is_refused(
+    make: Make, operation: str, path: str, wording: Wording
+) -> None:
     """A file where a folder is needed, and the other way round, is told apart from what does not exist."""
     fs = make(FILES)
     before = tree_of(fs)
     with pytest.raises(PathConflictError) as caught:
         OPERATIONS[operation](fs, path)
-    assert told in str(caught.value)
+    assert str(caught.value) == wording
     assert tree_of(fs) == before
 
 
@@ -197,8 +197,9 @@ def test_text_and_bytes_are_not_taken_for_each_other(make: Make, wording: Wordin
     with pytest.raises(TypeError) as raised:
         anything.write_bytes("a", "text")
     assert str(raised.value) == wording
-    with pytest.raises(TypeError, match="not int"):
+    with pytest.raises(TypeError) as raised:
         anything.write_bytes("a", 5)
+    assert str(raised.value) == wording
     assert fs.list() == ()
 
 

@@ -45,8 +45,9 @@ def test_a_missing_git_is_named_with_the_cure(root: Path, tmp_path: Path, wordin
         with pytest.raises(FilesystemError) as raised:
             missing.snapshot()
         assert str(raised.value) == wording
-        with pytest.raises(FilesystemError, match="install git"):
+        with pytest.raises(FilesystemError) as raised:
             missing.restore(snapshot)
+        assert str(raised.value) == wording
     assert picture(root) == before
 
 
@@ -214,10 +215,10 @@ def test_nothing_is_asked_about_nothing(tmp_path: Path) -> None:
     assert Git(tmp_path, "no-such-git").missing([]) == set()
 
 
-def test_a_git_that_has_died_before_it_is_asked_has_ended_early() -> None:
+def test_a_git_that_has_died_before_it_is_asked_has_ended_early(wording: Wording) -> None:
     """As one that dies before it answers: the message does not depend on which comes first."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb", buffering=0) as stdin, pytest.raises(BrokenPipeError) as raised:
         ObjectReader(Pipes(stdin, BytesIO())).tree("0" * 40)
-    assert raised.value.strerror == "git ended before its work was done"
+    assert raised.value.strerror == wording

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import timedelta
@@ -176,18 +177,14 @@ def test_a_class_with_arguments_is_a_resource_if_it_cannot_be_read() -> None:
     assert (caught.value.tool, caught.value.dataclass) == ("look", Page)
 
 
-def test_resources_that_nothing_binds_are_reported_before_the_first_call() -> None:
+def test_resources_that_nothing_binds_are_reported_before_the_first_call(wording: Wording) -> None:
     """Each with the reason why it is one: the type was perhaps meant to be data."""
     section = ToolsSection(title="Tools", tools=[functions.injected], resources={})
     prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
     with pytest.raises(UnboundResourceError) as caught:
         ToolExecutor(prompt=prompt, session=Session())
     assert caught.value.protocol is Client
-    reasons = [note.partition("because")[0] for note in caught.value.__notes__]
-    assert reasons == [
-        "Tool injected: the parameter client is a resource ",
-        "Tool injected: the parameter config is a resource, a Config.",
-    ]
+    assert [note.partition(" (")[0] for note in caught.value.__notes__] == [wording, wording]
 
 
 def test_resources_of_closed_sections_are_reported_before_the_first_call_too() -> None:
@@ -205,7 +202,7 @@ def test_resources_of_closed_sections_are_reported_before_the_first_call_too() -
     assert made(enabled=False).tools == ()
 
 
-def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_before_the_first_call() -> None:
+def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_before_the_first_call(wording: Wording) -> None:
     """With the same reason; a copy of the tool has the same parameters."""
 
     def look(arguments: dict[str, Any], client: Client) -> str:
@@ -216,8 +213,7 @@ def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_before_the_first_
     prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
     with pytest.raises(UnboundResourceError) as caught:
         ToolExecutor(prompt=prompt, session=Session())
-    (note,) = caught.value.__notes__
-    assert note.startswith("Tool look: the parameter client is a resource because Client cannot be")
+    assert [note.partition(" (")[0] for note in caught.value.__notes__] == [wording]
 
 
 PICTURE = BinaryPart(b"picture", "image/png")
@@ -472,7 +468,7 @@ def test_a_method_without_its_object_is_not_a_tool(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-def test_a_function_is_not_a_tool() -> None:
+def test_a_function_is_not_a_tool(wording: Wording) -> None:
     """A section says what is missing; a decorator around a tool hides it."""
     unchecked: Any = functions.plain
 
@@ -480,13 +476,10 @@ def test_a_function_is_not_a_tool() -> None:
     def hidden(order: str) -> Receipt:
         raise NotImplementedError
 
-    for given, cure in (
-        (unchecked, "decorate it with @tool"),
-        (cast("Any", hidden), "write @tool above its other decorators"),
-    ):
+    for given in (unchecked, cast("Any", hidden)):
         with pytest.raises(PromptValidationError) as raised:
             ToolsSection(title="Tools", tools=[given])
-        assert str(raised.value).endswith(f"; {cure}.")
+        assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
 
 
 # ------------------------------------------------------------------------------------------------------- the arguments

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.errors import PromptValidationError
 from handrail.prompt import PolicyDecision, ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
@@ -68,30 +68,11 @@ def test_whatever_has_name_check_and_on_result_is_a_policy(policy: object) -> No
     assert check_policy(policy) is policy
 
 
-def test_anything_else_is_told_what_it_lacks() -> None:
+def test_anything_else_is_told_what_it_lacks(wording: Wording) -> None:
     """A name, a method, the right parameters, an answer at once."""
     told: list[str] = []
     for policy in (Always(""), Always(None), Always, Deaf(), Narrow(), Later()):
         with pytest.raises(PromptValidationError) as caught:
             check_policy(policy)
-        told.append(str(caught.value).partition(" object at ")[0])
-    assert told == snapshot(
-        [
-            "<tests.prompt.policies.test_policy.Always",
-            "<tests.prompt.policies.test_policy.Always",
-            (
-                "<class 'tests.prompt.policies.test_policy.Always'> is not a policy, because it has no name: a "
-                "policy is an object with a `name` (a string), `check(tool, params, *, context)` and "
-                "`on_result(tool, params, result, *, context)`."
-            ),
-            "policy deaf (Deaf) has no method on_result; see ToolPolicy.",
-            (
-                "policy always (Narrow): check takes (tool: 'Tool[Any, Any]') -> 'PolicyDecision', which "
-                "does not fit: too many positional arguments. See ToolPolicy."
-            ),
-            (
-                "policy always (Later): check is asynchronous, but policies are synchronous; await in the handler. "
-                "See ToolPolicy."
-            ),
-        ]
-    )
+        told.append(re.sub(" at 0x[0-9a-f]+", "", str(caught.value)))
+    assert told == wording

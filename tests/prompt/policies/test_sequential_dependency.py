@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError
@@ -41,17 +40,13 @@ def succeed(policy: SequentialDependencyPolicy, name: str, context: ToolContext)
     policy.on_result(named_tool(name), None, DONE, context=context)
 
 
-def test_a_tool_waits_until_all_others_have_succeeded() -> None:
+def test_a_tool_waits_until_all_others_have_succeeded(wording: Wording) -> None:
     """Each success counts once and for all; the reason names what is missing."""
     context = ToolContext.of()
-    assert decide(DEPLOY_LAST, "deploy", context).reason == snapshot(
-        "deploy must wait until build and test have succeeded. Call build and test first, then deploy again."
-    )
+    assert decide(DEPLOY_LAST, "deploy", context).reason == wording
     succeed(DEPLOY_LAST, "test", context)
     succeed(DEPLOY_LAST, "test", context)
-    assert decide(DEPLOY_LAST, "deploy", context).reason == snapshot(
-        "deploy must wait until build has succeeded. Call build first, then deploy again."
-    )
+    assert decide(DEPLOY_LAST, "deploy", context).reason == wording
     succeed(DEPLOY_LAST, "build", context)
     assert decide(DEPLOY_LAST, "deploy", context).allowed
     assert len(context.session[ToolSucceeded].all()) == 2
@@ -81,7 +76,7 @@ def test_sessions_remember_for_themselves() -> None:
     assert not decide(DEPLOY_LAST, "deploy", other).allowed
 
 
-def test_a_success_that_is_rolled_back_does_not_count() -> None:
+def test_a_success_that_is_rolled_back_does_not_count(wording: Wording) -> None:
     """A call that fails after the policy has noted its success takes the note along."""
 
     class Objects:
@@ -107,10 +102,7 @@ def test_a_success_that_is_rolled_back_does_not_count() -> None:
     executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session)
     assert not executor.execute(ToolCall("1", "test")).success
     assert executor.execute(ToolCall("2", "build")).success
-    assert executor.execute(ToolCall("3", "deploy")).content == snapshot(
-        "policy sequential_dependency denies deploy: deploy must wait until test has succeeded. Call "
-        "test first, then deploy again."
-    )
+    assert executor.execute(ToolCall("3", "deploy")).content == wording
     assert session[ToolSucceeded].all() == (ToolSucceeded("build"),)
 
 
@@ -119,9 +111,7 @@ def test_dependencies_are_sets_of_names(wording: Wording) -> None:
     wrong: Any = {"deploy": "test"}
     with pytest.raises(PromptValidationError) as caught:
         SequentialDependencyPolicy(dependencies=wrong)
-    assert str(caught.value) == snapshot(
-        "the dependencies of deploy are 'test'; write a set: {'deploy': frozenset({'test', 'build'})}."
-    )
+    assert str(caught.value) == wording
     with pytest.raises(PromptValidationError) as raised:
         SequentialDependencyPolicy(dependencies={"deploy": 5})  # type: ignore[dict-item]
     assert str(raised.value) == wording
@@ -138,14 +128,11 @@ def test_any_set_or_sequence_of_names_is_kept_as_a_frozen_set() -> None:
 
 
 @pytest.mark.parametrize(
-    "needs, circle",
-    [
-        ({"a": "a"}, "a -> a"),
-        ({"a": "b", "b": "c", "c": "a"}, "a -> b -> c -> a"),
-        ({"x": "a", "a": "b", "b": "a"}, "a -> b -> a"),
-    ],
+    "needs",
+    [{"a": "a"}, {"a": "b", "b": "c", "c": "a"}, {"x": "a", "a": "b", "b": "a"}],
+    ids=["itself", "three", "two and one before"],
 )
-def test_tools_that_wait_for_each_other_are_refused(needs: dict[str, str], circle: str, wording: Wording) -> None:
+def test_tools_that_wait_for_each_other_are_refused(needs: dict[str, str], wording: Wording) -> None:
     """None of them could ever run; the way round is named."""
     dependencies = {tool: frozenset({needed}) for tool, needed in needs.items()}
     with pytest.raises(PromptValidationError) as raised:
@@ -171,14 +158,8 @@ def test_dependencies_without_a_circle_let_every_tool_run_in_some_order(graph: d
         waiting -= free
 
 
-def test_the_policy_asks_for_all_its_tools_in_reach() -> None:
+def test_the_policy_asks_for_all_its_tools_in_reach(wording: Wording) -> None:
     """A tool out of reach would not be seen when it succeeds, or not be held back."""
     assert DEPLOY_LAST.scope_fault(frozenset({"deploy", "test", "build", "more"})) is None
-    assert DEPLOY_LAST.scope_fault(frozenset({"deploy", "test"})) == snapshot(
-        "its dependencies name build, but the section with the policy, and those below it, "
-        "declare deploy, test. Put the policy on a section that contains them all."
-    )
-    assert DEPLOY_LAST.scope_fault(frozenset()) == snapshot(
-        "its dependencies name build, deploy and test, but the section with the policy, and those below it, declare "
-        "no tools. Put the policy on a section that contains them all."
-    )
+    assert DEPLOY_LAST.scope_fault(frozenset({"deploy", "test"})) == wording
+    assert DEPLOY_LAST.scope_fault(frozenset()) == wording

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section
@@ -76,7 +75,7 @@ def test_an_instance_of_a_subclass_stands_for_its_base() -> None:
     assert "for beginners" in both.bind(Expert("lookup"), Guidance("lookup")).render().text
 
 
-def test_parameters_that_nobody_takes_are_refused() -> None:
+def test_parameters_that_nobody_takes_are_refused(wording: Wording) -> None:
     """The error names those that sections take."""
     prompt = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE))
     told: list[str] = []
@@ -86,14 +85,7 @@ def test_parameters_that_nobody_takes_are_refused() -> None:
         told.append(str(caught.value))
     with pytest.raises(PromptValidationError) as caught:
         prompt_of().bind(Lookup("a"))
-    assert [*told, str(caught.value)] == snapshot(
-        [
-            "an instance of Lookup was bound, but the sections of tests/prompt take instances of Guidance.",
-            "the class Guidance itself was bound, but the sections of tests/prompt take instances of Guidance.",
-            "an instance of str was bound, but the sections of tests/prompt take instances of Guidance.",
-            "an instance of Lookup was bound, but the sections of tests/prompt take no parameters.",
-        ]
-    )
+    assert [*told, str(caught.value)] == wording
     assert caught.value.dataclass is Lookup
 
 

@@ -128,14 +128,12 @@ def test_parameters_with_defaults_need_not_be_bound(wording: Wording) -> None:
     assert rendered(section, params=(Defaults("brief"),)).text == wording
 
 
-def test_missing_parameters_are_named() -> None:
+def test_missing_parameters_are_named(wording: Wording) -> None:
     """The error says which section, which dataclass, and what to write."""
     inner = MarkdownSection[Guidance](title="Inner", template="${tool}")
     with pytest.raises(PromptRenderError) as caught:
         rendered(Section(title="Outer", children=[inner]))
-    assert str(caught.value) == snapshot(
-        "section outer.inner: needs Guidance, and none was bound. Write prompt.bind(Guidance(tool=...))."
-    )
+    assert str(caught.value) == wording
     assert (caught.value.section_path, caught.value.dataclass) == (("outer", "inner"), Guidance)
     with pytest.raises(PromptRenderError) as caught:
         rendered(Section[Guidance](title="Outer", enabled=lambda params: True))
@@ -154,18 +152,18 @@ def unsure(params: None) -> bool:
     return cast("bool", "perhaps")
 
 
-def test_a_section_that_fails_is_named() -> None:
+def test_a_section_that_fails_is_named(wording: Wording) -> None:
     """What its functions raise is chained, with the path."""
     with pytest.raises(PromptRenderError) as caught:
         rendered(Failing(title="Failing"))
-    assert str(caught.value) == snapshot("section failing: render_body raised LookupError: nothing there")
+    assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, LookupError)
     with pytest.raises(PromptRenderError) as caught:
         rendered(Section(title="A", enabled=lambda params: 1 / 0 > 1))
-    assert str(caught.value) == snapshot("section a: enabled raised ZeroDivisionError: division by zero")
+    assert str(caught.value) == wording
     with pytest.raises(PromptRenderError) as caught:
         rendered(Section(title="A", enabled=unsure))
-    assert str(caught.value) == snapshot("section a: enabled returned 'perhaps'; it must return True or False.")
+    assert str(caught.value) == wording
 
 
 def test_tools_are_found_by_name_with_their_policies() -> None:

@@ -28,22 +28,15 @@ def test_the_template_is_dedented_and_filled(wording: Wording) -> None:
     assert section.render_body(Guidance("lookup")) == wording
 
 
-def test_a_placeholder_without_a_field_is_refused_when_the_section_is_made() -> None:
+def test_a_placeholder_without_a_field_is_refused_when_the_section_is_made(wording: Wording) -> None:
     """The error names the section, the placeholder, the fields and the dataclass."""
     with pytest.raises(PromptValidationError) as caught:
         MarkdownSection[Guidance](title="Guidance", template="Prefer ${tools}.")
-    assert str(caught.value) == snapshot(
-        "section guidance: the template has the placeholder ${tools}, but Guidance has no such field, "
-        "only tool, audience. Did you mean ${tool}?"
-    )
+    assert str(caught.value) == wording
     assert caught.value.dataclass is Guidance
     with pytest.raises(PromptValidationError) as caught:
         MarkdownSection(title="Guidance", template="Prefer ${tool}.")
-    assert str(caught.value) == snapshot(
-        "section guidance: the template has the placeholder ${tool}, but the section has no "
-        "parameters. Write MarkdownSection[Params](...) with a dataclass that has a field tool, or $${ "
-        "for a plain ${."
-    )
+    assert str(caught.value) == wording
 
 
 def test_a_template_is_text(wording: Wording) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.errors import PromptValidationError, ResourceError
 from handrail.prompt import MarkdownSection, ReadBeforeWritePolicy, Section, ToolContext
@@ -59,12 +58,9 @@ def test_other_keys_are_refused(key: object, wording: Wording) -> None:
     assert str(refused(key=key)) == wording
 
 
-def test_titles_without_letters_need_a_key() -> None:
+def test_titles_without_letters_need_a_key(wording: Wording) -> None:
     """Where no key can be made of the title, the error asks for one."""
-    assert str(refused(title="概要")) == snapshot(
-        "the section '概要' has the key ''; a key is 1 to 64 lower-case letters, digits, '_' and '-', "
-        "and starts with a letter or digit, e.g. key='guidance'."
-    )
+    assert str(refused(title="概要")) == wording
     assert Section(title="概要", key="overview").key == "overview"
 
 
@@ -76,29 +72,18 @@ def test_a_title_is_one_line(title: object, wording: Wording) -> None:
 
 def test_what_a_section_holds_is_looked_at(wording: Wording) -> None:
     """Tools, children and policies are what they should be; the error names the section."""
-    assert str(refused(tools=lookup_tool())) == snapshot("section guidance: tools is a Tool; write tools=[...].")
-    assert str(refused(tools=["lookup"])) == snapshot("section guidance: tools holds 'lookup', which is not a Tool.")
-    assert str(refused(children=["child"])) == snapshot(
-        "section guidance: children holds 'child', which is not a Section."
-    )
+    assert str(refused(tools=lookup_tool())) == wording
+    assert str(refused(tools=["lookup"])) == wording
+    assert str(refused(children=["child"])) == wording
     assert str(refused(policies=ReadBeforeWritePolicy())) == wording
-    assert str(refused(policies=["read first"])) == snapshot(
-        "section guidance: 'read first' is not a policy, because it has no name: a policy is an object "
-        "with a `name` (a string), `check(tool, params, *, context)` and `on_result(tool, params, "
-        "result, *, context)`."
-    )
+    assert str(refused(policies=["read first"])) == wording
     assert refused(tools="lookup").section_path == ("guidance",)
 
 
-def test_parameters_are_a_dataclass() -> None:
+def test_parameters_are_a_dataclass(wording: Wording) -> None:
     """Anything else in the brackets is refused."""
-    assert str(refused(OPEN[int])) == snapshot(
-        "section guidance: int cannot be the parameters of a section; write Section[Params](...) with a dataclass."
-    )
-    assert str(refused(OPEN["Guidance"])) == snapshot(
-        "section guidance: 'Guidance' cannot be the parameters of a section; write "
-        "Section[Params](...) with a dataclass."
-    )
+    assert str(refused(OPEN[int])) == wording
+    assert str(refused(OPEN["Guidance"])) == wording
 
 
 def test_enabled_is_a_boolean_or_a_function_of_the_parameters() -> None:
@@ -123,33 +108,10 @@ def of_session(session: Session) -> bool:
     return True
 
 
-def test_other_conditions_are_refused() -> None:
+def test_other_conditions_are_refused(wording: Wording) -> None:
     """What is neither, takes something else, or must be awaited is refused, with what would be right."""
     told = [str(refused(OF_GUIDANCE, enabled=given)) for given in ("yes", lambda: True, of_session, later)]
-    assert told == snapshot(
-        [
-            (
-                "section guidance: enabled is neither a boolean nor a function. Write True, False, or a "
-                "function of the section's parameters: enabled=lambda params: ... (it is called with "
-                "Guidance)."
-            ),
-            (
-                "section guidance: enabled takes (), which does not fit: too many positional arguments. "
-                "Write True, False, or a function of the section's parameters: enabled=lambda params: ... "
-                "(it is called with Guidance)."
-            ),
-            (
-                "section guidance: enabled takes session: Session, but is called with Guidance. Write "
-                "True, False, or a function of the section's parameters: enabled=lambda params: ... (it is "
-                "called with Guidance)."
-            ),
-            (
-                "section guidance: enabled is asynchronous, but prompts are rendered synchronously. Write True, "
-                "False, or a function of the section's parameters: enabled=lambda params: ... (it is "
-                "called with Guidance)."
-            ),
-        ]
-    )
+    assert told == wording
     assert refused(OF_GUIDANCE, enabled=1).dataclass is Guidance
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.errors import PromptValidationError, SchemaError
 from handrail.prompt import MarkdownSection, PromptTemplate, Section
@@ -38,11 +37,11 @@ def test_a_template_is_named_by_namespace_and_key() -> None:
     assert PromptTemplate(ns="examples/tooling", key="demo", sections=[], name="Demo").name == "Demo"
 
 
-@pytest.mark.parametrize("value", ["", "/a", "a b", "a" * 129, None])
-def test_namespace_and_key_are_plain_names(value: object) -> None:
+@pytest.mark.parametrize("value", ["", "/a", "a b", "a" * 129, None], ids=["empty", "slash", "blank", "long", "none"])
+def test_namespace_and_key_are_plain_names(value: object, wording: Wording) -> None:
     """Letters, digits and a few signs."""
-    assert "ns is" in str(refused(ns=value))
-    assert "key is" in str(refused(key=value))
+    assert str(refused(ns=value)) == wording
+    assert str(refused(key=value)) == wording
 
 
 def test_the_answer_is_text_unless_the_brackets_say_otherwise() -> None:
@@ -57,20 +56,18 @@ def test_the_answer_may_be_a_dataclass() -> None:
     assert PromptTemplate[Found](ns="t", key="t", sections=[]).output_type is Found
 
 
-def test_other_answers_are_refused() -> None:
+def test_other_answers_are_refused(wording: Wording) -> None:
     """What is no dataclass, or has no schema."""
-    assert str(refused(UNCHECKED[int])) == snapshot(
-        "PromptTemplate[int]: the answer is a dataclass, str, or None; write PromptTemplate[Answer] with a dataclass."
-    )
+    assert str(refused(UNCHECKED[int])) == wording
     error = refused(UNCHECKED[Opaque])
     assert error.dataclass is Opaque
     assert isinstance(error.__cause__, SchemaError)
 
 
-def test_sections_are_sections() -> None:
+def test_sections_are_sections(wording: Wording) -> None:
     """In a sequence."""
-    assert str(refused(sections=Section(title="A"))) == snapshot("sections is a Section; write sections=[...].")
-    assert str(refused(sections=["Guidance"])) == snapshot("sections holds 'Guidance', which is not a Section.")
+    assert str(refused(sections=Section(title="A"))) == wording
+    assert str(refused(sections=["Guidance"])) == wording
 
 
 def test_policies_are_policies(wording: Wording) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from datetime import timedelta
 from typing import Any
@@ -246,11 +247,11 @@ def test_any_other_exception_is_logged_and_told_without_a_traceback(
     assert door.environment.session[Kept].all() == ()
 
 
-def test_an_endless_exception_message_is_cut() -> None:
+def test_an_endless_exception_message_is_cut(wording: Wording) -> None:
     """A megabyte of somebody's HTML does not reach the model."""
     message = executor(tool("break", raising(ValueError("x" * 1_000_000)))).execute(call("break"))
     assert len(message.content) < 2_200
-    assert message.content.endswith("(1000000 characters)")
+    assert re.sub("x{9,}", "x", message.content) == wording
 
 
 @both_ways
@@ -268,8 +269,7 @@ def test_a_result_of_the_wrong_type_fails_the_call(way: Run, wording: Wording) -
 
     door = executor(tool("bare", no_result), tool("wrong", wrong_value))
     assert way(door, call("bare")).content == wording
-    assert "Note" in (content := way(door, call("wrong")).content)
-    assert "Kept" in content
+    assert way(door, call("wrong")).content == wording
     assert door.environment.session[Kept].all() == ()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -227,25 +228,19 @@ def test_state_tool_has_done_nothing_whatever_it_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    "said, told",
+    "said",
     [
-        (External(), "so it is not run again. Do not ask for it again; a person has to find out what happened."),
-        (External(on_orphan="retry"), "Asked for again with the same arguments, it is run again."),
-        (
-            External(reconcile=lambda params, key: None),
-            "Asked for again with the same arguments, it is first determined whether it did.",
-        ),
-        (External(repeat_unknown="allow"), "Find out what happened before asking for it again."),
+        pytest.param(External(), id="not run again"),
+        pytest.param(External(on_orphan="retry"), id="retried"),
+        pytest.param(External(reconcile=lambda params, key: None), id="reconciled"),
+        pytest.param(External(repeat_unknown="allow"), id="repeat allowed"),
     ],
 )
-def test_model_reads_that_the_outcome_is_unknown_and_what_happens_next(
-    said: External, told: str, wording: Wording
-) -> None:
+def test_model_reads_that_the_outcome_is_unknown_and_what_happens_next(said: External, wording: Wording) -> None:
     """And not the traceback."""
     door = door_of(Bank(TimeoutError("read timed out")), effect=said)
     content = door.execute(call("pay", "A")).content
     assert content == wording
-    assert content.endswith(told)
     assert "Traceback" not in content
 
 
@@ -263,7 +258,7 @@ def test_people_find_the_traceback_in_log_and_ledger(caplog: pytest.LogCaptureFi
     assert "Traceback" not in content
 
 
-def test_long_traceback_is_cut_at_its_beginning() -> None:
+def test_long_traceback_is_cut_at_its_beginning(wording: Wording) -> None:
     """What it ends with says most."""
 
     def deep(depth: int) -> None:
@@ -278,7 +273,8 @@ def test_long_traceback_is_cut_at_its_beginning() -> None:
     door = door_of(pay)
     door.execute(call("pay", "A"))
     assert len(row_of(door).note) < 20_000
-    assert "characters left out" in row_of(door).note
+    [line] = [line for line in row_of(door).note.split("\n") if line.startswith("[...")]
+    assert re.sub(r"[\d,]+", "N", line) == wording
 
 
 def test_unknown_effect_of_a_tool_that_retries_is_run_again() -> None:
@@ -311,9 +307,9 @@ def test_retried_attempt_proves_nothing_of_the_one_before(
     request = call("pay", "A")
     assert ask(way, door, request) is not None
     told = ask(way, door, request)
-    assert told is None or told.content.endswith("Asked for again with the same arguments, it is run again.")
     assert (row_of(door).status, row_of(door).fence) == ("unknown", 4)
     assert row_of(door).note == wording
+    assert told is None or told.content == wording
     assert not any(event.final for event in session[ToolInvoked])
     last = ask(way, door, request)
     assert last is not None

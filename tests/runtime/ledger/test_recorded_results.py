@@ -125,11 +125,16 @@ def failing(step: int) -> Any:
 
 
 @both_ways
-@pytest.mark.parametrize("data, step", [(None, 2), (b'{"body":"paid"}', 1), (b'{"body":"paid"}', 2)])
+@pytest.mark.parametrize(
+    "case",
+    [(None, 2), (b'{"body":"paid"}', 1), (b'{"body":"paid"}', 2)],
+    ids=["second", "first of two", "second of two"],
+)
 def test_an_upgrade_that_fails_is_named(
-    data: bytes | None, step: int, way: Run, store: LedgerStore, caplog: pytest.LogCaptureFixture
+    case: tuple[bytes | None, int], way: Run, store: LedgerStore, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """Also where the record states no version, because it was of the first; the effect stays done."""
+    data, step = case
     ledger = EffectLedger(store)
     old = receipt(SECOND, 2)
     assert executor(paying(old, old("paid", 9)), effect_ledger=ledger).execute(call("pay")).success
@@ -139,12 +144,12 @@ def test_an_upgrade_that_fails_is_named(
     message = way(executor(paying(failing(step), None), effect_ledger=ledger), call("pay", id="again"))
     assert not message.success
     assert [row.status for row in ledger.rows()] == ["done"]
-    [said] = caplog.messages
-    assert f"from version {step} to {step + 1} failed for a value in the store (KeyError: 'nope'); fix" in said
-    assert said.endswith("The effect is not repeated")
+    assert [said.replace(row.effect_id, "<effect>") for said in caplog.messages] == wording
 
 
-def test_a_value_that_fits_no_version_is_not_blamed_on_an_upgrade(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_that_fits_no_version_is_not_blamed_on_an_upgrade(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """The upgrades of the first version work; the row was changed."""
     ledger = EffectLedger()
     new = receipt(THIRD, 3)
@@ -152,7 +157,7 @@ def test_a_value_that_fits_no_version_is_not_blamed_on_an_upgrade(caplog: pytest
     [row] = ledger.rows()
     assert replace(ledger.store, row, row._replace(value=b'{"body":5}'))
     assert not executor(paying(new, None), effect_ledger=ledger).execute(call("pay", id="again")).success
-    assert "its type has changed since, or the row was changed by hand" in caplog.messages[0]
+    assert [said.replace(row.effect_id, "<effect>") for said in caplog.messages] == wording
 
 
 @pytest.mark.parametrize("version", [1, 2])

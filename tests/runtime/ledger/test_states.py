@@ -292,17 +292,15 @@ def test_former_owner_changes_nothing(world: World, state: Callable[[World], Non
 
 
 CORRUPT: dict[str, dict[str, Any]] = {
-    "its status is 'gibberish'": {"status": "gibberish"},
-    "it is running without a lease": {"lease_until": None},
-    "it is done, but has no time of completion": {"status": "done", "value": b"null"},
-    "its id is 'none'": {"effect_id": "none"},
+    "status": {"status": "gibberish"},
+    "no lease": {"lease_until": None},
+    "no time of completion": {"status": "done", "value": b"null"},
+    "id": {"effect_id": "none"},
 }
 
 
-@pytest.mark.parametrize("fault, columns", CORRUPT.items(), ids=CORRUPT)
-def test_corrupt_row_is_unknown_and_says_why(
-    world: World, fault: str, columns: dict[str, Any], wording: Wording
-) -> None:
+@pytest.mark.parametrize("columns", CORRUPT.values(), ids=CORRUPT)
+def test_corrupt_row_is_unknown_and_says_why(world: World, columns: dict[str, Any], wording: Wording) -> None:
     """A row that no ledger can have written is never taken for absent, nor for anything else that it may look like."""
     world.put(**columns)
     assert answer_of(world, "claim") == "unknown"
@@ -350,8 +348,9 @@ def test_errors_say_what_to_do(world: World, wording: Wording) -> None:
     with pytest.raises(LedgerError) as raised:
         world.ledger.resolve(world.seen(), RESULT)
     assert str(raised.value) == wording
-    with pytest.raises(LedgerError, match="resolve it"):
+    with pytest.raises(LedgerError) as raised:
         EVENTS["record"](world)
+    assert str(raised.value) == wording
     world.ledger.complete(world.owner, RESULT)
     with pytest.raises(LedgerError) as raised:
         world.ledger.resolve(world.seen(), RESULT)

@@ -77,7 +77,9 @@ def test_parameters_that_parsing_would_change_again_are_those_of_the_call() -> N
     assert desk.asked[0].amount == 500
 
 
-def test_reconciler_is_not_asked_about_parameters_that_nobody_knows(caplog: pytest.LogCaptureFixture) -> None:
+def test_reconciler_is_not_asked_about_parameters_that_nobody_knows(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """A person changed the first call, and its record makes other parameters."""
     desk = Desk(Euros)
     words = {"to": "ann", "amount": 9}
@@ -86,8 +88,8 @@ def test_reconciler_is_not_asked_about_parameters_that_nobody_knows(caplog: pyte
         told = desk.ask("r1/c1", words)
     assert desk.asked == []
     assert desk.row().status == "unknown"
-    for text in (told, caplog.text):
-        assert "the parameters that it started with cannot be restored from their record" in text
+    assert told == wording
+    assert caplog.messages == wording
 
 
 def test_parameters_of_a_call_that_a_person_changed_are_made_of_the_record() -> None:
@@ -126,21 +128,21 @@ def test_parameters_that_were_cut_are_those_of_a_call_in_the_same_words(begins: 
     assert desk.asked == ([Letter(words["text"])] if begins == "a" else [])
 
 
-WRONG: dict[str, tuple[object, str]] = {
-    "a plain value": (Note("lost"), "returned a value of type Note, which is not a ToolResult"),
-    "False": (False, "returned a value of type bool, which is not a ToolResult"),
-    "another value": (ToolResult.ok(5), "returned a value of type int, but the tool declares Note"),
-    "a field of another type": (ToolResult.ok(Note(cast("str", 5))), "a value that cannot be recorded: $.text"),
-    "what JSON cannot represent": (ToolResult.ok(Note("\ud800")), "a value that cannot be recorded: $.text"),
-    "a message that is not text": (ToolResult(cast("str", 5), Note("lost")), "a message of type int"),
+WRONG: dict[str, object] = {
+    "a plain value": Note("lost"),
+    "False": False,
+    "another value": ToolResult.ok(5),
+    "a field of another type": ToolResult.ok(Note(cast("str", 5))),
+    "what JSON cannot represent": ToolResult.ok(Note("\ud800")),
+    "a message that is not text": ToolResult(cast("str", 5), Note("lost")),
 }
-"""What a reconciler may return by mistake, and what the error says of it."""
+"""What a reconciler may return by mistake."""
 
 
 @both_ways
-@pytest.mark.parametrize("returned, fault", WRONG.values(), ids=list(WRONG))
+@pytest.mark.parametrize("returned", WRONG.values(), ids=list(WRONG))
 def test_what_is_not_a_result_of_the_tool_is_raised_and_nothing_is_applied(
-    returned: object, fault: str, way: Run, shop: Shop
+    returned: object, way: Run, shop: Shop, wording: Wording
 ) -> None:
     """The effect stays unknown; once the reconciler is right, the same call applies what it finds."""
     finds: list[object] = [ToolResult.ok(Note("lost"), "found"), returned]
@@ -153,8 +155,7 @@ def test_what_is_not_a_result_of_the_tool_is_raised_and_nothing_is_applied(
     assert not way(door, call("charge", "lost")).success
     with pytest.raises(InvalidReturnError) as raised:
         way(door, call("charge", "lost"))
-    assert fault in str(raised.value)
-    assert "None if it certainly has not" in str(raised.value)
+    assert str(raised.value) == wording
     assert (raised.value.function, raised.value.tool, raised.value.returned) == ("reconcile", "charge", type(returned))
     assert (shop.row().status, shop.booked) == ("unknown", [])
     message = way(door, call("charge", "lost"))
@@ -162,7 +163,7 @@ def test_what_is_not_a_result_of_the_tool_is_raised_and_nothing_is_applied(
     assert (shop.charged, shop.booked) == (["lost"], ["lost"])
 
 
-def test_what_is_not_a_result_of_the_tool_is_raised_for_a_repeat(shop: Shop) -> None:
+def test_what_is_not_a_result_of_the_tool_is_raised_for_a_repeat(shop: Shop, wording: Wording) -> None:
     """The repeat is not run, and is not answered by a record when it is made again."""
     finds: list[object] = [ToolResult.ok(Note("lost")), "paid"]
 
@@ -171,10 +172,11 @@ def test_what_is_not_a_result_of_the_tool_is_raised_for_a_repeat(shop: Shop) -> 
 
     door = shop.door(shop.session(), tool("charge", shop.charge, effect=External(reconcile=find)))
     charge_lost(door, "r1")
-    with pytest.raises(InvalidReturnError, match="a value of type str, which is not a ToolResult"):
+    with pytest.raises(InvalidReturnError) as raised:
         charge_lost(door, "r2")
+    assert str(raised.value) == wording
     assert shop.row().status == "unknown"
-    assert "has taken effect" in charge_lost(door, "r2").content
+    assert charge_lost(door, "r2").content == wording
     assert shop.charged == ["lost"]
 
 
@@ -203,14 +205,16 @@ def test_a_result_without_a_value_is_applied_as_what_a_person_finds_is(shop: Sho
     assert values == [None]
 
 
-def test_a_failure_that_a_reconciler_returns_is_logged(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_that_a_reconciler_returns_is_logged(
+    shop: Shop, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """It could not determine it; the model does not read why."""
     said = External(reconcile=lambda _params, _key: ToolResult.error("the bank does not know the key"))
     door = shop.door(shop.session(), tool("charge", shop.charge, effect=said))
     charge_lost(door, "r1")
-    assert "could not determine it either" in charge_lost(door, "r1").content
+    assert charge_lost(door, "r1").content == wording
     assert shop.row().status == "unknown"
-    assert "reconcile of charge could not determine whether call:r1/call-1 took effect: the bank does" in caplog.text
+    assert caplog.messages == wording
 
 
 def charge_lost(door: ToolExecutor, reply: str) -> ToolMessage:

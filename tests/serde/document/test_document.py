@@ -9,6 +9,7 @@ import pytest
 
 from handrail.errors import DocumentError
 from handrail.serde.document import LARGEST, document_text, read_document
+from tests.wording import Wording
 
 WHAT = "a note is a text file"
 
@@ -17,7 +18,8 @@ def refused(path: Path) -> str:
     """Why a file is no document."""
     with pytest.raises(DocumentError) as caught:
         read_document(path, file="note", what=WHAT)
-    return str(caught.value)
+    cause = caught.value.__cause__  # of which Python has other words in each version
+    return str(caught.value).replace(str(cause), "<cause>") if type(cause) is ValueError else str(caught.value)
 
 
 def test_a_document_is_its_text_up_to_the_largest_size(tmp_path: Path) -> None:
@@ -29,24 +31,22 @@ def test_a_document_is_its_text_up_to_the_largest_size(tmp_path: Path) -> None:
     assert len(read_document(tmp_path / "large", file="note", what=WHAT)) == LARGEST
 
 
-def test_what_is_no_document_is_told_at_once(tmp_path: Path) -> None:
+def test_what_is_no_document_is_told_at_once(tmp_path: Path, wording: Wording) -> None:
     """Nobody waits for a pipe, and nothing without an end is read."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "gone").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "large").write_bytes(b"x" * (LARGEST + 1))
     (tmp_path / "latin").write_bytes(b"a\r\nb\xe9")
-    assert refused(tmp_path) == "note: this is a folder; a note is a text file"
-    assert refused(tmp_path / "pipe") == "note: this is a device or pipe; a note is a text file"
-    assert refused(Path("/dev/zero")) == "note: this is a device or pipe; a note is a text file"
-    assert refused(tmp_path / "none") == "note: the file does not exist"
-    assert refused(tmp_path / "gone") == "note: this is a link that leads nowhere; fix or remove it"
-    assert refused(tmp_path / "loop") == "note: the file cannot be read: Too many levels of symbolic links"
-    assert refused(tmp_path / "a\0b").startswith("'note': this cannot be the path of a file: ")
-    assert refused(tmp_path / "latin") == "note:2:2: the byte 0xE9 is not UTF-8; save the file as UTF-8"
-    assert refused(tmp_path / "large") == (
-        "note: the file has more than 1,000,000 bytes; a note is a text file of that size at most"
-    )
+    assert refused(tmp_path) == wording
+    assert refused(tmp_path / "pipe") == wording
+    assert refused(Path("/dev/zero")) == wording
+    assert refused(tmp_path / "none") == wording
+    assert refused(tmp_path / "gone") == wording
+    assert refused(tmp_path / "loop") == wording
+    assert refused(tmp_path / "a\0b") == wording
+    assert refused(tmp_path / "latin") == wording
+    assert refused(tmp_path / "large") == wording
 
 
 def test_callers_who_know_what_to_do_get_the_systems_error(tmp_path: Path) -> None:

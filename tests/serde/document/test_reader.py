@@ -48,20 +48,20 @@ def test_a_mapping_without_known_keys_takes_any() -> None:
 
 
 FAULTS = {
-    "no mapping": ("[a]", "rules:1:1: the file is a mapping, 'key: value'"),
-    "no list": ("allow: a", "rules:1:8: a rule is a list; write a rule: [...]"),
-    "no text": ("allow: [[a]]", "rules:1:9: text is due here"),
-    "no text for a key": ("? [a]\n: b", "rules:1:3: text is due here"),
-    "near": ("alow: []", "rules:1:1: the file has no key 'alow'. Did you mean 'allow'? The keys are allow, ask, deny."),
-    "far": ("x: []", "rules:1:1: the file has no key 'x'. The keys are allow, ask, deny."),
-    "twice": ("ask: []\nask: []", "rules:2:1: the key 'ask' stands here twice"),
+    "no mapping": "[a]",
+    "no list": "allow: a",
+    "no text": "allow: [[a]]",
+    "no text for a key": "? [a]\n: b",
+    "near": "alow: []",
+    "far": "x: []",
+    "twice": "ask: []\nask: []",
 }
 
 
-@pytest.mark.parametrize("text, message", FAULTS.values(), ids=FAULTS)
-def test_the_first_fault_is_raised_with_its_place(text: str, message: str) -> None:
+@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
+def test_the_first_fault_is_raised_with_its_place(text: str, wording: Wording) -> None:
     """Where no list of faults is given."""
-    assert told(text) == message
+    assert told(text) == wording
 
 
 def test_a_huge_key_is_cut_in_messages() -> None:
@@ -79,9 +79,9 @@ def test_with_a_list_of_faults_reading_goes_on(wording: Wording) -> None:
     assert join_names(faults[:2]) == wording
 
 
-def test_a_document_that_is_no_mapping_ends_the_reading_all_the_same() -> None:
+def test_a_document_that_is_no_mapping_ends_the_reading_all_the_same(wording: Wording) -> None:
     """There is nothing to go on with."""
-    assert told("[a]", faults=[]) == "rules:1:1: the file is a mapping, 'key: value'"
+    assert told("[a]", faults=[]) == wording
 
 
 def test_the_errors_are_the_callers_own() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.errors import ParseError
 from handrail.serde import codec, parse
@@ -30,7 +28,7 @@ def as_bytearray(text: str) -> bytearray:
 
 
 @pytest.mark.parametrize("encoded", [str, str.encode, as_bytearray], ids=["str", "bytes", "bytearray"])
-def test_malformed_json_is_told_with_its_position(encoded: Json) -> None:
+def test_malformed_json_is_told_with_its_position(encoded: Json, wording: Wording) -> None:
     """Whether it comes as text or as bytes."""
     texts = [
         "",
@@ -41,17 +39,7 @@ def test_malformed_json_is_told_with_its_position(encoded: Json) -> None:
         '{"objective": "a"} {}',
         "nope",
     ]
-    assert [told(Plan, encoded(text)) for text in texts] == snapshot(
-        [
-            "$: empty; send a JSON object, {} if there is nothing to say",
-            "$: empty; send a JSON object, {} if there is nothing to say",
-            "$: malformed JSON: EOF while parsing an object at line 1 column 17",
-            "$: malformed JSON: trailing comma at line 1 column 19",
-            "$: malformed JSON: key must be a string at line 1 column 2",
-            "$: malformed JSON: trailing characters at line 1 column 20",
-            "$: malformed JSON: expected ident at line 1 column 2",
-        ]
-    )
+    assert [told(Plan, encoded(text)) for text in texts] == wording
 
 
 @pytest.mark.parametrize(
@@ -84,7 +72,7 @@ def test_around_the_limit_there_is_a_value_or_a_fault(depth: int) -> None:
     assert told(Plan, '{"objective": 1, "more": ' + '{"a":' * depth + "1" + "}" * depth + "}")
 
 
-def test_lone_surrogates_are_told() -> None:
+def test_lone_surrogates_are_told(wording: Wording) -> None:
     """As an escape in the JSON, in a Python string that holds one, and in bytes that are not UTF-8."""
     faults = [
         told(Plan, '{"objective": "\\ud800"}'),
@@ -93,37 +81,32 @@ def test_lone_surrogates_are_told() -> None:
         told(Plan, {"objective": "\ud800"}),
         told(Plan, {"objective": "a", "notes": {"\ud800": "b"}}),
     ]
-    assert [part for fault in faults for part in textwrap.wrap(fault, 100)] == snapshot(
-        [
-            "$: malformed JSON: unexpected end of hex escape at line 1 column 22; write whole characters, not one",
-            "half of a surrogate pair",
-            "$: not Unicode: character 16 is one half of a surrogate pair; send the whole character or leave it",
-            "out",
-            "$: malformed JSON: invalid unicode code point at line 1 column 16",
-            "$.objective: a string with one half of a surrogate pair is not Unicode",
-            "$.notes: a string with one half of a surrogate pair is not Unicode",
-        ]
-    )
+    assert faults == wording
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400 + ".0"])
-def test_numbers_that_json_does_not_have_are_refused_wherever_they_stand(number: str) -> None:
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", pytest.param("9" * 400 + ".0", id="long number")]
+)
+def test_numbers_that_json_does_not_have_are_refused_wherever_they_stand(number: str, wording: Wording) -> None:
     """Where a number is asked for, and where anything is; at every depth."""
-    fault = "expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308"
-    for data in (f'{{"anything": {number}}}', f'{{"anything": {number}}}'.encode()):
-        assert told(Loose, data) == f"$.anything: {fault}"
-    assert told(Loose, f'{{"anything": [{{"a": {number}}}]}}') == f"$.anything[0].a: {fault}"
-    assert told(Loose, f'{{"numbers": {{"a": {number}}}}}') == f"$.numbers.a: {fault}"
-    assert told(Plan, f'{{"objective": "a", "more": {number}}}', extra="ignore") == f"$.more: {fault}"
+    assert told(Loose, f'{{"anything": {number}}}') == wording
+    assert told(Loose, f'{{"anything": {number}}}'.encode()) == wording
+    assert told(Loose, f'{{"anything": [{{"a": {number}}}]}}') == wording
+    assert told(Loose, f'{{"numbers": {{"a": {number}}}}}') == wording
+    assert told(Plan, f'{{"objective": "a", "more": {number}}}', extra="ignore") == wording
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "-5E+999", "9" * 309 + ".0"])
-def test_such_numbers_are_refused_in_large_texts_too(number: str) -> None:
+@pytest.mark.parametrize(
+    "number", ["NaN", "-Infinity", "1e999", "-5E+999", pytest.param("9" * 309 + ".0", id="long number")]
+)
+def test_such_numbers_are_refused_in_large_texts_too(number: str, wording: Wording) -> None:
     """Large texts are searched in another way, which finds the same."""
+    expected = told(Loose, f'{{"anything": ["", {number}]}}')
+    assert expected == wording
     for filler in ("word 0e1 NaN ", "ä" * 5):
         text = f'{{"anything": ["{filler * 1000}", {number}]}}'
         for data in (text, text.encode(), bytearray(text.encode())):
-            assert told(Loose, data).startswith("$.anything[1]: expected a finite number")
+            assert told(Loose, data) == expected
         assert parse(Loose, f'{{"anything": "{filler * 1000} {number}"}}').anything
 
 
@@ -133,17 +116,10 @@ def test_text_that_is_not_unicode_is_told_so_first() -> None:
         assert told(Loose, f'{{"anything": ["{chr(0xD800) * times}", NaN]}}') == told(Loose, " " * 15 + chr(0xD800))
 
 
-def test_not_a_number_is_refused_in_a_mapping_too() -> None:
+def test_not_a_number_is_refused_in_a_mapping_too(wording: Wording) -> None:
     """A mapping is checked as the JSON that it would be."""
     faults = told(Loose, {"anything": float("nan"), "numbers": {"a": float("inf")}, "exact": "NaN", "more": 1})
-    assert faults.splitlines() == snapshot(
-        [
-            "$.anything: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
-            "$.numbers.a: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
-            "$.exact: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
-            "$.more: unknown field more; known fields: anything, numbers, exact",
-        ]
-    )
+    assert faults == wording
 
 
 def test_text_that_ends_too_early_is_told_so_first(wording: Wording) -> None:
@@ -157,19 +133,15 @@ def test_words_that_only_look_like_such_numbers_are_taken() -> None:
     assert value.anything == ["NaN", "Infinity", 1e5, int("9" * 400)]
 
 
-def test_a_number_with_too_many_digits_is_told() -> None:
+def test_a_number_with_too_many_digits_is_told(wording: Wording) -> None:
     """Beyond some thousands of digits a number is an attack on the parser's time."""
-    assert told(Plan, '{"objective": "a", "limit": ' + "9" * 5000 + "}") == snapshot(
-        "$: a number with too many digits at line 1 column 4330; send a shorter one, or a string"
-    )
+    assert told(Plan, '{"objective": "a", "limit": ' + "9" * 5000 + "}") == wording
 
 
 def test_what_is_too_large_is_not_even_looked_into(wording: Wording) -> None:
     """The message has the size, the limit, and what to do."""
     text = json.dumps({"objective": "a" * 10_000_000})
-    assert told(Plan, text, max_bytes=1_000_000) == snapshot(
-        "$: too large: 10,000,017 bytes, and at most 1,000,000 are taken; send less, in several calls if need be"
-    )
+    assert told(Plan, text, max_bytes=1_000_000) == wording
     assert told(Plan, "[" * 2000, max_bytes=1000) == wording
     assert told(Plan, {"objective": "a" * 2000}, max_bytes=1000) == wording
 

@@ -31,45 +31,39 @@ class Holder:
 
 
 @pytest.mark.parametrize(
-    "data, fault",
+    "data, path",
     [
-        ({"objective": b"abc"}, "$.objective: expected a string, got {}"),
-        ({"objective": bytearray(b"abc")}, "$.objective: expected a string, got {}"),
-        ({"objective": b"\xff"}, "$.objective: expected a string, got {}"),
-        ({"objective": b""}, "$.objective: expected a string, got {}"),
-        ({"objective": Raw.ONE}, "$.objective: expected a string, got {}"),
-        ({"objective": "a", "limit": b"1"}, "$.limit: expected an integer, got {}"),
-        ({"objective": "a", "notes": {"b c": b"d"}}, '$.notes["b c"]: expected a string, got {}'),
-        ({"objective": "a", "notes": MappingProxyType({"b": b"c"})}, "$.notes.b: expected a string, got {}"),
-        (
-            {"objective": "a", "steps": ({"weight": b"1"},)},
-            "$.steps[0].weight: expected an integer > 0, got {}",
-        ),
-        ({"objective": "a", "steps": deque([Holder(b"b")])}, "$.steps[0].raw: got {}"),
-        ({"objective": "a", "notes": {b"b": "c"}}, "$.notes: wrong key: expected a string, got {}"),
-        ({b"objective": "a"}, "$: wrong key: expected a string, got {}"),
-        ({"objective": "a", "more": [{"b": b"c"}]}, "$.more[0].b: got {}"),
-        ([b"a"], "$[0]: got {}"),
+        pytest.param({"objective": b"abc"}, "$.objective", id="bytes"),
+        pytest.param({"objective": bytearray(b"abc")}, "$.objective", id="bytearray"),
+        pytest.param({"objective": b"\xff"}, "$.objective", id="not UTF-8"),
+        pytest.param({"objective": b""}, "$.objective", id="no bytes"),
+        pytest.param({"objective": Raw.ONE}, "$.objective", id="enum"),
+        pytest.param({"objective": "a", "limit": b"1"}, "$.limit", id="integer"),
+        pytest.param({"objective": "a", "notes": {"b c": b"d"}}, '$.notes["b c"]', id="dict"),
+        pytest.param({"objective": "a", "notes": MappingProxyType({"b": b"c"})}, "$.notes.b", id="mapping"),
+        pytest.param({"objective": "a", "steps": ({"weight": b"1"},)}, "$.steps[0].weight", id="item"),
+        pytest.param({"objective": "a", "steps": deque([Holder(b"b")])}, "$.steps[0].raw", id="dataclass"),
+        pytest.param({"objective": "a", "notes": {b"b": "c"}}, "$.notes", id="key"),
+        pytest.param({b"objective": "a"}, "$", id="name of a field"),
+        pytest.param({"objective": "a", "more": [{"b": b"c"}]}, "$.more[0].b", id="unknown field"),
+        pytest.param([b"a"], "$[0]", id="list"),
     ],
 )
 @pytest.mark.parametrize("extra", ["forbid", "ignore"])
-def test_bytes_in_a_mapping_are_a_fault(data: Json, fault: str, extra: Json) -> None:
+def test_bytes_in_a_mapping_are_a_fault(data: Json, path: str, extra: Json, wording: Wording) -> None:
     """Decoded JSON holds none; taken as base64 they would arrive as a string that nobody has sent."""
     with pytest.raises(ParseError) as caught:
         parse(Plan, data, extra=extra)
-    assert str(caught.value) == fault.format("bytes, which JSON does not have")
+    assert [found for found, _ in caught.value.faults] == [path]
+    assert str(caught.value) == wording
 
 
 @pytest.mark.parametrize(
-    "value, name",
-    [
-        (datetime(2026, 1, 31, tzinfo=UTC), "datetime"),
-        (Decimal(1), "Decimal"),
-        (UUID(int=1), "UUID"),
-        (PurePath("a"), r"\w+Path"),
-    ],
+    "value",
+    [datetime(2026, 1, 31, tzinfo=UTC), Decimal(1), UUID(int=1), PurePath("a")],
+    ids=["datetime", "Decimal", "UUID", "PurePath"],
 )
-def test_a_value_that_json_does_not_have_is_not_converted(value: object, name: str, wording: Wording) -> None:
+def test_a_value_that_json_does_not_have_is_not_converted(value: object, wording: Wording) -> None:
     """Neither a moment nor a path arrives as a string that nobody has sent."""
     with pytest.raises(ParseError) as raised:
         parse(Plan, {"objective": value})
@@ -77,20 +71,22 @@ def test_a_value_that_json_does_not_have_is_not_converted(value: object, name: s
 
 
 @pytest.mark.parametrize(
-    "data, faults",
+    "data, paths",
     [
-        ({"shapes": [{"kind": "circle", "radius": b"1"}]}, [("$.shapes[0].radius", "a number")]),
-        ({"marked": {"kind": b"circle"}}, [("$.marked.kind", '"circle" or "square"')]),
-        ({"size": b"1"}, [("$.size", "an integer, an array (each item: an integer) or null")]),
-        ({"size": [1, b"2", b"3"]}, [("$.size[1]", "an integer"), ("$.size[2]", "an integer")]),
+        pytest.param({"shapes": [{"kind": "circle", "radius": b"1"}]}, ["$.shapes[0].radius"], id="field"),
+        pytest.param({"marked": {"kind": b"circle"}}, ["$.marked.kind"], id="marking field"),
+        pytest.param({"size": b"1"}, ["$.size"], id="union"),
+        pytest.param({"size": [1, b"2", b"3"]}, ["$.size[1]", "$.size[2]"], id="items"),
     ],
 )
-def test_bytes_inside_a_union_are_told_with_all_that_could_stand_there(data: Json, faults: Json) -> None:
+def test_bytes_inside_a_union_are_told_with_all_that_could_stand_there(
+    data: Json, paths: list[str], wording: Wording
+) -> None:
     """Every one of them, with its path."""
     with pytest.raises(ParseError) as caught:
         parse(Drawing, data)
-    expected = [(path, f"expected {what}, got bytes, which JSON does not have") for path, what in faults]
-    assert list(caught.value.faults) == expected
+    assert [path for path, _ in caught.value.faults] == paths
+    assert str(caught.value) == wording
 
 
 def test_bytes_where_bytes_are_asked_for_come_as_base64(wording: Wording) -> None:

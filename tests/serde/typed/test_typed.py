@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import pytest
-from inline_snapshot import snapshot
 from pydantic import Field
 
 from handrail.errors import DumpError, ParseError, SchemaError
@@ -124,10 +123,11 @@ def test_a_key_given_twice_is_a_fault(kind: type[object], text: str, paths: list
     assert [path for path, _ in caught.value.faults] == paths
 
 
-def test_keys_of_a_mapping_that_json_writes_the_same_are_a_fault() -> None:
+def test_keys_of_a_mapping_that_json_writes_the_same_are_a_fault(wording: Wording) -> None:
     """A mapping is read as the JSON that it would be."""
-    with pytest.raises(ParseError, match="given twice"):
+    with pytest.raises(ParseError) as raised:
         parse(Loose, {"anything": {1: "a", "1": "b"}})
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("text", ['"objective": "', 'a: "b": c', '{"a": 1, "a": 2}'])
@@ -145,21 +145,21 @@ def test_a_mapping_is_parsed_as_the_json_that_it_would_be(wrap: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    "data, fault",
+    "data",
     [
-        ({"objective": object()}, "$.objective: a value of type object has no form in JSON"),
-        ({"objective": "a", "notes": {"b": [1, {2}, print]}}, "$.notes.b[2]: a value of type"),
-        ([], "$: expected an object with the fields (objective"),
-        (5, "$: expected an object with the fields (objective"),
-        (None, "$: expected an object with the fields (objective"),
-        (object(), "$: a value of type object has no form in JSON"),
+        pytest.param({"objective": object()}, id="object in a field"),
+        pytest.param({"objective": "a", "notes": {"b": [1, {2}, print]}}, id="function in a list"),
+        pytest.param([], id="list"),
+        pytest.param(5, id="integer"),
+        pytest.param(None, id="None"),
+        pytest.param(object(), id="object"),
     ],
 )
-def test_what_could_not_have_come_from_json_is_a_fault(data: Json, fault: str) -> None:
+def test_what_could_not_have_come_from_json_is_a_fault(data: Json, wording: Wording) -> None:
     """Also a value that is no mapping at all."""
     with pytest.raises(ParseError) as caught:
         parse(Plan, data)
-    assert str(caught.value).startswith(fault)
+    assert str(caught.value) == wording
 
 
 def test_what_a_dataclass_raises_itself_is_not_hidden() -> None:
@@ -168,7 +168,7 @@ def test_what_a_dataclass_raises_itself_is_not_hidden() -> None:
         parse(Broken, '{"text": "a"}')
 
 
-def test_a_value_that_is_not_of_its_declared_type_is_not_dumped() -> None:
+def test_a_value_that_is_not_of_its_declared_type_is_not_dumped(wording: Wording) -> None:
     """The type checker sees most of it; what it has not seen is told with its path."""
     wrong: list[tuple[Any, Any]] = [
         (Circle, Circle("circle", "wide")),  # type: ignore[arg-type]
@@ -189,26 +189,10 @@ def test_a_value_that_is_not_of_its_declared_type_is_not_dumped() -> None:
             result_codec(kind).dump_json(value)
         assert caught.value.faults
         told += str(caught.value).splitlines()
-    assert told == snapshot(
-        [
-            "$.radius: input should be a valid number, got str",
-            "$.steps[0].status: input should be an instance of Status, got str",
-            "$.steps: input should be a valid tuple, got list",
-            "$: input should be an instance of Plan, got Step",
-            "$.size: input should be a valid integer, got float",
-            "$.size: input should be a valid list, got float",
-            "$.a: input should be a valid integer, got str",
-            "$: input should be a valid list, got tuple",
-            "$: input should be a valid string, got int",
-            "$: input should be an instance of Circle, got NoneType",
-            "$.objective: input should be a valid string, got NoneType",
-            "$.steps[0]: input should be an instance of Step, got NoneType",
-            "$.numbers.a: input should be a valid number, got NoneType",
-        ]
-    )
+    assert told == wording
 
 
-def test_a_value_that_json_cannot_say_is_not_dumped() -> None:
+def test_a_value_that_json_cannot_say_is_not_dumped(wording: Wording) -> None:
     """Not finite, not Unicode, endless, or of a type without a form in JSON: told with its path."""
     endless: list[Any] = []
     endless.append(endless)
@@ -232,24 +216,7 @@ def test_a_value_that_json_cannot_say_is_not_dumped() -> None:
         with pytest.raises(DumpError) as caught:
             dump(value)
         told += str(caught.value).splitlines()
-    assert told == snapshot(
-        [
-            "$.amount: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
-            "$.amount: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
-            "$.exact: input should be a finite number, got Decimal",
-            "$.numbers.a: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
-            "$.anything[1].a: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
-            "$.anything.a[0]: a value of type object has no form in JSON",
-            "$.anything.parts[0].name: a string with one half of a surrogate pair is not Unicode",
-            "$.anything[0]: contains itself, and JSON has no form for a cycle",
-            (
-                "$.anything[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]…"
-                "[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]"
-                ": nested too deeply: the limit is a depth of 250 levels"
-            ),
-            "$.name: a string with one half of a surrogate pair is not Unicode",
-        ]
-    )
+    assert told == wording
 
 
 def test_a_string_may_say_that_something_is_not_a_number() -> None:

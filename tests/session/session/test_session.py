@@ -57,15 +57,16 @@ def test_a_slice_is_written_item_by_item_at_once_or_emptied() -> None:
     assert session[Note].all() == ()
 
 
-def test_a_slice_takes_no_item_of_another_type() -> None:
+def test_a_slice_takes_no_item_of_another_type(wording: Wording) -> None:
     """Nor does it take a part of what it was given."""
     session = Session()
     session[Note].append(A)
 
     def refused() -> None:
         for write in (session[Note].append, session[Note].seed):
-            with pytest.raises(ReducerError, match="slice Note cannot hold a Task"):
+            with pytest.raises(ReducerError) as raised:
                 write(Task("k", "t"))  # type: ignore[arg-type, call-overload]  # the fault under test
+            assert str(raised.value) == wording
 
     refused()
     with call(session) as transaction:
@@ -253,13 +254,14 @@ def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusiv
     assert session[Note].all() == (A, B, C)
 
 
-def test_a_write_from_outside_a_call_by_its_own_thread_is_refused_too() -> None:
+def test_a_write_from_outside_a_call_by_its_own_thread_is_refused_too(wording: Wording) -> None:
     """A thread that was started without the call's context is outside."""
-    session = Session()
+    session = Session(session_id="s")
     with call(session) as transaction:
         session.dispatch(A)
-        with pytest.raises(SessionBusyError, match=r"copy_context\(\)\.run"):
+        with pytest.raises(SessionBusyError) as raised:
             Context().run(session.dispatch, B)
+        assert str(raised.value) == wording
         transaction.commit()
     assert session[Note].all() == (A,)
 

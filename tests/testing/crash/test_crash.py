@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -63,8 +62,9 @@ def test_a_point_that_does_not_exist_is_refused_with_the_nearest(wording: Wordin
     with pytest.raises(ValueError) as raised:
         crash_at("after-handlr")
     assert str(raised.value) == wording
-    with pytest.raises(ValueError, match=re.escape("unknown crash point 'x'. The points are: before-claim, ")):
+    with pytest.raises(ValueError) as raised:
         crash_at("x")
+    assert str(raised.value) == wording
     reached("after-handler")
 
 

@@ -43,8 +43,9 @@ from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choic
 from handrail.errors import AgentError, RunAbortedError
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async
-from handrail.redaction import redacted, redacted_logger
+from handrail.redaction import redacted_logger
 from handrail.runtime.execution import ASYNC
+from handrail.runtime.failures import describe_error
 from handrail.serde.secrets import mask_places
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -386,7 +387,7 @@ async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
     # An approver that fails must not end the run, and must not allow the call.
     except Exception as error:  # noqa: BLE001 - logged, and the call is denied
         _log.exception("asking about %s failed", call.tool)
-        return redacted(f"asking about it failed with {type(error).__name__}: {error}")
+        return f"asking about it failed with {describe_error(error)}"
     fault = _fault(answer)
     if fault is None:
         return cast("Answer", answer)  # it has just been seen to be one

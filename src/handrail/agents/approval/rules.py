@@ -480,8 +480,9 @@ class _RulesReader(DocumentReader):
 
     def expect(self, tree: YamlNode) -> ExpectedMatch:
         """What a rule says of itself: one word."""
+        word = self.text(tree)
         try:
-            check_rule_choice("expect", self.text(tree), get_args(ExpectedMatch))
+            check_rule_choice("expect", word, get_args(ExpectedMatch))
         except AgentError as error:
             self.fail(tree, str(error))
         return "unmatched"

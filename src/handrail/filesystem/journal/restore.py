@@ -16,6 +16,7 @@ the journal's folder may be. A warning is logged.
 from __future__ import annotations
 
 import errno
+import os
 import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -129,7 +130,7 @@ class TreeRestorer:
         # If another process takes this name meanwhile, the rename fails, or replaces an empty folder.
         aside = unused(name, at=at, disk=self._disk)
         self._disk.rename(name, aside, at=at, to=at)
-        _LOGGER.warning("%s; it is now called %r", what, aside)
+        _LOGGER.warning("%s; it is now called %r", what, os.fsdecode(aside))
 
     def _make(self, path: str, image: BeforeImage) -> None:
         self._make_missing_above(path)

@@ -99,7 +99,7 @@ class WholeTree:
         try:
             left_out = self._shadow.put_back(tree.id)
         except SnapshotError as error:
-            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore. Restore that folder."
+            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore; put it back"
             raise JournalError(msg, path=ROOT) from error
         # The restored files are new inodes. If the process dies before they are marked, the next rollback restores the
         # tree again and marks them then.

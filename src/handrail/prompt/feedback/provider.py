@@ -100,7 +100,7 @@ def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
         PromptValidationError: one is not a provider, or two have one name.
     """
     if not isinstance(providers, Iterable) or isinstance(providers, str):
-        raise PromptValidationError(f"feedback is a {type(providers).__name__}; write feedback=[...].")
+        raise PromptValidationError(f"feedback is of type {type(providers).__name__}; write feedback=[...].")
     checked: dict[str, FeedbackProvider] = {}
     for each in cast("Iterable[object]", providers):
         name, trigger = getattr(each, "name", None), getattr(each, "trigger", None)
@@ -111,7 +111,7 @@ def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
             )
         if not isinstance(trigger, FeedbackTrigger):
             raise PromptValidationError(
-                f"the trigger of feedback {name!r} is a {type(trigger).__name__}; write "
+                f"the trigger of feedback {name!r} is of type {type(trigger).__name__}; write "
                 "FeedbackTrigger(every_calls=10)."
             )
         if name in checked:

@@ -16,6 +16,7 @@ from handrail.errors import ModelUnreachableError, PromptEvaluationError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate
 from handrail.session import Session
 from tests.adapters.closed_ports import closed_port, openai_at
+from tests.wording import Wording
 
 
 def prompt() -> Prompt[str]:
@@ -54,19 +55,21 @@ def caused(*causes: BaseException) -> ModelAPIError:
 
 
 @pytest.mark.parametrize(
-    "causes, reason",
+    "causes",
     [
-        ((gaierror(-2, "Name or service not known"),), "Name or service not known"),
-        ((ssl.SSLCertVerificationError(1, "certificate verify failed"),), "certificate verify failed"),
-        ((TimeoutError(),), "it took too long"),
-        ((OSError("all failed"), ExceptionGroup("all", [ConnectionRefusedError(111, "at ::1")])), "Connection refused"),
+        pytest.param((gaierror(-2, "Name or service not known"),), id="unknown host"),
+        pytest.param((ssl.SSLCertVerificationError(1, "certificate verify failed"),), id="certificate"),
+        pytest.param((TimeoutError(),), id="timeout"),
+        pytest.param(
+            (OSError("all failed"), ExceptionGroup("all", [ConnectionRefusedError(111, "at ::1")])), id="refused"
+        ),
     ],
 )
-def test_the_cause_is_that_of_the_operating_system(causes: tuple[BaseException, ...], reason: str) -> None:
+def test_the_cause_is_that_of_the_operating_system(causes: tuple[BaseException, ...], wording: Wording) -> None:
     """Its last word, without the addresses that were tried; the host is not known without a request."""
     error = unreachable(caused(*causes), "desk")
     assert error is not None
-    assert (error.host, error.reason) == (None, reason)
+    assert (error.host, error.reason) == (None, wording)
 
 
 @pytest.mark.parametrize(

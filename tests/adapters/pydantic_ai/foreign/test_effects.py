@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import product
 from typing import Any
@@ -174,60 +173,40 @@ def test_a_tool_that_requires_approval_is_asked_about(said: dict[str, Any], appr
     assert read_tool_metadata(definition(said, kind="unapproved")).approval == approval
 
 
-WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
-    "a word near the right one": (
-        {"effect": "externel"},
-        "metadata 'effect' is 'externel'; it must be one of 'read', 'state', 'external' (did you mean 'external'?)",
-    ),
-    "capitals and blanks": ({"effect": " READ "}, "metadata 'effect' is ' READ '; it must be one of"),
-    "a word of others": ({"effect": "writes"}, "metadata 'effect' is 'writes'; it must be one of"),
-    "no effect": ({"effect": None}, "metadata 'effect' is None; it must be one of"),
-    "an empty effect": ({"effect": ""}, "metadata 'effect' is ''; it must be one of"),
-    "what cannot be hashed": ({"effect": ["read"]}, "metadata 'effect' is ['read']; it must be one of"),
-    "a yes": ({"approval": "yes"}, "metadata 'approval' is 'yes'; it must be one of 'allow', 'ask', 'deny'"),
-    "a bool": ({"approval": True}, "metadata 'approval' is True; it must be one of"),
-    "allowed": ({"approval": "allowed"}, "(did you mean 'allow'?)"),
-    "a number": ({"concurrent": 1}, "metadata 'concurrent' is 1; it must be True or False"),
-    "the settings as a mapping": (
-        {"idempotency": {"strategy": "auto"}},
-        "metadata 'idempotency' is {'strategy': 'auto'}; write IdempotencyConfig(...), or leave the key out",
-    ),
-    "a huge value": ({"effect": "x" * 1_000_000}, f"metadata 'effect' is '{'x' * 79}...; it must be one of"),
-    "a key of a tool that reads": (
-        {"effect": "read", "idempotency": ONCE},
-        "metadata 'idempotency' is for a tool that changes something, and this one only reads",
-    ),
-    "a reconciler": (
-        {"effect": "external", "idempotency": IdempotencyConfig(on_orphan="reconcile")},
-        "metadata 'idempotency' has on_orphan='reconcile', which needs a reconciler",
-    ),
-    "a contradiction": (
-        {"effect": External(on_orphan="retry"), "idempotency": IdempotencyConfig(on_orphan="unknown")},
-        "metadata 'effect' and 'idempotency' contradict each other: External: on_orphan is 'retry' here",
-    ),
-    "an unknown parameter": (
-        {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id", "order"))},
-        "metadata 'idempotency' has param_keys with order, and the tool's parameters are order_id",
-    ),
+WRONG: Mapping[str, dict[str, Any]] = {
+    "a word near the right one": {"effect": "externel"},
+    "capitals and blanks": {"effect": " READ "},
+    "a word of others": {"effect": "writes"},
+    "no effect": {"effect": None},
+    "an empty effect": {"effect": ""},
+    "what cannot be hashed": {"effect": ["read"]},
+    "a yes": {"approval": "yes"},
+    "a bool": {"approval": True},
+    "allowed": {"approval": "allowed"},
+    "a number": {"concurrent": 1},
+    "the settings as a mapping": {"idempotency": {"strategy": "auto"}},
+    "a huge value": {"effect": "x" * 1_000_000},
+    "a key of a tool that reads": {"effect": "read", "idempotency": ONCE},
+    "a reconciler": {"effect": "external", "idempotency": IdempotencyConfig(on_orphan="reconcile")},
+    "a contradiction": {
+        "effect": External(on_orphan="retry"),
+        "idempotency": IdempotencyConfig(on_orphan="unknown"),
+    },
+    "an unknown parameter": {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id", "order"))},
 }
 
 
-@pytest.mark.parametrize("metadata, fault", WRONG.values(), ids=WRONG)
-def test_wrong_metadata_is_refused_with_its_cure(metadata: dict[str, Any], fault: str) -> None:
+@pytest.mark.parametrize("metadata", WRONG.values(), ids=WRONG)
+def test_wrong_metadata_is_refused_with_its_cure(metadata: dict[str, Any], wording: Wording) -> None:
     """The message names the tool, the key, and what would be right."""
-    assert re.match("tool pay: metadata '(effect|concurrent|idempotency|approval)' ", told(metadata))
-    assert fault in told(metadata)
+    assert told(metadata) == wording
 
 
 def test_all_wrong_keys_of_one_tool_are_told_together(wording: Wording) -> None:
     """One error has them all."""
-    text = told({"effect": "write", "concurrent": "no", "idempotency": "auto", "approval": "never"})
-    assert [text.count(f"metadata {key!r}") for key in ("effect", "concurrent", "idempotency", "approval")] == [1] * 4
+    assert told({"effect": "write", "concurrent": "no", "idempotency": "auto", "approval": "never"}) == wording
     reading = IdempotencyConfig(strategy="params", param_keys=("a", "b"), on_orphan="reconcile")
-    together = told({"effect": "read", "idempotency": reading})
-    assert "only reads" in together
-    assert "on_orphan" in together
-    assert together == wording
+    assert told({"effect": "read", "idempotency": reading}) == wording
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": ["order_id"]}])

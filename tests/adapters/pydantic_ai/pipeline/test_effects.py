@@ -112,7 +112,7 @@ async def test_calls_that_write_run_one_at_a_time_in_the_order_asked() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_tool_that_only_reads_cannot_write() -> None:
+async def test_a_tool_that_only_reads_cannot_write(wording: Wording) -> None:
     """What it declares is held to."""
     session = Session()
 
@@ -120,8 +120,9 @@ async def test_a_tool_that_only_reads_cannot_write() -> None:
         write(text)
         return text
 
-    script = called(Call("peek", {"text": "x"}), c1=Outcome.failed("peek may only read"))
-    await play(pipeline(session), script, tools=[Tool(peek, metadata={"effect": "read"})])
+    script = called(Call("peek", {"text": "x"}), c1=Outcome.failed())
+    result = await play(pipeline(session), script, tools=[Tool(peek, metadata={"effect": "read"})])
+    assert returns(result.all_messages())["c1"].content == wording
     assert noted(session) == []
 
 
@@ -169,7 +170,7 @@ async def test_what_belongs_to_an_effect_is_applied_once() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_tool_whose_effects_and_session_are_in_two_places_is_refused_before_a_request() -> None:
+async def test_a_tool_whose_effects_and_session_are_in_two_places_is_refused_before_a_request(wording: Wording) -> None:
     """As an executor refuses one of its prompt; so is one that cannot have `apply`."""
 
     def apply(params: Any, result: ToolResult[Any], *, context: ToolContext) -> None: ...
@@ -180,8 +181,9 @@ async def test_a_tool_whose_effects_and_session_are_in_two_places_is_refused_bef
     assert caught.value.tool == "pay"
     for wrong in ({"concurrent": True}, {"idempotency": IdempotencyConfig(strategy="none")}):
         toolset = FunctionToolset[Any]([Pay().tool(effect=said, **wrong)])
-        with pytest.raises(PromptValidationError, match="apply"):
+        with pytest.raises(PromptValidationError) as refused:
             await call_by_hand(pipeline(Session()), toolset, "pay", order_id="7")
+        assert str(refused.value) == wording
 
 
 @pytest.mark.anyio
@@ -237,7 +239,8 @@ async def test_a_declared_key_of_a_tool_that_changes_state_is_kept_with_its_comm
 
 
 SAID = ToolReturn[str]("paid", metadata={"ref": 1})
-TOO_LONG = "(a value of type int that cannot be shown)"
+TOO_LONG = object()
+"""What is told of a value that cannot be shown."""
 ODD_VALUES: dict[str, tuple[object, object, object]] = {
     "half a character": ("\ud800", r"'\ud800'", r"'\ud800'"),
     "nothing said": (SAID, SAID, "paid"),
@@ -249,9 +252,12 @@ ODD_VALUES: dict[str, tuple[object, object, object]] = {
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("returned, told, kept", ODD_VALUES.values(), ids=ODD_VALUES)
-async def test_an_effect_is_recorded_whatever_it_returned(returned: object, told: object, kept: object) -> None:
+async def test_an_effect_is_recorded_whatever_it_returned(
+    returned: object, told: object, kept: object, wording: Wording
+) -> None:
     """It has happened; what cannot be kept as it is must not make it happen again."""
     session, desk = Session(), Pay(returned)
+    told, kept = (wording if each is TOO_LONG else each for each in (told, kept))
     capability, toolset = pipeline(session), FunctionToolset[Any]([desk.tool()])
     assert await call_by_hand(capability, toolset, "pay", order_id="7") == told
     again = await call_by_hand(capability, toolset, "pay", order_id="7")
@@ -261,7 +267,7 @@ async def test_an_effect_is_recorded_whatever_it_returned(returned: object, told
 
 
 @pytest.mark.anyio
-async def test_an_effect_that_ran_out_of_time_is_unknown() -> None:
+async def test_an_effect_that_ran_out_of_time_is_unknown(wording: Wording) -> None:
     """PydanticAI would have the model try again at once; the model reads that somebody must find out first."""
     session = Session()
     started: list[str] = []
@@ -273,24 +279,24 @@ async def test_an_effect_that_ran_out_of_time_is_unknown() -> None:
 
     tool = Tool(slow, timeout=0.02, metadata={"effect": "external", "idempotency": ONCE})
     calls = [Call("slow", {"order_id": "7"}), Call("slow", {"order_id": "7"})]
-    cut_off = "slow was stopped: Timed out after 0.02 seconds. Whether slow took effect is unknown"
-    script = called(*calls, c1=Outcome.failed(cut_off), c2=Outcome.failed("it is not known whether it took effect"))
-    await play(pipeline(session), script, tools=[tool], retries=0)
+    script = called(*calls, c1=Outcome.failed(), c2=Outcome.failed())
+    result = await play(pipeline(session), script, tools=[tool], retries=0)
+    assert [part.content for part in returns(result.all_messages()).values()] == [wording, wording]
     assert started == ["7"]
     assert outcomes(session) == [("c1", False, Step.HANDLER), ("c2", False, Step.CLAIM)]
 
 
 @pytest.mark.anyio
-async def test_an_effect_whose_value_cannot_be_handled_is_unknown() -> None:
+async def test_an_effect_whose_value_cannot_be_handled_is_unknown(wording: Wording) -> None:
     """The function has run to its end; asked for again, it is not run."""
 
     async def items() -> AsyncIterator[int]:
         yield 1
 
     session, desk, ledger = Session(), Pay({"receipt": items()}), EffectLedger()
-    unread = Outcome.failed("which is not read")
-    script = called(pay("7"), pay("7"), c1=unread, c2=Outcome.failed("it is not known whether it took effect"))
-    await play(pipeline(session, effect_ledger=ledger), script, tools=[desk.tool()])
+    script = called(pay("7"), pay("7"), c1=Outcome.failed(), c2=Outcome.failed())
+    result = await play(pipeline(session, effect_ledger=ledger), script, tools=[desk.tool()])
+    assert [part.content for part in returns(result.all_messages()).values()] == [wording, wording]
     assert desk.paid == ["7"]
     assert [row.status for row in ledger.rows()] == ["unknown"]
 

@@ -38,7 +38,7 @@ async def test_arguments_that_do_not_fit_are_told_with_every_fault_and_spend_no_
     replies = [
         Reply(calls=[Call("jot", {"text": 7, "size": "big"})]),
         Reply(calls=[Call("jot", "{")], expect=Expect(messages={"call-1": Outcome.failed("$.text", "$.size")})),
-        Reply(calls=[Call("jot", {})], expect=Expect(messages={"call-2": Outcome.failed("not JSON")})),
+        Reply(calls=[Call("jot", {})], expect=Expect(messages={"call-2": Outcome.failed()})),
         Reply(calls=[Call("jot", {"text": "milk"})], expect=Expect(messages={"call-3": Outcome.failed("$.text")})),
         DONE,
     ]
@@ -50,7 +50,7 @@ async def test_arguments_that_do_not_fit_are_told_with_every_fault_and_spend_no_
         ("call-4", True, None),
     ]
     first, second = events(session)[:2]
-    assert first.result.message == wording
+    assert [first.result.message, second.result.message] == [wording, wording]
     assert (first.params, second.call.arguments) == (None, "{")
     assert noted(session) == ["milk"]
 
@@ -86,11 +86,11 @@ async def test_a_validator_of_the_tools_own_asks_for_a_retry(wording: Wording) -
     assert events(session)[0].result.message == wording
 
 
-async def test_an_unknown_name_is_answered_with_the_names_of_all_tools() -> None:
+async def test_an_unknown_name_is_answered_with_the_names_of_all_tools(wording: Wording) -> None:
     """Handrail's own, functions, toolsets and external tools, each once; structured answers are no tools."""
     session = Session()
     external = ExternalToolset[Any]([ToolDefinition(name="elsewhere")])
-    refused = Outcome.failed("Did you mean jot?", "The tools are: add_note, jot, desk_jot, elsewhere.")
+    refused = Outcome.failed("add_note, jot, desk_jot, elsewhere")
     script = [
         Reply(calls=[Call("jott", {"text": "x"})]),
         Reply(calls=[Call("jott", "{")], expect=Expect(messages={"call-1": refused})),
@@ -102,6 +102,7 @@ async def test_an_unknown_name_is_answered_with_the_names_of_all_tools() -> None
     assert result.output == 7
     assert outcomes(session) == [("call-1", False, Step.LOOK_UP), ("call-2", False, Step.LOOK_UP)]
     assert [event.call.arguments for event in events(session)] == ['{"text": "x"}', "{"]
+    assert [event.result.message for event in events(session)] == [wording, wording]
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,11 @@ async def test_policies_judge_foreign_calls_and_hear_of_their_results(wording: W
     """A denial is told; a policy that cannot take the result undoes the call, whatever the function returned."""
     rule, session = Rule([]), Session()
     calls = [Call("jot", {"text": text}) for text in ("milk", "secret", "odd")]
-    came = {"c1": Outcome.ok("jotted milk"), "c2": Outcome.failed("policy rule denies jot: not that")}
-    script = called(*calls, **came, c3=Outcome.failed("ValueError: cannot remember"))
-    await play(pipeline(session, policies=[rule]), script, tools=[jot])
-    assert rule.remembered == [wording]
+    came = {"c1": Outcome.ok("jotted milk"), "c2": Outcome.failed(), "c3": Outcome.failed("cannot remember")}
+    result = await play(pipeline(session, policies=[rule]), called(*calls, **came), tools=[jot])
+    contents = returns(result.all_messages())
+    assert [contents["c2"].content, contents["c3"].content] == [wording, wording]
+    assert rule.remembered == ["jot jotted milk"]
     assert noted(session) == ["milk"]
     assert [step for _, _, step in outcomes(session)] == [None, Step.POLICY, Step.APPLY]
 

@@ -19,6 +19,7 @@ from handrail.testing import Call, Outcome
 from tests.adapters.foreign_desk import call_by_hand, called, events, pipeline, play, returns, write
 from tests.adapters.notes import noted
 from tests.runtime.calls.test_stored_calls import through_a_store
+from tests.wording import Wording
 
 
 class Mute:
@@ -57,7 +58,8 @@ def _itself() -> dict[str, Any]:
     return ring
 
 
-UNSAYABLE = "(a value of type list that cannot be shown)"
+UNSAYABLE = object()
+"""What is told of a list that cannot be shown."""
 VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
     "nothing": (lambda: None, None),
     "truth": (lambda: True, True),
@@ -84,9 +86,10 @@ AS_THEY_ARE = {"nothing", "truth", "number", "not a number", "model", "bytes", "
 
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.anyio
-async def test_a_value_is_recorded_as_json_has_it(name: str) -> None:
+async def test_a_value_is_recorded_as_json_has_it(name: str, wording: Wording) -> None:
     """What JSON cannot say is told in words, to the model too; any other value reaches PydanticAI as it is."""
     make, kept = VALUES[name]
+    kept = wording if kept is UNSAYABLE else kept
     value = make()
 
     async def give() -> Any:
@@ -192,11 +195,12 @@ async def _handing_on() -> Any:
 
 @pytest.mark.parametrize("function", [_yielding, _handing_on])
 @pytest.mark.anyio
-async def test_what_yields_asynchronously_is_a_failed_call(function: Any) -> None:
+async def test_what_yields_asynchronously_is_a_failed_call(function: Any, wording: Wording) -> None:
     """Nobody would read it, and the model would be told of an object at some address."""
     session = Session()
-    failed = Outcome.failed("give returns async_generator", "must collect its items and return a list")
-    await play(pipeline(session), called(Call("give"), c1=failed), tools=[Tool(function, name="give")])
+    script = called(Call("give"), c1=Outcome.failed())
+    result = await play(pipeline(session), script, tools=[Tool(function, name="give")])
+    assert returns(result.all_messages())["c1"].content == wording
     assert (noted(session), [event.success for event in events(session)]) == ([], [False])
 
 

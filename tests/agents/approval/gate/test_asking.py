@@ -191,28 +191,26 @@ async def test_an_asker_may_end_the_run(error: BaseException) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    "answer,told",
+    "answer",
     [
-        (None, "an Answer is due, not a NoneType"),
-        (True, "an Answer is due, not a bool"),
-        (Answer(cast("Any", "maybe")), "its verdict is yes, no or later, not 'maybe'"),
-        (Answer("yes", cast("Any", "forever")), "it is remembered for nothing, arguments or rule, not 'forever'"),
-        (Answer("yes", cast("Any", [])), r"not []"),
-        (Answer("no", reason=cast("Any", 3)), "its reason is text, not a int"),
+        pytest.param(None, id="nothing"),
+        pytest.param(True, id="truth"),
+        pytest.param(Answer(cast("Any", "maybe")), id="verdict"),
+        pytest.param(Answer("yes", cast("Any", "forever")), id="remember"),
+        pytest.param(Answer("yes", cast("Any", [])), id="remember list"),
+        pytest.param(Answer("no", reason=cast("Any", 3)), id="reason"),
     ],
 )
-async def test_what_is_no_answer_denies(
-    answer: Any, told: str, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
+async def test_what_is_no_answer_denies(answer: Any, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """Only a plain yes lets a call run."""
     decision = await gate(Person(answer)).decide(gated())
     assert (decision.verdict, decision.by) == ("deny", "nobody")
-    assert told in decision.reason
+    assert decision.reason == wording
     assert caplog.messages == wording
 
 
 @pytest.mark.anyio
-async def test_a_listener_that_raises_lets_nothing_through(wording: Wording) -> None:
+async def test_a_listener_that_raises_lets_nothing_through() -> None:
     """What a run does with questions is part of the run; the gate is free afterwards."""
     failing = [True]
 
@@ -224,7 +222,7 @@ async def test_a_listener_that_raises_lets_nothing_through(wording: Wording) -> 
     door = ApprovalGate(NO_RULES, "ask", person, on_event=tell)
     with pytest.raises(OSError) as raised:
         await door.decide(gated())
-    assert str(raised.value) == wording
+    assert str(raised.value) == "the log is full"
     failing.clear()
     assert (await door.decide(gated())).verdict == "allow"
     assert len(person.asked) == 1

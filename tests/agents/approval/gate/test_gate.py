@@ -37,11 +37,11 @@ async def test_each_call_is_asked_about_once(wording: Wording) -> None:
         call = gated(id=f"call-{number}")
         assert door.judge(call).verdict == "ask"
         first = await door.decide(call)
-        assert first == Decision("allow", call.digest, "a person said yes", "person")
+        assert first == Decision("allow", call.digest, wording, "person")
         assert await door.decide(call) is first
         assert door.judge(call).verdict == "allow"
     assert person.ids == ["call-0", "call-1", "call-2"]
-    assert heard.events[:2] == [("call-0", "asked"), ("call-0", wording)]
+    assert heard.events[:2] == [("call-0", "asked"), ("call-0", "allow by person")]
     assert len(heard.events) == 6
     assert list(door.decided) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
 
@@ -73,13 +73,13 @@ async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_no_denies_with_its_reason() -> None:
+async def test_a_no_denies_with_its_reason(wording: Wording) -> None:
     """The model reads what the person says."""
     door = gate(Person(Answer("no", reason=" not today ")))
-    assert (await door.decide(gated())).reason == "a person said no: not today"
+    assert (await door.decide(gated())).reason == wording
     found = door.judge(gated())
-    assert (found.verdict, found.reason) == ("deny", "a person said no: not today")
-    assert (await gate(Person(Answer("no"))).decide(gated())).reason == "a person said no"
+    assert (found.verdict, found.reason) == ("deny", wording)
+    assert (await gate(Person(Answer("no"))).decide(gated())).reason == wording
 
 
 @pytest.mark.anyio
@@ -118,28 +118,25 @@ async def test_what_rules_allowed_is_looked_at_again() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    "call,rules,told",
+    "call,rules",
     [
-        (gated(), NO_RULES, "it would run if the approval rules had: allow: [write_file]"),
-        (gated(), ApprovalRules(ask=(Rule("write_*"),)), "while that rule stands, only a person"),
-        (gated(asks=("Sure?",)), NO_RULES, "no rule answers what a policy asks"),
+        pytest.param(gated(), NO_RULES, id="no rule"),
+        pytest.param(gated(), ApprovalRules(ask=(Rule("write_*"),)), id="ask rule"),
+        pytest.param(gated(asks=("Sure?",)), NO_RULES, id="policy"),
     ],
 )
-async def test_with_nobody_to_ask_the_call_is_denied(
-    call: GatedCall, rules: ApprovalRules, told: str, wording: Wording
-) -> None:
+async def test_with_nobody_to_ask_the_call_is_denied(call: GatedCall, rules: ApprovalRules, wording: Wording) -> None:
     """The reason says so, why it had to be asked, and what would let it run."""
     heard = Heard()
     decision = await gate(rules=rules, heard=heard).decide(call)
     assert (decision.verdict, decision.by) == ("deny", "nobody")
     assert decision.reason == wording
-    assert told in decision.reason
-    assert heard.events == [("call-1", wording)]
+    assert heard.events == [("call-1", "deny by nobody")]
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-32")
-async def test_nested_agents_ask_at_the_same_gate() -> None:
+async def test_nested_agents_ask_at_the_same_gate(wording: Wording) -> None:
     """The question shows who called whom, and an answer for all arguments holds for every agent."""
     person = Person(Answer("yes", remember="rule"))
     door = gate(person)
@@ -147,7 +144,7 @@ async def test_nested_agents_ask_at_the_same_gate() -> None:
     await door.decide(inner)
     assert person.asked[0].path == ("desk", "research")
     assert (await door.decide(gated())).by == "remembered"
-    assert door.grants == (Grant("write_file", None, reason="a person said yes"),)
+    assert door.grants == (Grant("write_file", None, reason=wording),)
 
 
 @pytest.mark.anyio
@@ -165,7 +162,7 @@ async def test_a_remembered_answer_is_for_its_tool_only() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_yes_for_a_tool_answers_no_policys_question() -> None:
+async def test_a_yes_for_a_tool_answers_no_policys_question(wording: Wording) -> None:
     """A policy asks about these arguments; a no for the tool is a no to that as well."""
     person = Person(Answer("yes", remember="rule"))
     door = gate(person)
@@ -175,12 +172,12 @@ async def test_a_yes_for_a_tool_answers_no_policys_question() -> None:
     person.answer = Answer("no", remember="rule", reason="never")
     await door.decide(gated("pay", id="c"))
     decision = await door.decide(gated("pay", id="d", asks=("Over 100?",)))
-    assert decision.reason == "a person said no: never, for later calls too"
+    assert decision.reason == wording
     assert (decision.verdict, decision.by) == ("deny", "remembered")
 
 
 @pytest.mark.anyio
-async def test_a_remembered_no_wins_over_a_remembered_yes() -> None:
+async def test_a_remembered_no_wins_over_a_remembered_yes(wording: Wording) -> None:
     """In doubt it does not run."""
     person = Person(Answer("no", remember="arguments"))
     door = gate(person)
@@ -189,8 +186,8 @@ async def test_a_remembered_no_wins_over_a_remembered_yes() -> None:
     await door.decide(gated(id="b", arguments={}))
     assert door.judge(gated(id="c")).verdict == "deny"
     assert door.judge(gated(id="d", arguments={"path": "x"})).verdict == "allow"
-    no = Grant("write_file", gated().digest, verdict="deny", reason="a person said no")
-    assert door.grants == (no, Grant("write_file", None, reason="a person said yes"))
+    no = Grant("write_file", gated().digest, verdict="deny", reason=wording)
+    assert door.grants == (no, Grant("write_file", None, reason=wording))
 
 
 @pytest.mark.anyio
@@ -223,7 +220,7 @@ async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there(wording:
     assert door.judge(gated(origin="shop.py")).verdict == "ask"
     assert door.judge(gated("pay", origin="shop.py")).verdict == "ask"
     refused = await door.decide(gated("pay", origin="tools.py"))
-    assert (refused.verdict, refused.reason) == ("deny", "a person said no: never, for later calls too")
+    assert (refused.verdict, refused.reason) == ("deny", wording)
     assert person.ids == []
     assert door.judge(replace(gated("pay", origin="tools.py"), call_id="x")).verdict == "deny"
     door.resume({}, [Grant("peek", None, verdict="deny")])
@@ -251,7 +248,7 @@ async def test_a_grant_may_be_for_some_arguments() -> None:
 
 
 @pytest.mark.anyio
-async def test_later_leaves_the_question_open_where_the_run_can_wait(wording: Wording) -> None:
+async def test_later_leaves_the_question_open_where_the_run_can_wait() -> None:
     """It is not asked again in this run; the calls are kept in the order asked, and settled one by one."""
     person, heard = Person(Answer("later")), Heard()
     door = ApprovalGate(NO_RULES, "ask", person, can_wait=True, on_event=heard)
@@ -266,7 +263,7 @@ async def test_later_leaves_the_question_open_where_the_run_can_wait(wording: Wo
     door.settle(("s", CallRef("r", "b")), Decision("allow", calls[0].digest, by="person"))
     assert door.open == (calls[1],)
     assert door.judge(calls[0]).verdict == "allow"
-    assert heard.events[-1] == ("a", wording)
+    assert heard.events[-1] == ("a", "later by person")
 
 
 @pytest.mark.anyio
@@ -280,11 +277,12 @@ async def test_later_is_a_denial_where_nobody_could_come_back(wording: Wording) 
 
 
 @pytest.mark.anyio
-async def test_a_reason_has_no_secret() -> None:
+async def test_a_reason_has_no_secret(wording: Wording) -> None:
     """It is stored, with the decision and with what it holds for; so is that of an asker that fails."""
     door = gate(Person(Answer("no", "rule", "password=hunter2")))
     decision = await door.decide(gated())
-    assert [decision.reason, door.grants[0].reason] == [f"a person said no: password={MASK}"] * 2
+    assert decision.reason == door.grants[0].reason == wording
+    assert f"password={MASK}" in decision.reason
 
     def fails(_call: GatedCall) -> Answer:
         raise OSError("password=hunter2")
@@ -315,17 +313,15 @@ async def test_a_settled_decision_answers_for_its_arguments_only(wording: Wordin
 
 
 @pytest.mark.parametrize(
-    "make,told",
+    "make",
     [
-        (lambda: ApprovalGate(cast("Any", {}), "ask", None), "rules of an approval gate are ApprovalRules, not {}"),
-        (
-            lambda: ApprovalGate(NO_RULES, cast("Any", "approve_all"), None),
-            "mode is one of .*Did you mean 'approve-all'",
-        ),
-        (lambda: ApprovalGate(NO_RULES, "ask", cast("Any", "me")), "asker is a function .* not 'me'"),
+        pytest.param(lambda: ApprovalGate(cast("Any", {}), "ask", None), id="rules"),
+        pytest.param(lambda: ApprovalGate(NO_RULES, cast("Any", "approve_all"), None), id="mode"),
+        pytest.param(lambda: ApprovalGate(NO_RULES, "ask", cast("Any", "me")), id="asker"),
     ],
 )
-def test_what_a_gate_cannot_be_made_of_is_told(make: Any, told: str) -> None:
+def test_what_a_gate_cannot_be_made_of_is_told(make: Any, wording: Wording) -> None:
     """Before any run begins."""
-    with pytest.raises(AgentError, match=told):
+    with pytest.raises(AgentError) as raised:
         make()
+    assert str(raised.value) == wording

@@ -167,37 +167,35 @@ def test_rules_are_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "make,told",
+    "make",
     [
-        (lambda: Rule(""), "tool is blank; write a glob such as"),
-        (lambda: Rule(cast("Any", 3)), "tool is text, a glob, not 3"),
-        (lambda: Rule("x", agent=" "), "agent is blank"),
-        (lambda: Rule("x", agent=cast("Any", ["a"])), r"agent is text, a glob, not \['a'\]"),
-        (lambda: Rule("x", cast("Any", ["path"])), "arguments of a rule are a mapping"),
-        (lambda: Rule("x", {"path": cast("Any", True)}), "the glob for path is text, a glob, not True"),
-        (lambda: Rule("x", {cast("Any", 1): "a"}), "an argument of a rule is text"),
-        (lambda: Rule("x", {"a..b": "a"}), "'a..b' leads to no argument"),
-        (lambda: ApprovalRules(allow=cast("Any", ("x",))), r"allow of approval rules holds 'x'; write allow=\(Rule"),
-        (lambda: Rule("x", reads_everything=cast("Any", "yes")), "reads_everything of a rule is True or False"),
-        (
-            lambda: ApprovalRules(ask=(Rule("x", reads_everything=True),)),
-            "reads_everything belongs in rules that allow",
-        ),
-        (lambda: Rule("x", commit_on=cast("Any", "1")), "commit_on of a rule is a list of exit codes"),
-        (lambda: Rule("x", commit_on=(0, True)), "exit codes from 0 to 255"),
-        (lambda: ApprovalRules(deny=(Rule("x", commit_on=(1,)),)), "commit_on belongs in rules that allow"),
-        (lambda: ApprovalRules(deny=cast("Any", None)), "deny of approval rules holds None"),
-        (lambda: ApprovalRules(ask=cast("Any", "x")), "ask of approval rules holds 'x'"),
-        (lambda: ApprovalRules(defaults=cast("Any", "ask")), "defaults of approval rules are a mapping"),
-        (lambda: ApprovalRules(defaults=cast("Any", {"reed": "ask"})), "an effect is one of .*Did you mean 'read'"),
-        (lambda: ApprovalRules(defaults=cast("Any", {"read": "alow"})), "the default for read .*Did you mean 'allow'"),
-        (lambda: ApprovalRules(defaults=cast("Any", {"read": []})), r"one of allow, ask, deny, not \[\]\.$"),
+        pytest.param(lambda: Rule(""), id="tool blank"),
+        pytest.param(lambda: Rule(cast("Any", 3)), id="tool number"),
+        pytest.param(lambda: Rule("x", agent=" "), id="agent blank"),
+        pytest.param(lambda: Rule("x", agent=cast("Any", ["a"])), id="agent list"),
+        pytest.param(lambda: Rule("x", cast("Any", ["path"])), id="arguments list"),
+        pytest.param(lambda: Rule("x", {"path": cast("Any", True)}), id="glob boolean"),
+        pytest.param(lambda: Rule("x", {cast("Any", 1): "a"}), id="argument number"),
+        pytest.param(lambda: Rule("x", {"a..b": "a"}), id="argument nowhere"),
+        pytest.param(lambda: ApprovalRules(allow=cast("Any", ("x",))), id="allow name"),
+        pytest.param(lambda: Rule("x", reads_everything=cast("Any", "yes")), id="reads everything text"),
+        pytest.param(lambda: ApprovalRules(ask=(Rule("x", reads_everything=True),)), id="reads everything in ask"),
+        pytest.param(lambda: Rule("x", commit_on=cast("Any", "1")), id="commit on text"),
+        pytest.param(lambda: Rule("x", commit_on=(0, True)), id="commit on boolean"),
+        pytest.param(lambda: ApprovalRules(deny=(Rule("x", commit_on=(1,)),)), id="commit on in deny"),
+        pytest.param(lambda: ApprovalRules(deny=cast("Any", None)), id="deny nothing"),
+        pytest.param(lambda: ApprovalRules(ask=cast("Any", "x")), id="ask text"),
+        pytest.param(lambda: ApprovalRules(defaults=cast("Any", "ask")), id="defaults text"),
+        pytest.param(lambda: ApprovalRules(defaults=cast("Any", {"reed": "ask"})), id="effect unknown"),
+        pytest.param(lambda: ApprovalRules(defaults=cast("Any", {"read": "alow"})), id="default unknown"),
+        pytest.param(lambda: ApprovalRules(defaults=cast("Any", {"read": []})), id="default list"),
     ],
 )
-def test_what_is_no_rule_is_told(make: Any, told: str) -> None:
+def test_what_is_no_rule_is_told(make: Any, wording: Wording) -> None:
     """Every wrong kind has its own words."""
-    with pytest.raises(AgentError, match=told):
+    with pytest.raises(AgentError) as raised:
         make()
+    assert str(raised.value) == wording
 
 
 GLOBS = st.sampled_from(["*", "a", "b", "**/.env", "x/**", "a?*", "[ab]"])

@@ -72,43 +72,40 @@ def test_what_is_certain_is_told_and_the_rest_is_either(tmp_path: Path, source: 
 
 
 @pytest.mark.parametrize(
-    "source, words, cure",
+    "source",
     [
-        pytest.param("it = FunctionToolset()", "a toolset (FunctionToolset)", "", id="a toolset"),
-        pytest.param("it = 7", "a constant of type int", "", id="a constant"),
-        pytest.param("it = FunctionToolset", "a class of toolsets (FunctionToolset)", "export an instance", id="class"),
-        pytest.param("it = functools", "a module (module)", "export what is in it", id="a module"),
-        pytest.param("it = Agent('test')", "an agent (Agent)", "agent file", id="an agent"),
-        pytest.param("it = functools.partial(ping)", "an object that can be called (partial)", "", id="a partial"),
+        pytest.param("it = FunctionToolset()", id="a toolset"),
+        pytest.param("it = 7", id="a constant"),
+        pytest.param("it = FunctionToolset", id="class"),
+        pytest.param("it = functools", id="a module"),
+        pytest.param("it = Agent('test')", id="an agent"),
+        pytest.param("it = functools.partial(ping)", id="a partial"),
     ],
 )
-def test_evidence_says_in_words_what_a_thing_is(tmp_path: Path, source: str, words: str, cure: str) -> None:
+def test_evidence_says_in_words_what_a_thing_is(tmp_path: Path, source: str, wording: Wording) -> None:
     """Messages say what was found, and what to export instead."""
     found = classify(defined(tmp_path, source))
-    assert found.words == words
-    assert cure in found.cure
+    assert found.words == wording
+    assert found.cure == wording
 
 
 @pytest.mark.requirement("A-23")
 @pytest.mark.parametrize(
-    "source, fault",
+    "source",
     [
-        pytest.param("def it(): ...", "takes ()", id="takes none"),
-        pytest.param("def it(a, b): ...", "missing a required argument: 'b'", id="takes two"),
-        pytest.param("def it(ctx: int): ...", "takes ctx: int, but is called with RunContext", id="takes a number"),
-        pytest.param(
-            "def it(ctx) -> str: ...", "is annotated to return str, which is not a toolset", id="returns text"
-        ),
-        pytest.param("def it(ctx) -> int | str: ...", "is annotated to return int | str", id="returns one of two"),
+        pytest.param("def it(): ...", id="takes none"),
+        pytest.param("def it(a, b): ...", id="takes two"),
+        pytest.param("def it(ctx: int): ...", id="takes a number"),
+        pytest.param("def it(ctx) -> str: ...", id="returns text"),
+        pytest.param("def it(ctx) -> int | str: ...", id="returns one of two"),
     ],
 )
 def test_what_cannot_be_called_as_a_factory_is_shown_how_to_write_one(
-    tmp_path: Path, source: str, fault: str, wording: Wording
+    tmp_path: Path, source: str, wording: Wording
 ) -> None:
     """The cure shows the one parameter that a factory has."""
     found = factory_fault(defined(tmp_path, source))
     assert found is not None
-    assert fault in found
     assert found == wording
 
 

@@ -45,19 +45,19 @@ def test_an_object_that_raises_when_it_is_looked_at_is_passed_over(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "lists, told",
+    "lists",
     [
-        ((), "tools.py defines ping, noted, and has no TOOLS; add the line: TOOLS = [noted]"),
-        (("TOOLS",), "tools.py defines noted, and its TOOLS does not list it; add it to TOOLS."),
-        (("__all__",), "tools.py defines noted, and its __all__ does not list it; add it to __all__."),
-        (("TOOLS", "__all__"), "tools.py defines noted, and its TOOLS does not list it; add it to TOOLS."),
-        (("TOOLSETS",), "tools.py defines ping, noted, and has no TOOLS; add the line: TOOLS = [noted]"),
+        pytest.param((), id="none"),
+        pytest.param(("TOOLS",), id="tools"),
+        pytest.param(("__all__",), id="all"),
+        pytest.param(("TOOLS", "__all__"), id="tools and all"),
+        pytest.param(("TOOLSETS",), id="toolsets"),
     ],
 )
-def test_the_line_to_add_follows_from_what_the_module_has(lists: tuple[str, ...], told: str) -> None:
+def test_the_line_to_add_follows_from_what_the_module_has(lists: tuple[str, ...], wording: Wording) -> None:
     """`TOOLS` counts before `__all__`."""
     module = Definitions("tools.py", {"ping": "ping", "note": "noted"}, frozenset(lists))
-    assert export_hints("tool", ["note", "nowhere"], [module]) == {"tools.py": told}
+    assert export_hints("tool", ["note", "nowhere"], [module]) == {"tools.py": wording}
     assert export_hints("tool", ["nowhere"], [module]) == {}
 
 

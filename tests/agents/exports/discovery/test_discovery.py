@@ -26,7 +26,6 @@ def refused(folder: Path, source: str) -> DiscoveryError:
     with pytest.raises(DiscoveryError) as caught:
         found(folder, source)
     assert caught.value.module == "tools.py"
-    assert str(caught.value).startswith("tools.py exports what cannot be registered:")
     return caught.value
 
 
@@ -98,20 +97,20 @@ def test_tools_count_before_all_however_wrong_that_is(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("A-07")
 @pytest.mark.parametrize(
-    "source, told",
+    "source",
     [
-        pytest.param("TOOLS = None", "TOOLS: is None, but must be a list, tuple or dict; write TOOLS = []", id="none"),
-        pytest.param("TOOLS = 'ping'", "TOOLS: is of type str, but must be a list, tuple or dict", id="text"),
-        pytest.param("TOOLS = {ping}", "TOOLS: is of type set, but must be", id="set"),
-        pytest.param("TOOLS = (tool for tool in [ping])", "TOOLS: is of type generator, but must be", id="generator"),
-        pytest.param("TOOLSETS = None", "TOOLSETS: is None, but must be", id="no toolsets"),
-        pytest.param("__all__ = None", "__all__: is None, but must be a list or tuple of names", id="no names"),
-        pytest.param("__all__ = 'ping'", "__all__: is of type str, but must be a list or tuple of names", id="a name"),
+        pytest.param("TOOLS = None", id="none"),
+        pytest.param("TOOLS = 'ping'", id="text"),
+        pytest.param("TOOLS = {ping}", id="set"),
+        pytest.param("TOOLS = (tool for tool in [ping])", id="generator"),
+        pytest.param("TOOLSETS = None", id="no toolsets"),
+        pytest.param("__all__ = None", id="no names"),
+        pytest.param("__all__ = 'ping'", id="a name"),
     ],
 )
-def test_what_lists_exports_must_be_a_list(tmp_path: Path, source: str, told: str) -> None:
+def test_what_lists_exports_must_be_a_list(tmp_path: Path, source: str, wording: Wording) -> None:
     """Text, a set or `None` is no list of tools."""
-    assert told in str(refused(tmp_path, source))
+    assert str(refused(tmp_path, source)) == wording
 
 
 @pytest.mark.requirement("A-08")
@@ -128,7 +127,7 @@ def test_all_may_name_the_lists_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("A-09")
-def test_one_error_lists_all_that_is_wrong_in_all(tmp_path: Path) -> None:
+def test_one_error_lists_all_that_is_wrong_in_all(tmp_path: Path, wording: Wording) -> None:
     """A missing name, a constant, a toolset, a class, a module, an agent, a doubled name, and what is no name."""
     source = """
     LIMIT = 7
@@ -140,39 +139,25 @@ def test_one_error_lists_all_that_is_wrong_in_all(tmp_path: Path) -> None:
     assert set(error.offenders) == {
         *("nowhere", "LIMIT", "desk", "FunctionToolset", "functools", "agent", "later", "7", "make")
     }
-    for told in (
-        "nowhere: is in __all__, but not in the module",
-        "LIMIT: is a constant of type int, and no tool",
-        "desk: is a toolset (FunctionToolset); put it in TOOLSETS",
-        "FunctionToolset: is a class of toolsets",
-        "functools: is a module",
-        "agent: is an agent",
-        "later: is in __all__ 2 times",
-        "7: is not a name",
-        "make: is a factory of toolsets, by its annotation; put it in TOOLSETS",
-        "define TOOLS to choose tools, TOOLS = [] for none",
-    ):
-        assert told in str(error)
+    assert str(error) == wording
 
 
 @pytest.mark.requirement("A-10")
 @pytest.mark.parametrize(
-    "source, told",
+    "source",
     [
-        pytest.param(
-            "TOOLS = [FunctionToolset(id='desk')]", "desk: is a toolset (FunctionToolset); put it in TOOLSETS", id="id"
-        ),
-        pytest.param("TOOLS = [FunctionToolset()]", "item 1: is a toolset (FunctionToolset)", id="no id"),
-        pytest.param("TOOLS = {'desk': Section(title='Desk')}", "desk: is a section, which is a toolset", id="section"),
-        pytest.param("TOOLS = [make]", "make: is a factory of toolsets", id="factory"),
-        pytest.param("TOOLS = [toolset_factory(make)]", "make: is a factory of toolsets", id="factory with settings"),
-        pytest.param("TOOLSETS = [Tool(ping)]", "ping: is a tool (Tool); put it in TOOLS", id="tool"),
-        pytest.param("def two(a, b): ...\nTOOLSETS = [two]", "If it is a tool, put it in TOOLS", id="two parameters"),
+        pytest.param("TOOLS = [FunctionToolset(id='desk')]", id="id"),
+        pytest.param("TOOLS = [FunctionToolset()]", id="no id"),
+        pytest.param("TOOLS = {'desk': Section(title='Desk')}", id="section"),
+        pytest.param("TOOLS = [make]", id="factory"),
+        pytest.param("TOOLS = [toolset_factory(make)]", id="factory with settings"),
+        pytest.param("TOOLSETS = [Tool(ping)]", id="tool"),
+        pytest.param("def two(a, b): ...\nTOOLSETS = [two]", id="two parameters"),
     ],
 )
-def test_what_stands_in_the_wrong_list_is_told_where_it_belongs(tmp_path: Path, source: str, told: str) -> None:
+def test_what_stands_in_the_wrong_list_is_told_where_it_belongs(tmp_path: Path, source: str, wording: Wording) -> None:
     """The message names the entry, what it is, and the list that it belongs to."""
-    assert told in str(refused(tmp_path, source))
+    assert str(refused(tmp_path, source)) == wording
 
 
 @pytest.mark.requirement("A-11")
@@ -185,82 +170,74 @@ def test_a_class_of_toolsets_is_no_toolset(tmp_path: Path, toolsets: str, wordin
 
 @pytest.mark.requirement("A-12")
 @pytest.mark.parametrize(
-    "source, told",
+    "source",
     [
-        pytest.param("TOOLS = [ping, ping]", "ping: is there twice as a tool", id="the same tool"),
-        pytest.param("TOOLS = [ping, Tool(later, name='ping')]", "ping: is there twice as a tool", id="one name"),
-        pytest.param("TOOLSETS = [make, make]", "make: is there twice as a toolset", id="the same toolset"),
+        pytest.param("TOOLS = [ping, ping]", id="the same tool"),
+        pytest.param("TOOLS = [ping, Tool(later, name='ping')]", id="one name"),
+        pytest.param("TOOLSETS = [make, make]", id="the same toolset"),
     ],
 )
-def test_a_name_stands_in_a_list_once(tmp_path: Path, source: str, told: str) -> None:
+def test_a_name_stands_in_a_list_once(tmp_path: Path, source: str, wording: Wording) -> None:
     """A second tool of a name is an offence, be it the same object."""
-    assert told in str(refused(tmp_path, source))
+    assert str(refused(tmp_path, source)) == wording
 
 
 @pytest.mark.requirement("A-13")
 @pytest.mark.parametrize(
-    "source, told",
+    "source",
     [
-        pytest.param("TOOLS = {'pong': ping}", "pong: is exported as 'pong', but the tool is called 'ping'", id="key"),
-        pytest.param("pong = ping\n__all__ = ['pong']", "pong: is exported as 'pong', but the tool is", id="alias"),
-        pytest.param("TOOLS = {7: ping}", "7: a key of TOOLS is a name", id="number"),
-        pytest.param("TOOLS = [lambda text: text]", "is a lambda, which has no name", id="lambda"),
-        pytest.param(
-            "TOOLS = {'ping': functools.partial(ping)}", "ping: is an object that can be called", id="partial"
-        ),
-        pytest.param("TOOLS = [functools.partial(ping)]", "item 1: is an object that can be called", id="no name"),
-        pytest.param("TOOLS = [print]", "print: is built into Python (print)", id="built in"),
-        pytest.param("TOOLS = [7]", "7: is a constant of type int, and no tool", id="constant"),
-        pytest.param("TOOLS = [Agent('test')]", "item 1: is an agent", id="agent"),
-        pytest.param("TOOLS = [HandrailTool]", "Tool: is a class of tools (Tool), and no tool", id="class"),
-        pytest.param("TOOLS = [None]", "item 1: is None, and no tool; export functions", id="none"),
-        pytest.param(
-            "def f(x: Unknown): ...\nTOOLS = [f]", "f: cannot be a tool: x: its annotation 'Unknown' cannot", id="name"
-        ),
-        pytest.param("def f(x: complex): ...\nTOOLS = [f]", "f: cannot be a tool: x: JSON has no", id="no schema"),
-        pytest.param("TOOLS = [Tool(ping, name='a b')]", "a b: has the name 'a b'; a name is 1 to 64", id="space"),
-        pytest.param("TOOLS = [Tool(ping, name='é')]", "é: has the name 'é'", id="letter"),
-        pytest.param("TOOLS = [Tool(ping, name='a\\n')]", "has the name 'a\\n'", id="line break"),
-        pytest.param("TOOLS = [Tool(ping, name='a' * 65)]", "a name is 1 to 64", id="long"),
+        pytest.param("TOOLS = {'pong': ping}", id="key"),
+        pytest.param("pong = ping\n__all__ = ['pong']", id="alias"),
+        pytest.param("TOOLS = {7: ping}", id="number"),
+        pytest.param("TOOLS = [lambda text: text]", id="lambda"),
+        pytest.param("TOOLS = {'ping': functools.partial(ping)}", id="partial"),
+        pytest.param("TOOLS = [functools.partial(ping)]", id="no name"),
+        pytest.param("TOOLS = [print]", id="built in"),
+        pytest.param("TOOLS = [7]", id="constant"),
+        pytest.param("TOOLS = [Agent('test')]", id="agent"),
+        pytest.param("TOOLS = [HandrailTool]", id="class"),
+        pytest.param("TOOLS = [None]", id="none"),
+        pytest.param("def f(x: Unknown): ...\nTOOLS = [f]", id="name"),
+        pytest.param("def f(x: complex): ...\nTOOLS = [f]", id="no schema"),
+        pytest.param("TOOLS = [Tool(ping, name='a b')]", id="space"),
+        pytest.param("TOOLS = [Tool(ping, name='é')]", id="letter"),
+        pytest.param("TOOLS = [Tool(ping, name='a\\n')]", id="line break"),
+        pytest.param("TOOLS = [Tool(ping, name='a' * 65)]", id="long"),
     ],
 )
-def test_what_no_model_could_call_is_refused_with_its_cure(tmp_path: Path, source: str, told: str) -> None:
+def test_what_no_model_could_call_is_refused_with_its_cure(tmp_path: Path, source: str, wording: Wording) -> None:
     """An alias would mislead, and what has no name or no schema cannot be shown to a model."""
-    assert told in str(refused(tmp_path, source))
+    assert str(refused(tmp_path, source)) == wording
 
 
 @pytest.mark.parametrize(
-    "source, told",
+    "source",
     [
-        pytest.param("TOOLSETS = [7]", "7: is a constant of type int, and no toolset; export a toolset", id="constant"),
-        pytest.param("TOOLSETS = [FunctionToolset()]", "item 1: is a FunctionToolset without an id", id="no id"),
-        pytest.param("TOOLSETS = [FunctionToolset(id='<agent>')]", "has the name '<agent>'", id="reserved id"),
-        pytest.param("TOOLSETS = [lambda ctx: None]", "is a factory without a name; write TOOLSETS = {", id="lambda"),
-        pytest.param("TOOLSETS = [functools.partial(make)]", "is a factory without a name", id="partial"),
-        pytest.param("TOOLSETS = {'': make}", "has the name ''", id="empty"),
-        pytest.param("TOOLSETS = [toolset_factory(7)]", "a constant of type int cannot be called", id="no function"),
-        pytest.param("TOOLSETS = [toolset_factory(dict)]", "a class (dict) cannot be a factory", id="class"),
+        pytest.param("TOOLSETS = [7]", id="constant"),
+        pytest.param("TOOLSETS = [FunctionToolset()]", id="no id"),
+        pytest.param("TOOLSETS = [FunctionToolset(id='<agent>')]", id="reserved id"),
+        pytest.param("TOOLSETS = [lambda ctx: None]", id="lambda"),
+        pytest.param("TOOLSETS = [functools.partial(make)]", id="partial"),
+        pytest.param("TOOLSETS = {'': make}", id="empty"),
+        pytest.param("TOOLSETS = [toolset_factory(7)]", id="no function"),
+        pytest.param("TOOLSETS = [toolset_factory(dict)]", id="class"),
         pytest.param(
             "class Broken(FunctionToolset):\n    def __init__(self): ...\nTOOLSETS = [Broken()]\nTOOLS = TOOLSETS",
-            "cannot say its id (AttributeError:",
             id="broken",
         ),
         pytest.param(
             "class Proxy:\n    def __getattr__(self, name):\n        raise RuntimeError('too early')\n"
             "    def __call__(self, ctx): ...\nTOOLSETS = [Proxy()]",
-            "item 1: cannot be looked at (RuntimeError: too early)",
             id="proxy",
         ),
-        pytest.param(f"TOOLSETS = {{'{'a' * 9000}': 7}}", "a…: is a constant of type int", id="endless key"),
-        pytest.param("def f(): ...\nTOOLSETS = [f]", "write def f(ctx): ...", id="takes none"),
-        pytest.param(
-            "TOOLSETS = {'desk': ping}", "desk: is not a toolset: the factory ping takes text: str", id="tool"
-        ),
+        pytest.param(f"TOOLSETS = {{'{'a' * 9000}': 7}}", id="endless key"),
+        pytest.param("def f(): ...\nTOOLSETS = [f]", id="takes none"),
+        pytest.param("TOOLSETS = {'desk': ping}", id="tool"),
     ],
 )
-def test_what_makes_no_toolset_is_refused_with_its_cure(tmp_path: Path, source: str, told: str) -> None:
+def test_what_makes_no_toolset_is_refused_with_its_cure(tmp_path: Path, source: str, wording: Wording) -> None:
     """What cannot be called with the run context, or has no name in a list, is no toolset."""
-    assert told in str(refused(tmp_path, source))
+    assert str(refused(tmp_path, source)) == wording
 
 
 def test_toolsets_are_named_by_key_or_by_what_they_call_themselves(tmp_path: Path) -> None:
@@ -285,14 +262,14 @@ def test_a_bare_factory_is_called_once_for_each_run(tmp_path: Path) -> None:
     assert [isinstance(factory, ToolsetFactory) and factory.per_run_step for factory in factories] == [False, True]
 
 
-def test_a_tool_of_handrail_and_a_tool_and_toolset_of_one_name_are_registered(tmp_path: Path, wording: Wording) -> None:
+def test_a_tool_of_handrail_and_a_tool_and_toolset_of_one_name_are_registered(tmp_path: Path) -> None:
     """The two namespaces do not touch."""
     source = """
     from tests.adapters.notes import ADD_NOTE
     TOOLS = [ADD_NOTE]
     TOOLSETS = {"add_note": FunctionToolset()}
     """
-    assert list(found(tmp_path, source)) == [wording, wording]
+    assert list(found(tmp_path, source)) == ["tool add_note", "toolset add_note"]
 
 
 def test_a_module_with_a_fault_hides_no_other(tmp_path: Path, wording: Wording) -> None:

@@ -97,27 +97,26 @@ raise Mute
 
 
 @pytest.mark.parametrize(
-    "value, source, told",
+    "value, source",
     [
-        pytest.param("handrail_shop:nothing", "", "AttributeError: module 'handrail_shop' has no", id="attribute"),
-        pytest.param("handrail_nowhere:x", "", "ModuleNotFoundError: No module named 'handrail_nowhere'", id="module"),
-        pytest.param("handrail_shop:ping", "1 / 0", "ZeroDivisionError: division by zero", id="raises"),
-        pytest.param("handrail_shop:ping", "raise ValueError", "ValueError: no message", id="no message"),
-        pytest.param("handrail_shop:ping", "import sys; sys.exit(3)", "SystemExit: 3", id="exits"),
-        pytest.param("handrail_shop:ping", "raise BaseException('odd')", "BaseException: odd", id="base"),
-        pytest.param("handrail_shop:ping", MUTE, "Mute: its message cannot be had, because __str__", id="mute"),
-        pytest.param("not : valid :", "", "AttributeError", id="no reference"),
+        pytest.param("handrail_shop:nothing", "", id="attribute"),
+        pytest.param("handrail_nowhere:x", "", id="module"),
+        pytest.param("handrail_shop:ping", "1 / 0", id="raises"),
+        pytest.param("handrail_shop:ping", "raise ValueError", id="no message"),
+        pytest.param("handrail_shop:ping", "import sys; sys.exit(3)", id="exits"),
+        pytest.param("handrail_shop:ping", "raise BaseException('odd')", id="base"),
+        pytest.param("handrail_shop:ping", MUTE, id="mute"),
+        pytest.param("not : valid :", "", id="no reference"),
     ],
 )
 def test_a_package_that_cannot_be_loaded_is_told_with_entry_point_and_cause(
-    install: Install, value: str, source: str, told: str, wording: Wording
+    install: Install, value: str, source: str, wording: Wording
 ) -> None:
     """It hides no other package."""
     install("handrail-sound", "[handrail.tools]\nping = handrail_sound:ping\n", "")
     install("handrail-shop", f"[handrail.toolsets]\nbroken = {value}\n", source)
     with pytest.raises(DiscoveryError) as found:
         offered("broken").load()
-    assert str(found.value) == wording
     assert str(found.value) == wording
     assert found.value.offenders == ("broken",)
     assert found.value.__cause__ is not None
@@ -165,7 +164,7 @@ def test_a_package_that_takes_a_name_of_the_project_or_of_another_package_harms_
 
 @pytest.mark.parametrize("points", [b"[handrail.tools]\nx = \xff:y\n", b"[handrail.tools]\nno equals sign\n", b"[[["])
 def test_a_package_whose_metadata_cannot_be_read_is_passed_over(
-    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: bytes
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: bytes, wording: Wording
 ) -> None:
     """It hides no other package, and none is there twice."""
     install("handrail-sound", "[handrail.tools]\nping = handrail_sound:ping\n", "")
@@ -175,7 +174,5 @@ def test_a_package_whose_metadata_cannot_be_read_is_passed_over(
     shutil.copytree(tmp_path / "handrail_sound-1.0.dist-info", again / "handrail_sound-0.9.dist-info")
     monkeypatch.setattr(sys, "path", [str(again), *sys.path])
     invalidate_caches()
-    assert [offer.label for offer in package_offers()].count(
-        "tool ping (package handrail-sound (entry point ping))"
-    ) == 1
+    assert [offer.label for offer in package_offers() if offer.name == "ping"] == wording
     assert offered("ping").load().name == "ping"

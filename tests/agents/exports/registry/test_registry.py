@@ -153,15 +153,12 @@ def test_an_offer_is_loaded_when_it_is_looked_up_and_not_before(wording: Wording
     assert len(registry.toolsets) == 3
     assert "shop" in registry.toolsets
     assert registry.entries == (registry.toolsets["desk"],)
-    assert [offer.label for offer in registry.offers] == [
-        "toolset shop (package shop)",
-        wording,
-    ]
+    assert [offer.label for offer in registry.offers] == wording
     assert loads == []
-    assert registry.toolsets["shop"].label == "toolset shop (package shop)"
+    assert registry.toolsets["shop"].label == wording
     with pytest.raises(DiscoveryError) as raised:
         registry.toolsets["broken"]
-    assert str(raised.value) == wording
+    assert str(raised.value) == "broken is broken"
     assert loads == ["shop", "broken"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -77,20 +78,16 @@ def test_all_names_are_told_at_once_with_the_nearest(wording: Wording) -> None:
     """Of both fields."""
     error = refused(agent(tools=("serch", "lookup", "zzz"), toolsets=("file",)))
     assert error.names == ("serch", "zzz", "file")
-    assert str(error).splitlines() == [
-        "agent desk names what it cannot have:",
-        wording,
-        wording,
-        wording,
-    ]
+    assert str(error) == wording
 
 
 def test_names_that_there_are_none_or_too_many_of_are_told_so(wording: Wording) -> None:
     """A message does not list hundreds of names."""
     assert str(refused(agent(tools=("x",)), Registry.of([]))) == wording
     many = Registry.of([Entry(f"t{number:03}", "toolset", FunctionToolset(), BUILT_IN) for number in range(600)])
-    assert "t000, t001" in str(refused(agent(toolsets=("x",)), many))
-    assert str(refused(agent(toolsets=("x",)), many)).endswith("t096 and 503 more.")
+    told = str(refused(agent(toolsets=("x",)), many))
+    assert re.findall(r"t\d{3}", told) == [f"t{number:03}" for number in range(97)]
+    assert f" {600 - 97} " in told
 
 
 @pytest.mark.requirement("A-23")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from inline_snapshot import snapshot
 from pydantic_ai import RunContext, ToolFailed
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models.test import TestModel
@@ -185,7 +184,7 @@ async def test_nothing_leads_out_of_the_folder_where_it_is_executed(path: str, r
     """No approval has been asked here, and none would help."""
     for name in ("files", "files_ro"):
         toolset = run.made(factory(name))
-        assert "out of the root" in await refused(toolset, "read_file", path=path) or path.startswith("/")
+        assert await refused(toolset, "read_file", path=path) == wording
     assert await refused(run.made(factory("files")), "write_file", path=path, content="x")
     assert await refused(run.made(factory("shell")), "shell_run", command=["cat", path]) == wording
     assert (run.project_folder / "there.txt").read_text() == "there\n"
@@ -202,7 +201,7 @@ async def test_shell_only_looks(run: Run) -> None:
 
 
 @pytest.mark.anyio
-async def test_shell_runs_what_the_project_allows(run: Run, tmp_path: Path) -> None:
+async def test_shell_runs_what_the_project_allows(run: Run, tmp_path: Path, wording: Wording) -> None:
     """Programs are searched for in its folders first."""
     own = tmp_path / "bin"
     own.mkdir()
@@ -211,7 +210,7 @@ async def test_shell_runs_what_the_project_allows(run: Run, tmp_path: Path) -> N
     run.shell = ShellConfig(allow=(ShellRule(("build",)),), path=(os.fspath(own),), timeout=timedelta(seconds=1.5))
     shell = run.made(factory("shell"))
     assert "1.5 s" in await instructions(shell)
-    assert await told(shell, "shell_run", command=["build", "0"]) == "build wrote nothing."
+    assert await told(shell, "shell_run", command=["build", "0"]) == wording
     assert (run.root / "here.txt").read_text() == "built\n"
     assert "1.5 s" in await refused(shell, "shell_run", command=["build", "60"])
     await refused(shell, "shell_run", command=["ls"])
@@ -228,7 +227,7 @@ async def test_plan_is_kept_in_the_session_of_the_run(run: Run) -> None:
 
 
 @pytest.mark.anyio
-async def test_two_folders_serve_one_agent_under_prefixes(run: Run) -> None:
+async def test_two_folders_serve_one_agent_under_prefixes(run: Run, wording: Wording) -> None:
     """The text of each tells the model of the prefix, which the text itself does not use."""
     notes = run.made(files_toolset("notes", prefix="notes"))
     whole = run.made(files_toolset(os.fspath(run.root), read_only=True, prefix="work-1"))
@@ -238,10 +237,7 @@ async def test_two_folders_serve_one_agent_under_prefixes(run: Run) -> None:
     assert (run.project_folder / "notes/a.md").read_text() == "a"
     assert (await told(whole, "work-1_read_file", path="here.txt")).endswith("here")
     text = await instructions(notes)
-    assert text.splitlines()[0] == "## 1. Files: notes"
-    assert text.splitlines()[-1] == snapshot(
-        "The names of these tools begin with `notes_`, although this text and messages leave that out."
-    )
+    assert [text.splitlines()[0], text.splitlines()[-1]] == wording
 
 
 @pytest.mark.anyio
@@ -251,12 +247,12 @@ async def test_files_without_a_prefix_have_their_names(run: Run) -> None:
 
 
 @pytest.mark.anyio
-async def test_shell_with_rules_of_its_own(run: Run) -> None:
+async def test_shell_with_rules_of_its_own(run: Run, wording: Wording) -> None:
     """In the folder of the project, or one below it; what a failing program has changed is undone."""
     allow = [("sh", "-c"), ("pwd",)]
     shell = run.made(shell_toolset(allow=allow, environment={"NAME": "value"}, timeout=timedelta(seconds=30)))
     assert await told(shell, "shell_run", command=["sh", "-c", "echo $NAME > made; cat made"]) == "value\n"
-    assert "rolled back" in await refused(shell, "shell_run", command=["sh", "-c", "rm made; exit 1"])
+    assert await refused(shell, "shell_run", command=["sh", "-c", "rm made; exit 1"]) == wording
     assert (run.project_folder / "made").exists()
     prefixed = run.made(shell_toolset(run.root, allow=allow, prefix="work"))
     assert await told(prefixed, "work_shell_run", command=["pwd"]) == f"{run.root.resolve()}\n"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.contrib.tools.planning import PlanningStrategy, planning_guidance
+from tests.wording import Wording
 
-MINDSET = "**Mindset**\n\n"
+HEADING = r"(\n\n\*\*[^*\n]+\*\*\n\n)"
 
 
 def parts(strategy: PlanningStrategy) -> tuple[str, str, str]:
     """The text before the mindset, the mindset, and the text after it."""
-    before, _, rest = planning_guidance(strategy).partition(MINDSET)
-    mindset, _, after = rest.partition("\n\n**")
-    return before, mindset, after
+    before, heading, mindset, *after = re.split(HEADING, planning_guidance(strategy))
+    return before + heading, mindset, "".join(after)
 
 
 def test_strategies_are_named_as_documents_name_them() -> None:
@@ -42,49 +43,12 @@ def test_mindset_is_one_paragraph_that_names_no_tool(strategy: PlanningStrategy)
     assert "planning_" not in mindset
 
 
-def test_text_of_the_default_strategy() -> None:
+def test_text_of_the_default_strategy(wording: Wording) -> None:
     """What a model sees."""
-    assert planning_guidance(PlanningStrategy.REACT) == snapshot("""\
-Keep a plan for work that takes more than two or three steps, and keep it true: people read it to see how far you are.
-Do without one when a single step is enough.
-
-**Mindset**
-
-Alternate between thinking, acting and looking. Think briefly about what you know and what is missing, make one tool
-call that brings you further, and look at what came back before you think again. Let what you observe decide the
-next step, and add steps as you discover that they are needed. An observation that matters later belongs to the step
-that brought it: note it at the end of the step's title.
-
-**Tools**
-
-- `planning_setup_plan` begins a plan: an objective and, if you know them, the first steps. It replaces the plan there
-  is, finished or not.
-- `planning_add_step` appends steps at the end of the plan. A completed plan becomes active again.
-- `planning_update_step` changes the title or the status of one step.
-- `planning_read_plan` shows the plan. The other tools show it too, so you need this one only when you do not remember
-  the plan.
-
-**Rules**
-
-- Steps are numbered 1, 2, 3, ... as they are added, and keep their number. Use the numbers that the plan shows.
-- A step is `pending`, `in_progress` or `done`. Set it to `in_progress` when you begin it and to `done` as soon as it is
-  done, not before.
-- The objective and each title have at most 500 characters.
-- The plan is completed when all of its steps are `done`.\
-""")
+    assert planning_guidance(PlanningStrategy.REACT) == wording
 
 
-def test_mindsets_of_the_other_strategies() -> None:
+def test_mindsets_of_the_other_strategies(wording: Wording) -> None:
     """What a model sees."""
-    assert parts(PlanningStrategy.PLAN_ACT_REFLECT)[1] == snapshot("""\
-Plan everything before you act: write down all steps that you can foresee, in the order in which they have to
-happen. Then carry them out one after the other. After each step stop and reflect: did it do what it was meant to
-do, and is the rest of the plan still right? Note the reflection at the end of the step's title, and change the
-steps that are still to come before you continue.\
-""")
-    assert parts(PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE)[1] == snapshot("""\
-Begin by restating the goal in your own words: that is the objective of the plan. Break it into sub-problems that
-can be solved one by one, each of them a step, before you think about tools. Only then route each sub-problem:
-decide which tool answers it, or whether you can answer it without one. When all are solved, synthesise: bring the
-partial results together into one coherent answer to the goal, and say where they disagree.\
-""")
+    assert parts(PlanningStrategy.PLAN_ACT_REFLECT)[1] == wording
+    assert parts(PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE)[1] == wording

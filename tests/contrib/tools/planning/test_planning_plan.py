@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.contrib.tools.planning import (
     MAX_TITLE,
@@ -91,61 +90,46 @@ def test_longest_texts_are_taken_whatever_white_space_is_around_them() -> None:
     assert (plan.objective, plan.steps[0].title) == (LONGEST, LONGEST)
 
 
-def test_every_fault_of_a_setup_is_told_with_its_path() -> None:
+def test_every_fault_of_a_setup_is_told_with_its_path(wording: Wording) -> None:
     """The model mends its call in one turn rather than three."""
     with pytest.raises(ToolValidationError) as caught:
         new_plan(SetupPlan(" ", ("Build", "", f"{LONGEST}x")))
-    assert str(caught.value) == snapshot(
-        """\
-$.objective is empty; say in a few words what is to be done.
-$.initial_steps[1] is empty; say in a few words what is to be done.
-$.initial_steps[2] has 501 characters, and may have 500; shorten it.\
-"""
-    )
+    assert str(caught.value) == wording
 
 
-def test_adding_nothing_is_refused_with_an_example() -> None:
+def test_adding_nothing_is_refused_with_an_example(wording: Wording) -> None:
     """An empty list of steps is a mistake, and the message shows what would be right."""
     with pytest.raises(ToolValidationError) as caught:
         with_added_steps(TWO_STEPS, AddStep(()))
-    assert str(caught.value) == snapshot(
-        '$.steps is empty; give at least one title, as in {"steps": ["Write the report"]}.'
-    )
+    assert str(caught.value) == wording
 
 
-def test_every_fault_of_added_steps_is_told_with_its_path() -> None:
+def test_every_fault_of_added_steps_is_told_with_its_path(wording: Wording) -> None:
     """As for a setup."""
     with pytest.raises(ToolValidationError) as caught:
         with_added_steps(TWO_STEPS, AddStep(("\n", "Announce", "")))
-    assert str(caught.value) == snapshot(
-        """\
-$.steps[0] is empty; say in a few words what is to be done.
-$.steps[2] is empty; say in a few words what is to be done.\
-"""
-    )
+    assert str(caught.value) == wording
 
 
-def test_unknown_step_is_refused_with_the_numbers_there_are() -> None:
+def test_unknown_step_is_refused_with_the_numbers_there_are(wording: Wording) -> None:
     """The model finds the right number in the message."""
     with pytest.raises(ToolValidationError) as caught:
         with_updated_step(TWO_STEPS, UpdateStep(3, status="done"))
-    assert str(caught.value) == snapshot("$.step_id: the plan has no step 3. Its steps are 1, 2.")
+    assert str(caught.value) == wording
 
 
-def test_update_of_a_plan_without_steps_is_refused_with_the_tool_that_adds_them() -> None:
+def test_update_of_a_plan_without_steps_is_refused_with_the_tool_that_adds_them(wording: Wording) -> None:
     """No number can be right, so the message names another tool."""
     with pytest.raises(ToolValidationError) as caught:
         with_updated_step(new_plan(SetupPlan("Ship it")), UpdateStep(1, status="done"))
-    assert str(caught.value) == snapshot("the plan has no steps yet; call planning_add_step first.")
+    assert str(caught.value) == wording
 
 
-def test_update_without_title_and_status_is_refused() -> None:
+def test_update_without_title_and_status_is_refused(wording: Wording) -> None:
     """It would change nothing, and the message says what can be given."""
     with pytest.raises(ToolValidationError) as caught:
         with_updated_step(TWO_STEPS, UpdateStep(1))
-    assert str(caught.value) == snapshot(
-        "step 1 has nothing to change; give a title, a status (pending, in_progress or done), or both."
-    )
+    assert str(caught.value) == wording
 
 
 def test_new_title_is_checked_as_any_other(wording: Wording) -> None:
@@ -155,34 +139,22 @@ def test_new_title_is_checked_as_any_other(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-def test_plan_reads_as_a_short_list() -> None:
+def test_plan_reads_as_a_short_list(wording: Wording) -> None:
     """One line for the plan and one for each step, with the numbers and statuses that the tools take."""
     plan = with_updated_step(
         with_added_steps(with_updated_step(TWO_STEPS, UpdateStep(1, status="done")), AddStep(("Announce",))),
         UpdateStep(2, status="in_progress"),
     )
-    assert plan.render() == snapshot(
-        """\
-Plan (active, 1 of 3 steps done): Ship it
-1. [done] Build
-2. [in_progress] Upload
-3. [pending] Announce\
-"""
-    )
+    assert plan.render() == wording
 
 
-def test_plan_without_steps_says_so() -> None:
+def test_plan_without_steps_says_so(wording: Wording) -> None:
     """An empty list would leave the model in doubt."""
-    assert new_plan(SetupPlan("Ship it")).render() == snapshot("Plan (active, no steps yet): Ship it")
+    assert new_plan(SetupPlan("Ship it")).render() == wording
 
 
-def test_title_of_several_lines_is_shown_on_one() -> None:
+def test_title_of_several_lines_is_shown_on_one(wording: Wording) -> None:
     """A step is one line of the list, so that no title can pass for another step; the title itself is kept."""
     plan = new_plan(SetupPlan("Ship\nit", ("Build\n2. [done] Upload",)))
     assert plan.steps[0].title == "Build\n2. [done] Upload"
-    assert plan.render() == snapshot(
-        """\
-Plan (active, 0 of 1 steps done): Ship it
-1. [pending] Build 2. [done] Upload\
-"""
-    )
+    assert plan.render() == wording

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import PythonEvaluated, PythonFault
+from tests.wording import Wording
 
 
 def of(result: dict[str, Any]) -> PythonEvaluated:
@@ -49,29 +50,29 @@ def test_what_is_not_a_result_is_refused(result: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "value, text",
+    "value",
     [
-        (PythonEvaluated(), "The code has printed nothing, and its last line has no value."),
-        (PythonEvaluated("2", "json"), "Value: 2"),
-        (PythonEvaluated(printed="x\ny\n"), "x\ny"),
-        (PythonEvaluated("{1}", "repr", "x\n", 0, ("a", "b")), "x\nFiles changed: a, b.\nValue: {1}"),
-        (PythonEvaluated(fault=PythonFault("E", "no"), changed=("a",)), ""),
-        (PythonEvaluated(printed="x\n", fault=PythonFault("E", "no")), "Printed before that:\nx"),
+        pytest.param(PythonEvaluated(), id="nothing"),
+        pytest.param(PythonEvaluated("2", "json"), id="value"),
+        pytest.param(PythonEvaluated(printed="x\ny\n"), id="printed"),
+        pytest.param(PythonEvaluated("{1}", "repr", "x\n", 0, ("a", "b")), id="printed, files and value"),
+        pytest.param(PythonEvaluated(fault=PythonFault("E", "no"), changed=("a",)), id="fault"),
+        pytest.param(PythonEvaluated(printed="x\n", fault=PythonFault("E", "no")), id="printed and fault"),
     ],
 )
-def test_rendering_has_what_there_is(value: PythonEvaluated, text: str) -> None:
+def test_rendering_has_what_there_is(value: PythonEvaluated, wording: Wording) -> None:
     """Of code that has failed, what it printed before."""
-    assert value.render() == text
+    assert value.render() == wording
 
 
 @pytest.mark.parametrize(
-    "fault, text",
+    "fault",
     [
-        (PythonFault("ValueError", "no", 3), "ValueError in line 3: no."),
-        (PythonFault("ValueError", "no."), "ValueError: no."),
-        (PythonFault("SystemExit", ""), "SystemExit: no message."),
+        pytest.param(PythonFault("ValueError", "no", 3), id="line"),
+        pytest.param(PythonFault("ValueError", "no."), id="no line"),
+        pytest.param(PythonFault("SystemExit", ""), id="no message"),
     ],
 )
-def test_fault_is_one_sentence(fault: PythonFault, text: str) -> None:
+def test_fault_is_one_sentence(fault: PythonFault, wording: Wording) -> None:
     """With the line, if it is known."""
-    assert fault.sentence == text
+    assert fault.sentence == wording

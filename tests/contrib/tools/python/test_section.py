@@ -36,14 +36,14 @@ def test_guidance_says_what_there_is(engine: Any, wording: Wording) -> None:
     assert AstevalSection(engine=engine).render_body(None) == wording
     small = AstevalSection(engine=engine, files=False, timeout=timedelta(seconds=2.5), memory_bytes=MEMORY)
     assert small.render_body(None) == wording
-    assert "Read a file" not in AstevalSection(engine=engine, read_first=False).render_body(None)
+    assert AstevalSection(engine=engine, read_first=False).render_body(None) == wording
 
 
 @BOTH
-def test_result_is_typed_and_recorded(engine: Any) -> None:
+def test_result_is_typed_and_recorded(engine: Any, wording: Wording) -> None:
     """The tool changes state: it is rolled back, and needs no ledger."""
     run = SuiteRun(AstevalSection(engine=engine))
-    assert run.told("evaluate_python", code="print('hi')\n[1, 2]") == "hi\nValue: [1, 2]"
+    assert run.told("evaluate_python", code="print('hi')\n[1, 2]") == wording
     event = run.session[ToolInvoked].latest()
     assert event is not None
     assert isinstance(event.result, object)
@@ -58,7 +58,7 @@ def test_failure_names_error_and_line(engine: Any, wording: Wording) -> None:
     run = SuiteRun(AstevalSection(engine=engine))
     code = "print('before')\ndef half(x):\n    return x / 0\n\nhalf(4)"
     assert run.refused("evaluate_python", code=code) == wording
-    assert run.refused("evaluate_python", code="x = = 5").startswith("SyntaxError in line 1")
+    assert run.refused("evaluate_python", code="x = = 5").partition(":")[0] == wording
 
 
 @BOTH
@@ -70,12 +70,12 @@ def test_nothing_stays_for_the_next_call(engine: Any) -> None:
 
 
 @BOTH
-def test_code_is_stopped_by_time_and_memory_and_the_next_call_works(engine: Any) -> None:
+def test_code_is_stopped_by_time_and_memory_and_the_next_call_works(engine: Any, wording: Wording) -> None:
     """The limits of the section."""
     run = SuiteRun(AstevalSection(engine=engine, timeout=timedelta(milliseconds=200), memory_bytes=MEMORY))
-    assert run.refused("evaluate_python", code="while True:\n    pass").startswith("TimeoutError: it has taken more")
-    assert "Error in line 1" in run.refused("evaluate_python", code="[0] * 10**9")
-    assert run.told("evaluate_python", code="1 + 1") == "Value: 2"
+    assert run.refused("evaluate_python", code="while True:\n    pass") == wording
+    assert run.refused("evaluate_python", code="[0] * 10**9").partition(":")[0] == wording
+    assert run.told("evaluate_python", code="1 + 1") == wording
 
 
 @BOTH
@@ -83,7 +83,7 @@ def test_long_output_and_long_values_are_cut(engine: Any) -> None:
     """In the middle; the text says how much is left out."""
     run = SuiteRun(AstevalSection(engine=engine, max_output_characters=100))
     text = run.told("evaluate_python", code="for i in range(1000):\n    print(i)\nlist(range(1000))")
-    assert "[... 3,790 characters left out ...]" in text
+    assert "3,790" in text
     assert len(text) < 500
     value = run.session[PythonEvaluated].latest()
     assert value is not None
@@ -139,7 +139,7 @@ async def test_cancelled_call_kills_the_code_and_the_next_call_works(engine: Any
         await task
     assert files.list() == ()
     message = await executor.execute_async(ToolCall("2", "evaluate_python", {"code": "1 + 1"}))
-    assert message.content == "Value: 2"
+    assert message.result.value == PythonEvaluated("2", "json")
 
 
 def suite(workers: PythonWorkers, *, seconds: float = 30.0) -> SuiteRun:
@@ -162,12 +162,12 @@ def suite(workers: PythonWorkers, *, seconds: float = 30.0) -> SuiteRun:
     ],
     ids=["ends", "ends later", "no result", "a wrong result", "no function", "no text", "too many", "no list"],
 )
-def test_worker_that_misbehaves_fails_the_call_and_is_not_kept(script: str) -> None:
+def test_worker_that_misbehaves_fails_the_call_and_is_not_kept(script: str, wording: Wording) -> None:
     """The model reads that the interpreter was lost."""
     workers = misbehaving.workers(script)
     run = suite(workers)
     for _ in range(2):
-        assert run.refused("evaluate_python", code="1").startswith("SystemError: the interpreter was lost: ")
+        assert run.refused("evaluate_python", code="1") == wording
     other = workers.take(WorkerKind("monty", MEMORY), SYSTEM_CLOCK)
     assert other.waits() or script == misbehaving.ENDS
     other.close()
@@ -183,9 +183,7 @@ def test_worker_that_cannot_be_started_is_logged(caplog: pytest.LogCaptureFixtur
     """Its reason is for the developer, and not for the model."""
     run = suite(misbehaving.workers("import missing_module"))
     assert run.refused("evaluate_python", code="1") == wording
-    assert [record.getMessage() for record in caplog.records] == [
-        "no Python worker can be started: ModuleNotFoundError: No module named 'missing_module'"
-    ]
+    assert [record.getMessage() for record in caplog.records] == wording
 
 
 def test_evaluation_that_was_stopped_before_it_began_uses_no_worker() -> None:

@@ -33,6 +33,7 @@ from handrail.programs.process_tree import descendants, look, running
 from handrail.python_worker.program import Request
 from tests.contrib.tools.python import misbehaving
 from tests.python_worker.forks import in_fork
+from tests.wording import Wording
 
 MEMORY = 64 * 1024 * 1024
 MONTY = WorkerKind("monty", MEMORY)
@@ -131,20 +132,20 @@ def lost(script: str, raised: type[Exception]) -> str:
     return str(caught.value)
 
 
-def test_worker_that_misbehaves_is_lost() -> None:
+def test_worker_that_misbehaves_is_lost(wording: Wording) -> None:
     """Whatever it does instead of answering."""
-    assert lost(misbehaving.ENDS_LATER, WorkerLostError) == "the other side has ended"
-    assert lost(misbehaving.SILENT, WorkerOvertimeError) == "the other side has not answered in time"
-    assert lost(misbehaving.sending({"result": 5}), WorkerLostError) == "its result is not an object"
-    assert lost(misbehaving.sending({"call": 5}), WorkerLostError).startswith("it has sent a message that is neither")
+    assert lost(misbehaving.ENDS_LATER, WorkerLostError) == wording
+    assert lost(misbehaving.SILENT, WorkerOvertimeError) == wording
+    assert lost(misbehaving.sending({"result": 5}), WorkerLostError) == wording
+    assert lost(misbehaving.sending({"call": 5}), WorkerLostError) == wording
     assert lost(misbehaving.sending({"call": "f", "arguments": 5}), WorkerLostError) == "f 5"
 
 
-def test_worker_that_cannot_be_ready_is_not_started() -> None:
+def test_worker_that_cannot_be_ready_is_not_started(wording: Wording) -> None:
     """The text says why: the end of what Python wrote, or the reason that the worker gives."""
     for script, reason in (
         ("import missing_module", "ModuleNotFoundError: No module named 'missing_module'"),
-        ("", "the other side has ended"),
+        ("", wording),
         (misbehaving.ENDS.replace('"ready": []', '"unavailable": "no seccomp"'), "no seccomp"),
     ):
         with pytest.raises(WorkerStartError) as caught:
@@ -203,7 +204,7 @@ def test_worker_elsewhere_is_a_process_group(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_worker_that_cannot_be_started_or_killed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The caller learns of the first, and the log has the second."""
 
@@ -223,4 +224,4 @@ def test_worker_that_cannot_be_started_or_killed(
         PythonWorker(MONTY, SYSTEM_CLOCK, "of-a-test")
     monkeypatch.setattr(workers_module, "start_of", start_of(Stubborn))
     PythonWorker(MONTY, SYSTEM_CLOCK, "of-a-test").close()
-    assert [record.getMessage() for record in caplog.records] == ["2 processes of a Python worker cannot be killed"]
+    assert [record.getMessage() for record in caplog.records] == wording

@@ -12,6 +12,7 @@ from handrail.contrib.tools.sandbox.containers import OWNER_LABEL, is_dead, podm
 from handrail.process_identity import ProcessName, own_name
 from tests.contrib.tools.sandbox.fake_podman import FakePodman
 from tests.contrib.tools.sandbox.grounds import Ground, short_limits
+from tests.wording import Wording
 
 
 def own() -> ProcessName:
@@ -46,7 +47,9 @@ def test_containers_of_dead_owners_are_removed(tmp_path: Path) -> None:
     assert len(podman.asked("rm")) == 1
 
 
-def test_what_cannot_be_listed_or_removed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_listed_or_removed_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """The next sandbox tries it again."""
     (tmp_path / "ps.json").write_text(listed(a=str(own()._replace(started="1"))))
     podman = FakePodman(tmp_path, ps=f"cat {tmp_path}/ps.json", rm="echo busy >&2; exit 2")
@@ -54,8 +57,7 @@ def test_what_cannot_be_listed_or_removed_is_logged(tmp_path: Path, caplog: pyte
     (tmp_path / "ps.json").write_text("no JSON")
     assert remove_left_over(podman.command) == ()
     assert remove_left_over((str(tmp_path / "no-podman"),)) == ()
-    said = [record.getMessage() for record in caplog.records]
-    assert ["busy" in said[0], "could not be looked for" in said[1], "no-podman" in said[2]] == [True] * 3
+    assert [record.getMessage() for record in caplog.records] == wording
 
 
 def test_podman_leaves_no_file_where_the_agent_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

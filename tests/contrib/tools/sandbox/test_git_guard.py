@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from handrail.contrib.tools.sandbox.git_guard import GitGuard
+from tests.wording import Wording
 
 
 def a_folder(git: Path) -> None:
@@ -29,7 +30,9 @@ def a_link(git: Path) -> None:
 
 @pytest.mark.parametrize("make", [a_folder, a_file, a_link])
 @pytest.mark.parametrize("target", [None, "elsewhere"])
-def test_what_was_made_is_removed(tmp_path: Path, make: Callable[[Path], None], target: str | None) -> None:
+def test_what_was_made_is_removed(
+    tmp_path: Path, make: Callable[[Path], None], target: str | None, wording: Wording
+) -> None:
     """A link that was there is there again."""
     git = tmp_path / ".git"
     if target is not None:
@@ -38,9 +41,7 @@ def test_what_was_made_is_removed(tmp_path: Path, make: Callable[[Path], None], 
     assert guard.fault() is None
     git.unlink(missing_ok=True)
     make(git)
-    fault = guard.fault()
-    assert fault is not None
-    assert fault.endswith("it was removed")
+    assert guard.fault() == wording
     assert [path.name for path in tmp_path.iterdir()] == ([] if target is None else [".git"])
     assert target is None or str(git.readlink()) == target
 
@@ -62,7 +63,7 @@ def test_folder_that_was_there_is_left_alone(tmp_path: Path) -> None:
     assert guard.fault() is None
 
 
-def test_what_cannot_be_removed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_removed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """As too many folders below each other."""
     guard = GitGuard(tmp_path)
     a_folder(tmp_path / ".git")
@@ -71,4 +72,4 @@ def test_what_cannot_be_removed_is_reported(tmp_path: Path, monkeypatch: pytest.
         raise RecursionError
 
     monkeypatch.setattr(shutil, "rmtree", fails)
-    assert str(guard.fault()).endswith("it cannot be removed")
+    assert guard.fault() == wording

@@ -13,6 +13,7 @@ import pytest
 
 from handrail.contrib.tools.sandbox.workspace_watch import WorkspaceUse, WorkspaceWatch, measure, removed_size
 from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH
+from tests.wording import Wording
 
 
 def test_every_entry_counts_and_the_walk_ends_at_the_limit(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_sparse_file_counts_as_what_is_read_of_it(tmp_path: Path) -> None:
     assert measure(tmp_path, 1 << 30).size == 1 << 24
 
 
-def test_what_cannot_be_read_fails_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_fails_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """A folder, and a file of the own user; no tree with it can be saved. A superuser reads everything."""
     path = tmp_path / "file"
     path.touch(mode=0o200)
@@ -78,21 +79,20 @@ def test_what_cannot_be_read_fails_the_call(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "scandir", refused)
     with WorkspaceWatch(tmp_path, 1 << 30, bool, list[int], now=0) as watch:
         pass
-    assert watch.fault is not None
-    assert "cannot be read any more" in watch.fault
+    assert watch.fault == wording
 
 
-def test_workspace_that_no_command_can_enter_fails_the_call(tmp_path: Path) -> None:
+def test_workspace_that_no_command_can_enter_fails_the_call(tmp_path: Path, wording: Wording) -> None:
     """Also where this process is the superuser's, which enters it; else each later command would fail."""
     (tmp_path / "file").touch()
     with WorkspaceWatch(tmp_path, 1 << 30, bool, list[int], now=0) as watch:
         tmp_path.chmod(0o200)
     tmp_path.chmod(0o700)
-    assert watch.fault == "the workspace cannot be read any more; its owner must be able to read it"
+    assert watch.fault == wording
 
 
-@pytest.mark.parametrize("name, depth", [("a" * 200, 30), ("a", MAX_TREE_DEPTH + 1)])
-def test_folders_that_are_too_deep_stop_the_command(name: str, depth: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name, depth", [("a" * 200, 30), ("a", MAX_TREE_DEPTH + 1)], ids=["long names", "short names"])
+def test_folders_that_are_too_deep_stop_the_command(name: str, depth: int, tmp_path: Path, wording: Wording) -> None:
     """What is below a path longer than the system takes is not seen; a deeper tree cannot be saved."""
     at = os.open(tmp_path, os.O_RDONLY)
     for _ in range(depth):
@@ -104,7 +104,7 @@ def test_folders_that_are_too_deep_stop_the_command(name: str, depth: int, tmp_p
     stopped = threading.Event()
     with WorkspaceWatch(tmp_path, 1 << 30, stopped.set, list[int], now=0) as watch:
         assert stopped.wait(30)
-    assert watch.fault == f"the folder {'/'.join([name] * depth)[:40]}... is too deep"
+    assert watch.fault == wording
 
 
 def test_removed_file_that_is_open_counts_once(tmp_path: Path) -> None:
@@ -120,7 +120,9 @@ def test_removed_file_that_is_open_counts_once(tmp_path: Path) -> None:
         assert removed_size([os.getpid()], device + 1) == 0
 
 
-def test_command_that_leaves_no_free_space_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_that_leaves_no_free_space_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
     """Even if the workspace is small."""
     free = [1000, 100]
     system = os.statvfs(tmp_path)
@@ -134,4 +136,4 @@ def test_command_that_leaves_no_free_space_fails(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "statvfs", statvfs)
     with WorkspaceWatch(tmp_path, 1 << 30, bool, list[int], now=0) as watch:
         pass
-    assert watch.fault == "the disk is almost full"
+    assert watch.fault == wording

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.contrib.tools import MountedFilesystem
 from handrail.errors import (
@@ -96,22 +95,16 @@ def test_folders_that_are_there_may_be_made(tree: Tree) -> None:
     tree.whole.make_folder("src")
 
 
-def test_root_holds_the_mounts_and_nothing_else(tree: Tree) -> None:
+def test_root_holds_the_mounts_and_nothing_else(tree: Tree, wording: Wording) -> None:
     """What is looked for or made beside them is refused with their names."""
     whole = tree.whole
     missing = refusal(lambda: whole.read_text("lib/a.py"))
     assert isinstance(missing, PathNotFoundError)
-    assert str(missing) == snapshot(
-        "there is no file or folder 'lib/a.py'. The root holds 'notes' and 'src' and nothing else."
-    )
+    assert str(missing) == wording
     assert isinstance(refusal(lambda: whole.read_text(".")), PathConflictError)
-    assert str(refusal(lambda: whole.read_text("."))) == snapshot(
-        "'.' is a folder, not a file. Give a path in 'notes' and 'src'."
-    )
+    assert str(refusal(lambda: whole.read_text("."))) == wording
     for make in (lambda: whole.write_text("a.txt", ""), lambda: whole.make_folder("a.txt")):
-        assert str(refusal(make)) == snapshot(
-            "nothing can be made at 'a.txt'. Give a path in 'notes' and 'src'; the root takes no other."
-        )
+        assert str(refusal(make)) == wording
     assert isinstance(refusal(lambda: whole.list("lib")), PathNotFoundError)
     assert isinstance(refusal(lambda: whole.exists("../a")), PathEscapeError)
 
@@ -123,31 +116,25 @@ def test_root_and_mounts_stay(tree: Tree, path: str, wording: Wording) -> None:
         assert str(refusal(act)) == wording
 
 
-def test_nothing_moves_from_one_filesystem_to_another(tree: Tree) -> None:
+def test_nothing_moves_from_one_filesystem_to_another(tree: Tree, wording: Wording) -> None:
     """Each undoes by itself and keeps its own modes and links, so the model writes the file anew."""
     error = refusal(lambda: tree.whole.move("src/a.py", "notes/a.py"))
     assert (type(error), error.path) == (PathConflictError, "notes/a.py")
-    assert str(error) == snapshot(
-        "'src/a.py' and 'notes/a.py' lie in different filesystems, and nothing moves from one to another. Write the "
-        "file there, then remove it here."
-    )
+    assert str(error) == wording
     assert tree.source.exists("a.py")
 
 
-def test_error_of_a_part_says_where_its_paths_begin(tree: Tree) -> None:
+def test_error_of_a_part_says_where_its_paths_begin(tree: Tree, wording: Wording) -> None:
     """It is of the same class, and carries the whole path."""
     error = refusal(lambda: tree.whole.read_text("src/nope/c.py"))
     assert (type(error), error.path) == (PathNotFoundError, "src/nope/c.py")
-    assert str(error) == snapshot(
-        "in 'src', where paths are relative: there is no file or folder 'nope/c.py'. The folder '.' exists: list it "
-        "to see what it holds."
-    )
+    assert str(error) == wording
 
 
-def test_error_of_a_move_says_once_where_paths_begin(tree: Tree) -> None:
+def test_error_of_a_move_says_once_where_paths_begin(tree: Tree, wording: Wording) -> None:
     """Both paths begin in the same part."""
     error = refusal(lambda: tree.whole.move("src/nope.py", "src/a.py"))
-    assert str(error).count("where paths are relative") == 1
+    assert str(error) == wording
     assert error.path.count("src") == 1
 
 
@@ -203,11 +190,10 @@ def test_name_of_a_mount_is_the_name_of_a_folder(name: str, wording: Wording) ->
 def test_what_is_mounted_is_a_filesystem_and_there_once(wording: Wording) -> None:
     """Otherwise a file would have two paths."""
     one = InMemoryFilesystem()
-    with pytest.raises(ValueError, match="mounted twice"):
-        MountedFilesystem({"a": one, "b": one})
-    with pytest.raises(ValueError) as raised:
-        MountedFilesystem({})
-    assert str(raised.value) == wording
+    for mounts in ({"a": one, "b": one}, {}):
+        with pytest.raises(ValueError) as raised:
+            MountedFilesystem(mounts)
+        assert str(raised.value) == wording
     wrong: Any = "notes"
     with pytest.raises(TypeError) as another:
         MountedFilesystem({"a": wrong})

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PathEscapeError, PromptValidationError, UnboundResourceError
@@ -113,27 +112,21 @@ def test_a_new_file_is_free() -> None:
     assert desk.files.read_text("a.md") == "two"
 
 
-def test_an_existing_file_must_have_been_read() -> None:
+def test_an_existing_file_must_have_been_read(wording: Wording) -> None:
     """The refusal says what to call first, on what; after the read the write goes through."""
     desk = Desk(a="one")
-    assert desk.call("write_file", Put("a.md", "two")).content == snapshot(
-        "policy read_before_write denies write_file: a.md exists and has not been read yet. Call "
-        "read_file on a.md first, then write_file again."
-    )
+    assert desk.call("write_file", Put("a.md", "two")).content == wording
     assert desk.files.read_text("a.md") == "one"
     assert desk.call("read_file", At("./a.md")).success
     assert desk.call("write_file", Put("a.md", "two")).success
 
 
-def test_a_file_that_changed_must_be_read_again() -> None:
+def test_a_file_that_changed_must_be_read_again(wording: Wording) -> None:
     """What somebody else has written meanwhile is not overwritten unseen."""
     desk = Desk(a="one")
     desk.call("read_file", At("a.md"))
     desk.files.write_text("a.md", "by somebody else")
-    assert desk.call("write_file", Put("a.md", "two")).content == snapshot(
-        "policy read_before_write denies write_file: a.md has changed since it was read. Call "
-        "read_file on a.md first, then write_file again."
-    )
+    assert desk.call("write_file", Put("a.md", "two")).content == wording
     desk.call("read_file", At("a.md"))
     assert desk.call("write_file", Put("a.md", "two")).success
 
@@ -203,11 +196,9 @@ def test_a_folder_is_not_this_policys_affair() -> None:
     assert desk.call("remove_file", At("notes")).success
 
 
-def test_a_path_that_is_none_is_refused_with_the_reason() -> None:
+def test_a_path_that_is_none_is_refused_with_the_reason(wording: Wording) -> None:
     """What the filesystem says of the path, the model reads."""
-    assert Desk().call("write_file", Put("../a.md", "one")).content == snapshot(
-        "policy read_before_write denies write_file: the path leads out of the root of the filesystem; give 'a.md'."
-    )
+    assert Desk().call("write_file", Put("../a.md", "one")).content == wording
 
 
 def decide(params: object, context: ToolContext) -> PolicyDecision:
@@ -221,13 +212,9 @@ def test_without_files_or_path_a_write_cannot_be_judged(wording: Wording) -> Non
         decide(Put("a.md", ""), ToolContext.of())
     assert str(raised.value) == wording
     no_files: Any = Binding.instance(Filesystem, None)
-    assert decide(Put("a.md", ""), ToolContext.of(resources={Filesystem: no_files})).reason == snapshot(
-        "write_file cannot be judged, because there is no filesystem."
-    )
+    assert decide(Put("a.md", ""), ToolContext.of(resources={Filesystem: no_files})).reason == wording
     context = ToolContext.of(resources={Filesystem: InMemoryFilesystem()})
-    assert decide(Move("a", "b"), context).reason == snapshot(
-        "write_file cannot be judged, because its arguments name no path."
-    )
+    assert decide(Move("a", "b"), context).reason == wording
 
 
 def test_without_files_a_result_is_nothing_to_remember() -> None:
@@ -237,7 +224,7 @@ def test_without_files_a_result_is_nothing_to_remember() -> None:
     assert not context.session[KnownFiles].all()
 
 
-def test_a_call_may_be_about_several_files() -> None:
+def test_a_call_may_be_about_several_files(wording: Wording) -> None:
     """Each of them must be known; all that are not are named."""
 
     def both(params: Move) -> Sequence[str]:
@@ -248,10 +235,7 @@ def test_a_call_may_be_about_several_files() -> None:
     for path in ("a.md", "b.md"):
         files.write_text(path, "text")
     context = ToolContext.of(resources={Filesystem: files})
-    assert policy.check(WRITE, Move("a.md", "b.md"), context=context).reason == snapshot(
-        "a.md exists and has not been read yet; b.md exists and has not been read yet. Call read_file "
-        "on a.md and b.md first, then write_file again."
-    )
+    assert policy.check(WRITE, Move("a.md", "b.md"), context=context).reason == wording
     policy.on_result(READ, Move("a.md", "b.md"), ToolResult.ok(""), context=context)
     assert policy.check(WRITE, Move("a.md", "b.md"), context=context).allowed
 
@@ -266,23 +250,18 @@ def test_tools_are_named_in_a_sequence(wording: Wording) -> None:
     wrong: Any = "read_file"
     with pytest.raises(PromptValidationError) as caught:
         ReadBeforeWritePolicy(read_tools=wrong)
-    assert str(caught.value) == snapshot(
-        "policy read_before_write: read_tools is 'read_file'; write the names of one tool or more: ('read_file',)."
-    )
+    assert str(caught.value) == wording
     with pytest.raises(PromptValidationError) as raised:
         ReadBeforeWritePolicy(write_tools=())
     assert str(raised.value) == wording
 
 
-def test_a_policy_that_holds_back_needs_a_tool_to_read_with() -> None:
+def test_a_policy_that_holds_back_needs_a_tool_to_read_with(wording: Wording) -> None:
     """Otherwise no existing file could ever be written; where it holds nothing back, it may stand anywhere."""
     policy = ReadBeforeWritePolicy()
     assert policy.scope_fault(frozenset({"write_file", "read_file"})) is None
     assert policy.scope_fault(frozenset({"lookup"})) is None
-    assert policy.scope_fault(frozenset({"write_file", "edit_file"})) == snapshot(
-        "it denies edit_file, write_file until the file has been read, but there is no read_file "
-        "in the section with the policy or below it. Declare the read tool there too, or name it in read_tools=."
-    )
+    assert policy.scope_fault(frozenset({"write_file", "edit_file"})) == wording
 
 
 class Overwriting(RuleBasedStateMachine):

@@ -170,13 +170,14 @@ async def test_two_tasks_of_a_call_take_one_place(desk: Desk) -> None:
     assert items(desk.store) == ["tea"] * 5
 
 
-async def test_task_waits_for_busy_and_no_longer(tmp_path: Path) -> None:
+async def test_task_waits_for_busy_and_no_longer(tmp_path: Path, wording: Wording) -> None:
     """It may be tried again when the others have ended."""
     with SqlStore(SqliteDriver(SqliteFile(tmp_path / "desk.db", busy=timedelta(0)))) as store, call() as holder:
         with_orders(store)
         add(store.connection(), "tea")
-        with call(), pytest.raises(StoreUnavailableError, match="do not come to their end"):
+        with call(), pytest.raises(StoreUnavailableError) as raised:
             await store.connection().execute_async(INSERT)
+        assert str(raised.value) == wording
         holder.commit()
 
 

@@ -109,7 +109,7 @@ def as_a_user_without_rights() -> Generator[Path]:
 
 
 @pytest.mark.parametrize("sealed", ["file", "folder", "both"])
-def test_what_cannot_be_written_can_be_read(sealed: str) -> None:
+def test_what_cannot_be_written_can_be_read(sealed: str, wording: Wording) -> None:
     """A file or folder without the right to write to is read; whoever writes to it is told."""
     with as_a_user_without_rights() as folder:
         path = folder / "desk.db"
@@ -121,10 +121,12 @@ def test_what_cannot_be_written_can_be_read(sealed: str) -> None:
         with SqliteStore(path) as store:
             assert len(list(store.rows())) == 3
             assert list(store.entries("s1")) == entries(1, 5)
-            with pytest.raises(StoreReadOnlyError, match="Look at the rights"):
+            with pytest.raises(StoreReadOnlyError) as raised:
                 insert(store, running_row(CLOCK))
-            with pytest.raises(StoreReadOnlyError, match=r"written to|lock"):
+            assert str(raised.value).replace(str(folder), "<folder>") == wording
+            with pytest.raises(StoreReadOnlyError) as raised:
                 store.acquire("s1", wait=NOW)
+            assert str(raised.value).replace(str(folder), "<folder>") == wording
         folder.chmod(0o755)
 
 
@@ -201,17 +203,17 @@ class _Small(SqliteFile):
 
 
 @pytest.mark.parametrize(
-    "column, value, shown",
+    "column, value",
     [
-        ("message", "text", "message is 'text'"),
-        ("value", 5, "value is 5"),
-        ("fence", "one", "fence is 'one'"),
-        ("created_at", 2**62, "created_at is 4611686018427387904"),
-        ("lease_until", b"soon", "lease_until is b'soon'"),
-        ("tool", b"\xff" * 100, "tool is b'"),
+        ("message", "text"),
+        ("value", 5),
+        ("fence", "one"),
+        ("created_at", 2**62),
+        ("lease_until", b"soon"),
+        pytest.param("tool", b"\xff" * 100, id="tool"),
     ],
 )
-def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: object, shown: str) -> None:
+def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: object, wording: Wording) -> None:
     """It says why, shows what can be read, and can be replaced and removed as it was seen."""
     path = tmp_path / "desk.db"
     sql = f"UPDATE handrail_effects SET {column} = ? WHERE key = 'key 0001'"  # noqa: S608 - a column's name
@@ -219,7 +221,7 @@ def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: 
         found = store.get("s1", "key 0001")
         assert found is not None
         assert (found.status, found.partition, found.key) == ("unknown", "s1", "key 0001")
-        assert shown in found.note
+        assert found.note == wording
         assert found in list(store.rows())
         assert not replace(store, found._replace(fence=9), found)
         assert not delete(store, found._replace(effect_id="x"))
@@ -246,23 +248,24 @@ def test_text_that_is_no_text_is_unknown(tmp_path: Path, wording: Wording) -> No
 
 
 @pytest.mark.parametrize(
-    "sql, said",
+    "sql",
     [
-        ("UPDATE handrail_entries SET items = 'text' WHERE number = 3", "entry 3 of session 's1'.*items is 'text'"),
-        ("UPDATE handrail_entries SET role = 'king' WHERE number = 3", "entry 3 of session 's1'.*role is 'king'"),
-        ("UPDATE handrail_entries SET start = 'x' WHERE number = 3", "entry 3 of session 's1'.*start is 'x'"),
-        ("DELETE FROM handrail_entries WHERE number = 3", "entry 3 of session 's1'.*missing"),
-        ("DELETE FROM handrail_entries WHERE number = 5", "entry 5 of session 's1'.*missing"),
-        ("UPDATE handrail_sessions SET tags = '[1]'", r"row of session 's1'.*tags are '\[1\]'"),
-        ("UPDATE handrail_sessions SET tags = '{'", "row of session 's1'.*cannot be read"),
-        ("UPDATE handrail_sessions SET head = 'x', parent = 3", "parent is '3'|head is 'x'"),
-        ("INSERT INTO handrail_checkpoints VALUES ('s1', 5, 'text')", "checkpoint 5 of session 's1'.*data is 'text'"),
+        pytest.param("UPDATE handrail_entries SET items = 'text' WHERE number = 3", id="items"),
+        pytest.param("UPDATE handrail_entries SET role = 'king' WHERE number = 3", id="role"),
+        pytest.param("UPDATE handrail_entries SET start = 'x' WHERE number = 3", id="start"),
+        pytest.param("DELETE FROM handrail_entries WHERE number = 3", id="an entry is missing"),
+        pytest.param("DELETE FROM handrail_entries WHERE number = 5", id="the last entry is missing"),
+        pytest.param("UPDATE handrail_sessions SET tags = '[1]'", id="tags"),
+        pytest.param("UPDATE handrail_sessions SET tags = '{'", id="tags that are not JSON"),
+        pytest.param("UPDATE handrail_sessions SET head = 'x', parent = 3", id="head"),
+        pytest.param("INSERT INTO handrail_checkpoints VALUES ('s1', 5, 'text')", id="checkpoint"),
     ],
 )
-def test_what_cannot_be_read_of_a_session_is_an_error(tmp_path: Path, sql: str, said: str) -> None:
+def test_what_cannot_be_read_of_a_session_is_an_error(tmp_path: Path, sql: str, wording: Wording) -> None:
     """It names the session and the number, and nothing is left out in silence."""
-    with edited(tmp_path / "desk.db", sql) as store, pytest.raises(StoreCorruptError, match=said):
+    with edited(tmp_path / "desk.db", sql) as store, pytest.raises(StoreCorruptError) as raised:
         _ = store.find("s1"), store.checkpoint("s1"), list(store.entries("s1"))
+    assert str(raised.value) == wording
 
 
 def test_text_that_no_database_takes_is_refused(tmp_path: Path) -> None:

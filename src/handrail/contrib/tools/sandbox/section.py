@@ -123,7 +123,9 @@ class SandboxSection(Section[None]):
         faults: list[str] = []
         filesystem, limits = cast("object", self.filesystem), cast("object", self.limits)  # whatever was given
         if not isinstance(filesystem, HostFilesystem):
-            faults.append(f"filesystem is a {type(filesystem).__name__}; give a HostFilesystem over the workspace")
+            faults.append(
+                f"filesystem is of type {type(filesystem).__name__}; give a HostFilesystem over the workspace"
+            )
         if not isinstance(limits, SandboxLimits):
             faults.append(f"limits is {limits!r}; give SandboxLimits()")
         else:

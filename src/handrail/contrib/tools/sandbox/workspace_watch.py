@@ -210,7 +210,7 @@ def _entries(root: Path) -> Iterator[tuple[str, os.stat_result | int]]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            yield folder, error.errno or errno.EIO
+            yield folder or ROOT, error.errno or errno.EIO
 
 
 def _is_set_id(mode: int) -> bool:

@@ -152,7 +152,7 @@ class ShellRule:
             value: object = getattr(self, field.name)
             if field.name in {"exact", "confined", "reads", "reads_everything"} and not isinstance(value, bool):
                 raise PromptValidationError(
-                    f"{field.name} of a shell rule is a {type(value).__name__}; write True or False"
+                    f"{field.name} of a shell rule is of type {type(value).__name__}; write True or False"
                 )
         object.__setattr__(self, "commit_on", exit_codes(self.commit_on))
         # The program that is run may differ from the one in the prefix, and must be a bare name too.
@@ -292,7 +292,7 @@ def rules_of(allow: object) -> tuple[ShellRule, ...]:
     """
     if isinstance(allow, str | bytes) or not isinstance(allow, Sequence):
         raise PromptValidationError(
-            f"allow is a {type(allow).__name__}; write a rule for each program: allow=[('ls',)]"
+            f"allow is of type {type(allow).__name__}; write a rule for each program: allow=[('ls',)]"
         )
     rules: list[ShellRule] = []
     faults: list[str] = []
@@ -330,7 +330,9 @@ def _tokens(name: str, given: object, *, optional: bool) -> Command | None:
     if given is None and optional:
         return None
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-        raise PromptValidationError(f"{name} of a shell rule is a {type(given).__name__}; write a tuple of strings")
+        raise PromptValidationError(
+            f"{name} of a shell rule is of type {type(given).__name__}; write a tuple of strings"
+        )
     tokens = tuple(cast("Sequence[object]", given))
     for token in tokens:
         if not isinstance(token, str) or not token:

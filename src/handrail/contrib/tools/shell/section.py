@@ -180,7 +180,7 @@ def _environment(root: Path) -> dict[str, str]:
 def faults_of_environment(given: object) -> list[str]:
     """What is wrong with an environment for programs, each as a clause."""
     if not isinstance(given, Mapping):
-        return [f"environment is a {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
+        return [f"environment is of type {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
     faults: list[str] = []
     for name, value in cast("Mapping[object, object]", given).items():
         if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:

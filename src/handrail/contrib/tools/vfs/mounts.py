@@ -362,7 +362,7 @@ def _added(scan: Scan, other: Scan, entries: tuple[FileStat, ...]) -> Scan:
 
 def _check(name: str, filesystem: object) -> None:
     if not isinstance(filesystem, Filesystem):
-        raise TypeError(f"{name!r} is a {type(filesystem).__name__}, not a Filesystem; mount one")
+        raise TypeError(f"{name!r} is of type {type(filesystem).__name__}, not a Filesystem; mount one")
     try:
         # `normalise` raises for what cannot be a path; a name that it changes, such as `./a`, would never be found
         # again.

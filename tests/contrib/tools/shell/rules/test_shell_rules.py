@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.contrib.tools import GIT_READING, ShellRule
 from handrail.contrib.tools.shell.rules import ArgumentPath, describe_rules, format_command, match_command, rules_of
@@ -47,10 +46,7 @@ def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: ArgumentPath
     rules = rules_of([("ls",), ShellRule(("make", "test"), exact=True)])
     with pytest.raises(ToolValidationError) as caught:
         match_command(rules, ("rm", "x" * 1000), place)
-    assert str(caught.value) == snapshot(
-        "'rm xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...' is "
-        "not among what may be run here: `ls`, `make test` and nothing more."
-    )
+    assert str(caught.value) == wording
     with pytest.raises(ToolValidationError) as raised:
         match_command((), ("ls",), place)
     assert str(raised.value) == wording
@@ -70,13 +66,11 @@ def test_one_rule_that_allows_a_command_is_enough(place: ArgumentPath, wording: 
     assert str(raised.value) == wording
 
 
-def test_exact_rule_lets_nothing_follow(place: ArgumentPath) -> None:
+def test_exact_rule_lets_nothing_follow(place: ArgumentPath, wording: Wording) -> None:
     """Not even an operand."""
     rule = ShellRule(("make", "test"), exact=True)
     assert match_command((rule,), ("make", "test"), place) is rule
-    assert refusal(rule, "make", "test", "SHELL=x", place=place) == snapshot(
-        "nothing may follow `make test`, so leave out 'SHELL=x'."
-    )
+    assert refusal(rule, "make", "test", "SHELL=x", place=place) == wording
 
 
 @pytest.mark.parametrize(
@@ -202,7 +196,7 @@ def test_other_tokens_can_run_in_the_place_of_the_prefix() -> None:
     assert ShellRule(("ls",)).line(("ls", "-l")) == ("ls", "-l")
 
 
-def test_rules_in_words() -> None:
+def test_rules_in_words(wording: Wording) -> None:
     """For the guidance; long lists of options are left out of it."""
     rules = (
         ShellRule(("ls",)),
@@ -211,50 +205,42 @@ def test_rules_in_words() -> None:
         ShellRule(("ls",), options=tuple(f"-{letter}" for letter in "abcdefg"), forbid=("*%G*",)),
         ShellRule(("ls",), options=(), forbid=("-x",), exact=True),
     )
-    assert describe_rules(rules) == snapshot(
-        [
-            "`ls`",
-            "`ls`, without options",
-            "`ls`, with these options only: -l -a",
-            "`ls`, with these options only: -a -b -c -d -e -f -g, never with *%G*",
-            "`ls` and nothing more",
-        ]
-    )
+    assert describe_rules(rules) == wording
 
 
-def test_rules_with_the_same_limits_are_described_together() -> None:
+def test_rules_with_the_same_limits_are_described_together(wording: Wording) -> None:
     """The options of `git log`, `diff` and `show` are listed once; a program without limits has a line of its own."""
     lines = describe_rules((ShellRule(("make",)), *GIT_READING, ShellRule(("sh",))))
     assert [line.partition(",")[0] for line in lines] == ["`make`", "`git status`", "`git log`", "`sh`"]
-    assert lines[2].startswith("`git log`, `git diff`, `git show`, with these options only: -n -p ")
+    assert lines == wording
 
 
 @pytest.mark.parametrize(
-    "fields, told",
+    "fields",
     [
-        ({"prefix": ()}, "begins with the bare name of a program, such as 'git', and not with nothing"),
-        ({"prefix": "ls"}, "prefix of a shell rule is a str; write a tuple of strings"),
-        ({"prefix": 5}, "prefix of a shell rule is a int"),
-        ({"prefix": ("ls", 5)}, "prefix of a shell rule holds 5"),
-        ({"prefix": ("ls", "")}, "prefix of a shell rule holds ''"),
-        ({"prefix": ("/bin/ls",)}, "and not with '/bin/ls'"),
-        ({"prefix": ("./ls",)}, "and not with './ls'"),
-        ({"prefix": ("l*",)}, "and not with 'l*'"),
-        ({"prefix": ("ls -l",)}, "and not with 'ls -l'"),
-        ({"prefix": ("ls",), "runs": ("/bin/ls",)}, "runs of a shell rule begins with the bare name"),
-        ({"prefix": ("ls", "*"), "runs": ("ls",)}, "cannot have globs in its prefix"),
-        ({"prefix": ("ls",), "options": "-l"}, "options of a shell rule is a str"),
-        ({"prefix": ("ls",), "options": ("l",)}, "options of a shell rule holds 'l'"),
-        ({"prefix": ("ls",), "options": ("--",)}, "options of a shell rule holds '--'"),
-        ({"prefix": ("ls",), "forbid": None}, "forbid of a shell rule is a NoneType"),
-        ({"prefix": ("ls",), "exact": 1}, "exact of a shell rule is a int; write True or False"),
+        pytest.param({"prefix": ()}, id="empty prefix"),
+        pytest.param({"prefix": "ls"}, id="text for a prefix"),
+        pytest.param({"prefix": 5}, id="number for a prefix"),
+        pytest.param({"prefix": ("ls", 5)}, id="number in a prefix"),
+        pytest.param({"prefix": ("ls", "")}, id="empty token"),
+        pytest.param({"prefix": ("/bin/ls",)}, id="absolute path"),
+        pytest.param({"prefix": ("./ls",)}, id="relative path"),
+        pytest.param({"prefix": ("l*",)}, id="glob for a program"),
+        pytest.param({"prefix": ("ls -l",)}, id="program with an option"),
+        pytest.param({"prefix": ("ls",), "runs": ("/bin/ls",)}, id="runs a path"),
+        pytest.param({"prefix": ("ls", "*"), "runs": ("ls",)}, id="glob beside runs"),
+        pytest.param({"prefix": ("ls",), "options": "-l"}, id="text for options"),
+        pytest.param({"prefix": ("ls",), "options": ("l",)}, id="option without a hyphen"),
+        pytest.param({"prefix": ("ls",), "options": ("--",)}, id="option without a name"),
+        pytest.param({"prefix": ("ls",), "forbid": None}, id="nothing for forbid"),
+        pytest.param({"prefix": ("ls",), "exact": 1}, id="number for exact"),
     ],
 )
-def test_rule_that_cannot_be_meant_is_refused(fields: dict[str, Any], told: str) -> None:
+def test_rule_that_cannot_be_meant_is_refused(fields: dict[str, Any], wording: Wording) -> None:
     """Where it is written, and with what would be right."""
     with pytest.raises(PromptValidationError) as caught:
         ShellRule(**fields)
-    assert told in str(caught.value)
+    assert str(caught.value) == wording
 
 
 def test_every_fault_of_the_declared_rules_is_told(wording: Wording) -> None:
@@ -262,12 +248,7 @@ def test_every_fault_of_the_declared_rules_is_told(wording: Wording) -> None:
     declared: Any = [("ls",), "git status", ("a/b",), 7]
     with pytest.raises(PromptValidationError) as caught:
         rules_of(declared)
-    for told in (
-        "allow[1] is the string 'git status'",
-        "allow[2]: prefix",
-        "allow[3]: prefix of a shell rule is a int",
-    ):
-        assert told in str(caught.value)
+    assert str(caught.value) == wording
     nothing: Any
     for nothing in ("ls", b"ls", None, 5):
         with pytest.raises(PromptValidationError) as raised:

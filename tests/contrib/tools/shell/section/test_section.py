@@ -78,32 +78,11 @@ def test_section_brings_one_tool_that_acts_outside(root: Path) -> None:
     assert ShellToolsSection(root, accepts_overrides=True).tools[0].accepts_overrides
 
 
-def test_text_of_the_section(files: HostFilesystem) -> None:
+def test_text_of_the_section(files: HostFilesystem, wording: Wording) -> None:
     """What a model sees; a program that is not installed is not spoken of."""
     section = ShellToolsSection(files, allow=[("sh", "run"), ShellRule(("ls",), options=("-l",)), ("no-such-program",)])
     assert section.missing == {"no-such-program"}
-    assert rendered(section) == snapshot("""\
-## 1. Programs
-
-Run programs with `shell_run`, one program a call. There is no shell: give the name of the program and each argument as
-a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the program itself makes of them.
-
-**What may be run**
-
-- `sh run`
-- `ls`, with these options only: -l
-
-**Rules**
-
-- A program starts in `folder`, and paths are relative to it. Absolute paths, `..` and links that lead out are refused.
-- Give the value of an option as the next string: `"-n", "5"`. Options of one letter may be joined: `-la`.
-- A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
-- No person answers a program, and there is no terminal. It reads `input`, and then the end of its input.
-- A program may take 60 s. Whatever it leaves running is killed. Of a long output the middle is left
-  out, and the message says how it is read.
-- What a program that fails has changed in the folder is undone. What it has done in `.git`, and in large folders that
-  git ignores, is not undone, but the message names it. What it does outside is neither undone nor named.\
-""")
+    assert rendered(section) == wording
 
 
 def test_text_says_what_is_undone(root: Path, files: HostFilesystem, wording: Wording) -> None:
@@ -130,45 +109,47 @@ def test_program_runs_in_the_folder_that_is_named(root: Path, wording: Wording) 
 
 @pytest.mark.requirement("A-36")
 @pytest.mark.parametrize(
-    "folder, told",
+    "folder",
     [
-        ("..", "leads out of the root"),
-        ("/etc", "this one is absolute"),
-        ("out", "a link that leads out of the root"),
-        ("notes/plan.md", "there is no folder 'notes/plan.md'"),
-        ("nowhere", "there is no folder 'nowhere'"),
-        ("", "the path is empty"),
-        ("a\0b", "NUL"),
-        ("\ud800", "surrogate"),
-        ("x" * 5000, "longer than"),
+        pytest.param("..", id="above"),
+        pytest.param("/etc", id="absolute"),
+        pytest.param("out", id="link"),
+        pytest.param("notes/plan.md", id="file"),
+        pytest.param("nowhere", id="missing"),
+        pytest.param("", id="empty"),
+        pytest.param("a\0b", id="NUL"),
+        pytest.param("\ud800", id="surrogate"),
+        pytest.param("x" * 5000, id="too long"),
     ],
 )
-def test_folder_outside_of_the_root_is_refused(folder: str, told: str, root: Path) -> None:
+def test_folder_outside_of_the_root_is_refused(folder: str, root: Path, wording: Wording) -> None:
     """And so is one that is none."""
     run = SuiteRun(ShellToolsSection(root, allow=[("ls",)]))
-    assert told in run.refused("shell_run", command=["ls"], folder=folder)
+    assert run.refused("shell_run", command=["ls"], folder=folder) == wording
 
 
 @pytest.mark.parametrize(
-    "command, told",
+    "command",
     [
-        ("ls -l", "expected an array"),
-        ([], "$.command: it is empty"),
-        ([""], "'' is not among what may be run here: `ls`"),
-        (["ls -l notes"], 'Give each argument as a string of its own: ["ls", "-l", "notes"].'),
-        (["/bin/ls"], "is a path. Give the bare name of a program: 'ls'."),
-        (["./ls"], "is a path"),
-        (["ls", "&&", "rm"], "$.command[1]: '&&' means nothing here, because there is no shell"),
-        (["ls", "2>&1"], "there is no shell"),
-        (["ls", "a\0b"], "$.command[1]: it holds a NUL character"),
-        (["ls", "\udc80"], "$.command[1]: a string with one half of a surrogate"),
-        (["rm"], "'rm' is not among what may be run here: `ls`."),
-        (["ls", "/"], "may lead out of the folder"),
+        pytest.param("ls -l", id="text"),
+        pytest.param([], id="empty"),
+        pytest.param([""], id="empty name"),
+        pytest.param(["ls -l notes"], id="line"),
+        pytest.param(["/bin/ls"], id="absolute path"),
+        pytest.param(["./ls"], id="relative path"),
+        pytest.param(["ls", "&&", "rm"], id="two commands"),
+        pytest.param(["ls", "2>&1"], id="redirection"),
+        pytest.param(["ls", "a\0b"], id="NUL"),
+        pytest.param(["ls", "\udc80"], id="surrogate"),
+        pytest.param(["rm"], id="another program"),
+        pytest.param(["ls", "/"], id="path outside"),
     ],
 )
-def test_command_that_is_none_is_refused_with_what_would_be_right(command: object, told: str, root: Path) -> None:
+def test_command_that_is_none_is_refused_with_what_would_be_right(
+    command: object, root: Path, wording: Wording
+) -> None:
     """A whole line, paths, and what means something only to a shell."""
-    assert told in SuiteRun(ShellToolsSection(root, allow=[("ls",)])).refused("shell_run", command=command)
+    assert SuiteRun(ShellToolsSection(root, allow=[("ls",)])).refused("shell_run", command=command) == wording
 
 
 def test_without_rules_every_program_is_refused(root: Path, wording: Wording) -> None:
@@ -176,12 +157,10 @@ def test_without_rules_every_program_is_refused(root: Path, wording: Wording) ->
     assert SuiteRun(ShellToolsSection(root)).refused("shell_run", command=["ls"]) == wording
 
 
-def test_program_that_is_not_installed_is_told(root: Path) -> None:
+def test_program_that_is_not_installed_is_told(root: Path, wording: Wording) -> None:
     """The rule stands; the model does without."""
     run = SuiteRun(ShellToolsSection(root, allow=[("no-such-program",)]))
-    assert run.refused("shell_run", command=["no-such-program"]) == snapshot(
-        "no-such-program may be run, but it is not installed here. Do without it."
-    )
+    assert run.refused("shell_run", command=["no-such-program"]) == wording
 
 
 def test_programs_are_looked_for_once(root: Path, tmp_path: Path, wording: Wording) -> None:
@@ -247,23 +226,18 @@ def test_over_a_plain_folder_nothing_is_undone_and_the_model_is_told(root: Path,
     assert told == wording
 
 
-def test_program_that_takes_too_long_fails_the_call_in_doubt(root: Path, files: HostFilesystem) -> None:
+def test_program_that_takes_too_long_fails_the_call_in_doubt(
+    root: Path, files: HostFilesystem, wording: Wording
+) -> None:
     """What it did in the folder is undone; what it did elsewhere nobody knows, unless it only looks."""
     slow = script("import time; open('new', 'w').close(); print('begun', flush=True); time.sleep(600)")
     options: dict[str, Any] = {"timeout": timedelta(seconds=0.5)}
     run = SuiteRun(python_section(files, **options))
-    killed = f"{PYTHON} was killed, because it may take 0.5 s and was not done."
-    assert run.refused("shell_run", command=slow) == (
-        f"{killed} Its changes in the folder are rolled back.\nbegun\nWhether shell_run took effect is unknown. Find "
-        "out what happened before asking for it again."
-    )
+    assert run.refused("shell_run", command=slow) == wording
     assert not (root / "new").exists()
     assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown"]
     looks = SuiteRun(python_section(files, allow=[ShellRule((PYTHON,), confined=False, reads=True)], **options))
-    assert (
-        looks.refused("shell_run", command=slow)
-        == f"{PYTHON} was killed, because it may take 0.5 s and was not done.\nbegun\n"
-    )
+    assert looks.refused("shell_run", command=slow) == wording
 
 
 def test_program_whose_end_is_not_known_fails_the_call_in_doubt(
@@ -303,14 +277,23 @@ def test_output_reaches_subscribers_while_the_program_runs(root: Path) -> None:
     assert {(event.reply, event.call_id, event.tool) for event in heard} == {(None, "call-1", "shell_run")}
 
 
-@pytest.mark.parametrize("prompt", ["Go on? [y/N] ", "Password:", ">>> ", "Really (yes/no)? "])
-def test_program_that_asks_for_input_finds_none_and_the_model_is_told(root: Path, prompt: str) -> None:
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        pytest.param("Go on? [y/N] ", id="question"),
+        pytest.param("Password:", id="colon"),
+        pytest.param(">>> ", id="prompt"),
+        pytest.param("Really (yes/no)? ", id="words"),
+    ],
+)
+def test_program_that_asks_for_input_finds_none_and_the_model_is_told(
+    root: Path, prompt: str, wording: Wording
+) -> None:
     """It reads to the end of its input, and does not wait for a person; one that only fails is not taken for one."""
     run = SuiteRun(python_section(root))
     asks = f"import sys; print({prompt!r}, end='', flush=True); sys.exit(len(sys.stdin.read()) + 1)"
-    assert "asked for input" in run.refused("shell_run", command=script(asks))
-    assert "asked for input" in run.refused("shell_run", command=script("input()"))
-    assert "asked for input" not in run.refused("shell_run", command=script(f"print({prompt!r}); raise SystemExit(1)"))
+    for text in (asks, "input()", f"print({prompt!r}); raise SystemExit(1)"):
+        assert run.refused("shell_run", command=script(text)).partition("\n")[0] == wording
 
 
 def test_message_to_a_program_that_asks_for_input(root: Path, wording: Wording) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.contrib.tools import GrepFiles, LinesFound, VfsLimits, VfsToolsSection
 from handrail.contrib.tools.vfs.files import NOTHING_LEFT_OUT, LeftOut
@@ -46,14 +46,9 @@ def refusal(pattern: str) -> str:
     return str(caught.value)
 
 
-def test_lines_that_match_are_shown_with_file_and_number() -> None:
+def test_lines_that_match_are_shown_with_file_and_number(wording: Wording) -> None:
     """As `path:line: text`."""
-    assert search({"b.txt": "is\n", "a.txt": POEM}, GrepFiles("is$")).render() == snapshot("""\
-is$ in .: 3 lines match in 2 files (2 files searched).
-a.txt:2: is
-a.txt:4: is
-b.txt:1: is\
-""")
+    assert search({"b.txt": "is\n", "a.txt": POEM}, GrepFiles("is$")).render() == wording
 
 
 def test_case_counts_unless_told_otherwise() -> None:
@@ -62,30 +57,12 @@ def test_case_counts_unless_told_otherwise() -> None:
     assert search({"a.txt": POEM}, GrepFiles("x|rose", ignore_case=True)).matches == 3
 
 
-def test_lines_around_a_match_are_shown_when_asked_for() -> None:
+def test_lines_around_a_match_are_shown_when_asked_for(wording: Wording) -> None:
     """Marked by `-`; groups that do not touch are kept apart, files too; no line is shown twice."""
     found = search({"a.txt": POEM, "b.txt": "x\na ROSE\n"}, GrepFiles("ROSE", context=1))
-    assert found.render() == snapshot("""\
-ROSE in .: 2 lines match in 2 files (2 files searched).
-a.txt-2- is
-a.txt:3: a ROSE
-a.txt-4- is
---
-b.txt-1- x
-b.txt:2: a ROSE\
-""")
+    assert found.render() == wording
     apart = search({"a.txt": "1\n2\nx\n4\n5\n6\nx\nx\n"}, GrepFiles("x", context=1))
-    assert apart.shown == snapshot(
-        (
-            "a.txt-2- 2",
-            "a.txt:3: x",
-            "a.txt-4- 4",
-            "--",
-            "a.txt-6- 6",
-            "a.txt:7: x",
-            "a.txt:8: x",
-        )
-    )
+    assert apart.shown == wording
 
 
 def test_line_ends_belong_to_no_line() -> None:
@@ -102,38 +79,24 @@ def test_no_pattern_makes_the_search_hang(pattern: str) -> None:
     assert perf_counter() - began < 5
 
 
-def test_a_pattern_that_cannot_be_searched_for_is_refused_with_the_reason() -> None:
+def test_a_pattern_that_cannot_be_searched_for_is_refused_with_the_reason(wording: Wording) -> None:
     """And with how to look for the text itself."""
-    assert refusal("main(") == snapshot(
-        "$.pattern is not a regular expression that can be searched for: unclosed group. To look for the text "
-        "itself, write main\\("
-    )
-    assert refusal(r"(?=x)x") == snapshot(
-        "$.pattern is not a regular expression that can be searched for: look-around, including look-ahead and "
-        "look-behind, is not supported. To look for the text itself, write \\(\\?=x\\)x"
-    )
-    assert refusal(r"(a)\1") == snapshot(
-        "$.pattern is not a regular expression that can be searched for: backreferences are not supported. To look "
-        "for the text itself, write \\(a\\)\\\\1"
-    )
-    assert refusal("(a{1000}){1000}") == snapshot(
-        "$.pattern is not a regular expression that can be searched for: it becomes too large; repeat less in it. To "
-        "look for the text itself, write \\(a\\{1000\\}\\)\\{1000\\}"
-    )
-    assert refusal("") == snapshot("$.pattern is empty; give what to look for. To list files, use glob_files.")
-    assert refusal("a\nb") == snapshot(
-        "$.pattern holds a line break, but each line is searched by itself. Look for the first of the lines, and set "
-        "context to see those that follow."
-    )
+    assert refusal("main(") == wording
+    assert refusal(r"(?=x)x") == wording
+    assert refusal(r"(a)\1") == wording
+    assert refusal("(a{1000}){1000}") == wording
+    assert refusal("") == wording
+    assert refusal("a\nb") == wording
 
 
 def test_a_text_that_is_escaped_as_told_is_found() -> None:
     """The cure that a refusal names works."""
     pattern = "if (a - b) > c: # x~y&z"
-    assert matcher(refusal(f"{pattern}(").rpartition("write ")[2], ignore_case=False)(f"{pattern}(")
+    told = re.split(r"(?<!\\) ", refusal(f"{pattern}("))[-1]
+    assert matcher(told, ignore_case=False)(f"{pattern}(")
 
 
-def test_files_that_cannot_be_searched_are_named() -> None:
+def test_files_that_cannot_be_searched_are_named(wording: Wording) -> None:
     """By the reason; the others are searched all the same."""
 
     class Locked(InMemoryFilesystem):
@@ -147,81 +110,49 @@ def test_files_that_cannot_be_searched_are_named() -> None:
     found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(
         filesystem, filesystem.glob("**"), NOTHING_LEFT_OUT
     )
-    assert found.render() == snapshot("""\
-x in .: 1 line matches in 1 file (1 file searched). Not searched: 0.bin, 1.bin, 2.bin and 2 more (not text), big.txt \
-(larger than 100 bytes), locked.txt (cannot be read).
-a.txt:1: x\
-""")
+    assert found.render() == wording
 
 
-def test_long_lines_are_cut_where_they_are_shown_and_searched_in_part() -> None:
+def test_long_lines_are_cut_where_they_are_shown_and_searched_in_part(wording: Wording) -> None:
     """A line of any length costs no more than a long one."""
     found = search({"a.txt": f"{'x' * 20_000}y\nxy\n"}, GrepFiles("x"), line_characters=5)
-    assert found.render() == snapshot("""\
-x in .: 2 lines match in 1 file (1 file searched). 1 very long line was searched up to character 10,000 only.
-a.txt:1: xxxxx [cut: the line has 20,001 characters]
-a.txt:2: xy\
-""")
-    assert search({"a.txt": f"{'x' * 20_000}y\n"}, GrepFiles("y")).render() == snapshot(
-        "y in .: no line matches (1 file searched). 1 very long line was searched up to character 10,000 only."
-    )
+    assert found.render() == wording
+    assert search({"a.txt": f"{'x' * 20_000}y\n"}, GrepFiles("y")).render() == wording
 
 
-def test_a_search_stops_when_its_time_is_over() -> None:
+def test_a_search_stops_when_its_time_is_over(wording: Wording) -> None:
     """Between lines; what was found until then is shown."""
     files = {"a.txt": POEM, "b.txt": POEM, "c.txt": POEM}
-    assert search(files, GrepFiles("ROSE"), after(7)).render() == snapshot("""\
-ROSE in .: 1 line matches in 1 file (2 files searched). The search stopped because the time for it was over, and 1 \
-file was not looked at. Narrow it down with pattern, path or files.
-a.txt:3: a ROSE\
-""")
-    assert search({"a.txt": POEM}, GrepFiles("ROSE"), after(4)).render() == snapshot("""\
-ROSE in .: 1 line matches in 1 file (1 file searched). The search stopped because the time for it was over, and more \
-may match. Narrow it down with pattern, path or files.
-a.txt:3: a ROSE\
-""")
+    assert search(files, GrepFiles("ROSE"), after(7)).render() == wording
+    assert search({"a.txt": POEM}, GrepFiles("ROSE"), after(4)).render() == wording
 
 
-def test_a_search_stops_when_no_more_can_be_kept() -> None:
+def test_a_search_stops_when_no_more_can_be_kept(wording: Wording) -> None:
     """The first line is always shown; how many lines match is told as far as it was searched."""
     files = {"a.txt": "x\n" * 50, "b.txt": "x\n"}
     found = search(files, GrepFiles("x"), kept_characters=50, lines=2)
-    assert found.render() == snapshot("""\
-x in .: 50 lines match in 1 file (1 file searched). Shown are the first 2. Continue with read_kept, key='63e528a0', \
-offset=3. The search stopped because as much was found as can be kept, and 1 file was not looked at. Narrow it down \
-with pattern, path or files.
-a.txt:1: x
-a.txt:2: x\
-""")
+    assert found.render() == wording
     assert found.kept is not None
     assert len(found.kept.text) <= 50
     assert search({"a.txt": "x\n"}, GrepFiles("x"), kept_characters=1).shown == ("a.txt:1: x",)
 
 
-def test_nothing_found_is_told_with_what_may_be_the_reason() -> None:
+def test_nothing_found_is_told_with_what_may_be_the_reason(wording: Wording) -> None:
     """An empty answer would leave the model in doubt."""
-    assert search({"a.txt": POEM}, GrepFiles("lily")).render() == snapshot(
-        "lily in .: no line matches (1 file searched)."
-    )
-    assert search({"a.txt": POEM}, GrepFiles(r"rose\nis")).render() == snapshot(
-        "rose\\nis in .: no line matches (1 file searched). Each line is searched by itself and without its line "
-        "end, so \\n never matches."
-    )
-    for files, deeper in (("*.py", " To search at any depth, write **/*.py."), ("src/**", ""), ("**", "")):
+    assert search({"a.txt": POEM}, GrepFiles("lily")).render() == wording
+    assert search({"a.txt": POEM}, GrepFiles(r"rose\nis")).render() == wording
+    for files in ("*.py", "src/**", "**"):
         nothing = Search(GrepFiles("lily", files=files), VfsLimits(), never).of(
             InMemoryFilesystem(), (), NOTHING_LEFT_OUT
         )
-        assert nothing.render() == f"lily in .: no line matches (0 files searched). No file fits {files}.{deeper}"
+        assert nothing.render() == wording
 
 
-def test_files_that_were_left_out_are_not_said_not_to_fit() -> None:
+def test_files_that_were_left_out_are_not_said_not_to_fit(wording: Wording) -> None:
     """They may fit, and hold what is looked for."""
     left_out = LeftOut(unlisted=1, too_deep=1)
     nothing = Search(GrepFiles("lily"), VfsLimits(), never).of(InMemoryFilesystem(), (), left_out)
-    assert nothing.render() == snapshot(
-        "lily in .: no line matches (0 files searched). 1 entry is left out by the rules of this run. 1 folder lies "
-        "128 levels deep and was not looked into."
-    )
+    assert nothing.render() == wording
 
 
 def test_a_link_to_a_folder_is_not_searched(tmp_path: Path, wording: Wording) -> None:
@@ -232,25 +163,22 @@ def test_a_link_to_a_folder_is_not_searched(tmp_path: Path, wording: Wording) ->
         (tmp_path / "root" / name).symlink_to(target)
     with HostFilesystem(tmp_path / "root", journal=tmp_path / "journal") as filesystem:
         run = SuiteRun(VfsToolsSection(filesystem))
-        assert run.refused("grep_files", pattern="lily", path="folder") == snapshot(
-            "$.path: folder is a link to a folder, and links to folders are not followed. Name the folder itself."
-        )
+        assert run.refused("grep_files", pattern="lily", path="folder") == wording
         assert "file:1: lily" in run.told("grep_files", pattern="lily", path="file")
         assert run.refused("grep_files", pattern="lily", path="nowhere") == wording
 
 
-def test_a_file_that_is_gone_when_it_is_searched_is_left_out() -> None:
+def test_a_file_that_is_gone_when_it_is_searched_is_left_out(wording: Wording) -> None:
     """Somebody else may remove it meanwhile."""
     gone = FileStat("gone.txt", "file", 1)
-    assert Search(GrepFiles("x"), VfsLimits(), never).of(InMemoryFilesystem(), (gone,), NOTHING_LEFT_OUT).unsearched[
-        0
-    ].why == ("cannot be read")
+    found = Search(GrepFiles("x"), VfsLimits(), never).of(InMemoryFilesystem(), (gone,), NOTHING_LEFT_OUT)
+    assert [each.why for each in found.unsearched] == [wording]
 
 
-def test_a_file_that_has_grown_since_it_was_listed_is_not_searched() -> None:
+def test_a_file_that_has_grown_since_it_was_listed_is_not_searched(wording: Wording) -> None:
     """What counts is the size of the content that is read."""
     listed = FileStat("log.txt", "file", 1)
     filesystem = InMemoryFilesystem({"log.txt": "x" * 101})
     found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(filesystem, (listed,), NOTHING_LEFT_OUT)
-    assert [(each.why, each.paths) for each in found.unsearched] == [("larger than 100 bytes", ("log.txt",))]
+    assert [(each.why, each.paths) for each in found.unsearched] == [(wording, ("log.txt",))]
     assert not found.shown

@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from inline_snapshot import snapshot
 
 from handrail.contrib.tools import VfsLimits, VfsToolsSection
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem
@@ -86,10 +85,7 @@ def test_part_of_a_file_is_enough_to_edit_it_and_not_to_replace_or_remove_it(wor
     filesystem = InMemoryFilesystem({"a.md": TEN_LINES})
     run = SuiteRun(VfsToolsSection(filesystem))
     run.told("read_file", path="a.md", limit=4)
-    assert run.refused("write_file", path="a.md", content="") == snapshot(
-        "policy read_before_write denies write_file: a.md has been shown only in part (line 5 has not). Call read_file "
-        "on the rest of a.md first, then write_file again."
-    )
+    assert run.refused("write_file", path="a.md", content="") == wording
     assert run.refused("remove_file", path="a.md") == wording
     run.told("edit_file", path="a.md", old="line 9", new="line nine")
     assert filesystem.read_text("a.md") == TEN_LINES.replace("line 9", "line nine")
@@ -164,10 +160,7 @@ def test_text_that_is_too_large_to_be_shown_is_left_alone(wording: Wording) -> N
     filesystem = InMemoryFilesystem({"log.txt": "line\n" * 30})
     run = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(file_bytes=100)))
     run.told("read_file", path="log.txt")
-    assert run.refused("write_file", path="log.txt", content="") == snapshot(
-        "policy read_before_write denies write_file: log.txt has lines, and none of them has been shown, because it is "
-        "too large. Leave log.txt as it is."
-    )
+    assert run.refused("write_file", path="log.txt", content="") == wording
     assert run.refused("remove_file", path="log.txt") == wording
     assert run.refused("edit_file", path="log.txt", old="line", new="x") == wording
 
@@ -183,9 +176,7 @@ def test_large_file_is_described_and_replaced_without_being_read(tmp_path: Path,
     disk = WatchedDisk(lambda call: read.append(call) if call in {"chunks", "start"} else None)
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as filesystem:
         run = SuiteRun(VfsToolsSection(filesystem))
-        assert run.told("read_file", path="disk.img") == snapshot(
-            "disk.img is binary (4,294,967,296 bytes), not text. Nothing of it is shown."
-        )
+        assert run.told("read_file", path="disk.img") == wording
         assert run.told("read_file", path="link") == wording
         os.utime(root / "disk.img", ns=(1, 1))
         assert run.refused("write_file", path="disk.img", content="") == wording
@@ -195,16 +186,14 @@ def test_large_file_is_described_and_replaced_without_being_read(tmp_path: Path,
     assert "chunks" not in read
 
 
-def test_something_special_is_described(tmp_path: Path) -> None:
+def test_something_special_is_described(tmp_path: Path, wording: Wording) -> None:
     """Looking at it is no failure; that it cannot be changed, the filesystem says."""
     root = tmp_path / "root"
     root.mkdir()
     os.mkfifo(root / "pipe")
     with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
         run = SuiteRun(VfsToolsSection(filesystem))
-        assert run.told("read_file", path="pipe") == snapshot(
-            "pipe is a device, socket or pipe, which is neither read nor changed. Nothing of it is shown."
-        )
+        assert run.told("read_file", path="pipe") == wording
         assert "read_before_write" not in run.refused("remove_file", path="pipe")
 
 
@@ -263,7 +252,7 @@ async def test_write_after_read_in_one_reply_is_judged_after_the_read(wording: W
     messages = await run.executor.execute_all_async(calls)
     assert [message.success for message in messages] == [True] * 4
     assert messages[2].content == wording
-    assert filesystem.read_text("notes/plan.md") == wording
+    assert filesystem.read_text("notes/plan.md") == "# Plan\n- buy oat milk, bread\n- sell bread\n"
 
 
 class Awaiting(InMemoryFilesystem):

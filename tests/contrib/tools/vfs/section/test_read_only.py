@@ -62,28 +62,6 @@ def test_policies_of_a_program_stay() -> None:
 def test_text_of_the_section_that_only_looks(wording: Wording) -> None:
     """It does not speak of what there is not; mounts are told of as ever."""
     template = PromptTemplate(ns="tests", key="files", sections=[VfsToolsSection(read_only=True)])
-    assert Prompt(template).render().text == snapshot("""\
-## 1. Files
-
-Look at files with these tools. A path is relative to the root of the filesystem, with forward slashes, such as
-`notes/plan.md`; `.` is the root.
-
-**Tools to look with**
-
-- `list_files` shows what a folder holds.
-- `glob_files` finds files and folders by a pattern of their path: `*.md` in the folder itself, `**/*.md` at any depth.
-- `grep_files` finds lines by a regular expression; `files` says in which files, `context` how many lines around each to
-  show. It reads each line by itself, and knows no look-around and no backreferences.
-- `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
-  on; it is not in the file. Everything below that line is the file's text, exactly.
-- `read_kept` continues a result of `glob_files` or `grep_files` that was too long: the result shows key and offset.
-
-**Rules**
-
-- Find what you need with `glob_files` and `grep_files` and read that; you seldom need to read everything.
-- Nothing is ever changed here: there are no tools to write with.
-- Line ends are shown as LF.
-- A call that fails says what to do instead.\
-""")
+    assert Prompt(template).render().text == wording
     mounted = VfsToolsSection(mounts={"a": files(), "b": files()}, read_only=True)
     assert mounted.render_body(None) == wording

@@ -7,7 +7,6 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FileExcerpt, ReadFile, VfsLimits
 from handrail.contrib.tools.vfs.text import NotText, decode_text, described, excerpt, fit_lines, too_large, with_lf
@@ -44,35 +43,33 @@ def test_utf8_is_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "data, what",
+    "data",
     [
-        (b"a\0", "is binary (2 bytes), not text"),
-        (b"\x89PNG\r\n\x1a\n\0\0", "is binary (a PNG image, 10 bytes), not text"),
-        (b"caf\xe9", "is not UTF-8 text (4 bytes): the byte 0xe9 at position 3 does not belong there"),
-        (b"\x1f\x8b", "is not UTF-8 text (gzip data, 2 bytes): the byte 0x8b at position 1 does not belong there"),
+        pytest.param(b"a\0", id="binary"),
+        pytest.param(b"\x89PNG\r\n\x1a\n\0\0", id="image"),
+        pytest.param(b"caf\xe9", id="another encoding"),
+        pytest.param(b"\x1f\x8b", id="gzip"),
     ],
 )
-def test_what_is_no_text_is_told_in_words(data: bytes, what: str) -> None:
+def test_what_is_no_text_is_told_in_words(data: bytes, wording: Wording) -> None:
     """What it is, how large, and where it stops being text."""
-    assert decode_text(data) == NotText(what)
+    assert decode_text(data) == NotText(wording)
 
 
 @pytest.mark.parametrize(
-    "start, what, has_lines",
+    "start, has_lines",
     [
-        (b"a\0", "is binary (9 bytes), not text", False),
-        (b"a" * 9_000 + b"\0", "is binary (9 bytes), not text", False),
-        (
-            b"\x1f\x8b",
-            "is not UTF-8 text (gzip data, 9 bytes): the byte 0x8b at position 1 does not belong there",
-            False,
-        ),
-        (b"caf\xc3", "is text, has 9 bytes, and the file tools take files of at most 5", True),
+        pytest.param(b"a\0", False, id="binary"),
+        pytest.param(b"a" * 9_000 + b"\0", False, id="binary at its end"),
+        pytest.param(b"\x1f\x8b", False, id="gzip"),
+        pytest.param(b"caf\xc3", True, id="text"),
     ],
 )
-def test_file_that_is_too_large_is_described_from_its_first_bytes(start: bytes, what: str, has_lines: bool) -> None:
+def test_file_that_is_too_large_is_described_from_its_first_bytes(
+    start: bytes, has_lines: bool, wording: Wording
+) -> None:
     """Kind and size; a character that is cut off at the end of these bytes is no fault."""
-    assert described(FileStart(start, 9), VfsLimits(file_bytes=5)) == NotText(what, has_lines)
+    assert described(FileStart(start, 9), VfsLimits(file_bytes=5)) == NotText(wording, has_lines)
 
 
 def test_text_that_begins_like_something_else_is_text(wording: Wording) -> None:
@@ -156,17 +153,15 @@ def test_line_ends_are_told_and_shown_as_lf(text: str, line_ends: str, ends_with
     assert "\r" not in shown.text
 
 
-def test_line_beyond_the_end_is_refused_with_how_many_there_are() -> None:
+def test_line_beyond_the_end_is_refused_with_how_many_there_are(wording: Wording) -> None:
     """The model finds a right number in the message."""
-    assert refusal(FIVE_LINES, offset=6) == snapshot("$.offset: a.txt has 5 lines, so there is no line 6.")
+    assert refusal(FIVE_LINES, offset=6) == wording
 
 
-def test_character_beyond_the_line_is_refused_with_how_many_there_are() -> None:
+def test_character_beyond_the_line_is_refused_with_how_many_there_are(wording: Wording) -> None:
     """As for a line."""
-    assert refusal(FIVE_LINES, offset=3, column=6) == snapshot(
-        "$.column: line 3 of a.txt has 5 characters, so there is none at 6."
-    )
-    assert refusal("\n", column=2) == snapshot("$.column: line 1 of a.txt has 0 characters, so there is none at 2.")
+    assert refusal(FIVE_LINES, offset=3, column=6) == wording
+    assert refusal("\n", column=2) == wording
 
 
 @given(text=st.text("ab\r\n", max_size=60), lines=st.integers(1, 4), characters=st.integers(1, 9))
