@@ -69,14 +69,16 @@ def changes(package: str) -> Iterator[Change]:
     """Every change of a package that may make a difference."""
     root = ROOT / "src/handrail" / package
     for path in sorted(root.rglob("*.py")):
-        tree = syntax.get_ast_from_path(path)
+        tree, lines = syntax.get_ast_from_path(path), path.read_text(encoding="utf-8").split("\n")
         for name in plugins.operator_names():
             operator = plugins.get_operator(name)
             if operator.arguments() or any(part in name for part in _EQUAL):
                 continue
             places = (place for node in syntax.ast_nodes(tree) for place in operator().mutation_positions(node))
             for occurrence, (start, end) in enumerate(places):
-                yield Change(package, str(path.relative_to(ROOT)), name, occurrence, start, end)
+                # To Cosmic Ray the star before parameters that are given by name is a multiplication.
+                if not lines[start[0] - 1].startswith("*,", start[1]):
+                    yield Change(package, str(path.relative_to(ROOT)), name, occurrence, start, end)
 
 
 def chosen(number: int, seed: int) -> list[Change]:
