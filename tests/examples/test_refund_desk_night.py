@@ -52,6 +52,8 @@ IN_REPORT = replace(
 OWNER = ClaimOwner("night-desk", "reply-1", "third")
 EFFECT = EffectRow("", "shop:issue_refund:3", "0" * 32, "issue_refund", "", OWNER, "unknown", 2, datetime.now(UTC))
 
+pytestmark = pytest.mark.timeout(180)  # the first test waits for a night, which takes several processes
+
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:

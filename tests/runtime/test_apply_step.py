@@ -306,6 +306,15 @@ def test_it_is_bounded_by_the_timeout_of_the_tool(stall: Shop, wording: Wording)
     assert (len(session[Booked]), stall.row().status, stall.row().applied_at) == (0, "done", None)
 
 
+@both_ways
+def test_before_the_deadline_it_is_run(stall: Shop, way: Run) -> None:
+    """A deadline that has not passed takes nothing from it."""
+    deadline = Deadline.after(MINUTE, clock=stall.clock)
+    session = stall.session()
+    assert way(stall.door(session, deadline=deadline), call("charge")).success
+    assert (len(session[Booked]), stall.row().applied_at) == (1, stall.clock.now())
+
+
 def test_past_the_deadline_it_is_not_begun(stall: Shop) -> None:
     """The run ends; the effect is done."""
     deadline = Deadline.after(MINUTE, clock=stall.clock)

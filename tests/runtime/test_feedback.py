@@ -25,6 +25,7 @@ from handrail.prompt import (
     FeedbackContext,
     FeedbackProvider,
     FeedbackTrigger,
+    IdempotencyConfig,
     Prompt,
     PromptTemplate,
     StaticFeedback,
@@ -303,6 +304,47 @@ def test_nested_calls_neither_count_nor_have_feedback() -> None:
     assert [bool(text) for text in given] == [False, True]
     assert not any(message.feedback for message in inner)
     assert provider.asked[0].calls == 2
+
+
+def test_a_nested_call_has_no_feedback_although_some_is_due() -> None:
+    """The call that it is nested in has it."""
+    inner: list[ToolMessage] = []
+    clock = FakeClock()
+
+    @tool(effect="read")
+    def outer() -> str:
+        """Call another tool after some time."""
+        clock.advance(timedelta(minutes=5))
+        inner.append(executor.execute(ToolCall("n", "lookup", {"number": 1})))
+        return "done"
+
+    provider = Provider(FeedbackTrigger(every=timedelta(minutes=5)))
+    section = ToolsSection(title="Desk", tools=[lookup, outer])
+    template = PromptTemplate(ns="t", key="desk", sections=[section], feedback=[provider])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session(), clock=clock)
+    given = [executor.execute(ToolCall("o", "outer"), reply=f"r{place}").feedback for place in range(3)]
+    assert [bool(text) for text in given] == [False, True, True]
+    assert [message.feedback for message in inner] == ["", "", ""]
+    assert [context.call.name for context in provider.asked] == ["outer", "outer"]
+
+
+def test_a_result_of_the_ledger_has_no_feedback_although_some_is_due() -> None:
+    """The model has done nothing just now; the next call that runs has it."""
+
+    @tool(effect="external", idempotency=IdempotencyConfig())
+    def charge(order: str) -> str:
+        """Charge an order."""
+        return f"charged {order}"
+
+    section = ToolsSection(title="Desk", tools=[charge])
+    template = PromptTemplate(ns="t", key="desk", sections=[section], feedback=[Provider(ALWAYS)])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    messages = [
+        executor.execute(ToolCall("c", "charge", {"order": order}), reply=f"r{place}")
+        for place, order in enumerate(("A", "A", "B"))
+    ]
+    assert [message.replayed for message in messages] == [False, True, False]
+    assert [bool(message.feedback) for message in messages] == [True, False, True]
 
 
 class Asynchronous:

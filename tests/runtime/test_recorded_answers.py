@@ -11,9 +11,10 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import override
 
-from handrail.adapters.tool_executor import Waiting
+from handrail.adapters.tool_executor import Answered, Waiting
 from handrail.errors import CallPostponed, StoreUnavailableError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session.call_ref import CallRef
 from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_row
@@ -275,6 +276,40 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
         assert not isinstance(answered, Waiting)
         assert [each.content for each in answered] == wording
         assert (session.open_calls, [each.final for each in session[ToolInvoked]]) == ((), [True] * 3)
+
+
+def test_a_call_whose_secrets_are_gone_and_that_was_not_asked_about_is_to_be_made_again(
+    stall: Shop, wording: Wording
+) -> None:
+    """The process ended before its turn came; another call of the reply has the only question."""
+    login = Tool[Access, None](name="login", description="Signs in.", handler=sign_in)
+    asked = [ToolCall(f"call-{number}", "login", {"password": "hunter2-canary"}) for number in (1, 2)]
+    with stall.session() as session:
+        session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
+        with pytest.raises(CallPostponed):
+            stall.door(session, login, policies=[ASKS], approver=later).execute(asked[0], reply="r1")
+        answer(session, approved=False)
+    with stall.session() as session:
+        messages = stall.door(session, login, policies=[ASKS], approver=later).answer()
+        assert isinstance(messages, Answered)
+        assert [message.content for message in messages] == wording
+        assert [each.final for each in session[ToolInvoked]] == [True, True]
+
+
+@pytest.mark.parametrize("name, is_told", [("login", True), ("other", False)])
+def test_a_no_is_for_the_tool_that_was_asked_about(stall: Shop, name: str, *, is_told: bool) -> None:
+    """Also where the secrets are gone, so that the arguments cannot be compared."""
+    login, other = (
+        Tool[Access, None](name=each, description="Signs in.", handler=sign_in) for each in ("login", "other")
+    )
+    with stall.session() as session:
+        postpone(session, ToolCall("call-1", "login", {"password": "hunter2-canary"}), of=login)
+        answer(session, approved=False)
+    with stall.session() as session:
+        door = stall.door(session, login, other, policies=[ASKS], approver=later)
+        message = door.execute(ToolCall("call-1", name, {"password": MASK}), reply="r1")
+        assert not message.success
+        assert ("a person said so" in message.content) is is_told
 
 
 def test_session_in_memory_has_no_answers() -> None:

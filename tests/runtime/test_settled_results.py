@@ -241,6 +241,19 @@ def test_secrets_that_show_themselves_are_taken_from_the_conversation_of_this_pr
     assert (settled.message.success, pins) == (True, ["1234"])
 
 
+@pytest.mark.parametrize("reply, id", [("r0", "call-1"), ("r2", "call-1"), ("r1", "call-0"), ("r1", "call-2")])
+def test_secrets_are_not_taken_from_another_call(stall: Shop, reply: str, id: str) -> None:
+    """The reply or the id may be the same, and the arguments differ in nothing but the secret."""
+    pins: list[str] = []
+    session = stall.session()
+    door = stall.door(session, _charging(pins, Marked, ValueError("closed")))
+    door.execute(ASKED, reply="r1")
+    other = ToolCall(id, ASKED.name, {"text": "lamp", "pin": "9876"})
+    session.conversation.append({"role": "assistant"}, calls=[other], reply=reply)
+    (waits,) = door.settle_open()
+    assert (waits.call, waits.message.success, pins) == (CallRef("r1", "call-1"), False, [])
+
+
 @both_entries
 def test_a_result_whose_secrets_are_gone_is_reported_once_and_waits_for_a_person(
     shop: Shop, is_async: bool, wording: Wording

@@ -22,6 +22,7 @@ from handrail.store import EffectRow, Store, protocol
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
+from tests.session.faulty_stores import faulty
 from tests.store.stores import STORES
 from tests.wording import Wording
 
@@ -216,6 +217,29 @@ async def test_task_that_overran_testifies_in_its_moment_to_clean_up() -> None:
             assert not message.success
             assert (world.row().status, world.row().message) == ("done", "charged")
             assert (await door.execute_async(call("pay", "A"))).replayed
+
+
+@pytest.mark.anyio
+async def test_late_outcome_that_the_store_does_not_take_is_logged_and_the_call_is_answered(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """The effect stays unknown, and the model reads that."""
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return ToolResult.ok(params, "charged")
+        raise AssertionError
+
+    with faulty("memory", FakeClock()) as store, Session.open(store, "s") as session:
+        world = World(store, FakeClock())
+        door = world.door(pay(handler, accept_late_result=True), session)
+        store.go_down("testify")
+        message = await door.execute_async(call("pay", "A"))
+        assert (message.success, message.content) == (False, wording)
+        assert caplog.messages == wording
+        assert (world.row().status, world.testimony()) == ("unknown", ())
 
 
 @pytest.mark.parametrize("accept", [True, False])

@@ -10,9 +10,9 @@ import pytest
 from handrail.cli.ledger import changes
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import states
-from handrail.runtime.ledger.effects import NotApplied
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, Hit, NotApplied
 from handrail.store import EffectRow, Store
-from handrail.store.protocol import UNTIL_APPLIED
+from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
 from tests.cli.desk import SESSION, Command, Terminal, effect
 from tests.store.units import insert, replace
 from tests.wording import Wording
@@ -39,6 +39,19 @@ def test_a_person_records_that_an_effect_has_happened(handrail: Command, store: 
     assert row.expires_at is not None
     assert row.completed_at is not None
     assert row.expires_at - row.completed_at == timedelta(days=1)
+
+
+def test_the_model_sees_the_value_that_a_person_records(handrail: Command, store: Store) -> None:
+    """An unknown effect hides no value, because its handler has returned none."""
+    ledger = EffectLedger(store)
+    request = ClaimRequest("", "app:pay:lost", "pay", "ab" * 32, ClaimOwner(), timedelta(minutes=1))
+    claimed = ledger.claim(request)
+    assert isinstance(claimed, Claimed)
+    assert ledger.mark_unknown(claimed, "timed out")
+    assert handrail("ledger", "reconcile", request.key, "--happened", "--value", "17").code == 0
+    hit = ledger.claim(request)
+    assert isinstance(hit, Hit)
+    assert hit.result == EffectResult(hit.result.message, b"17", exclude_value_from_context=False)
 
 
 def test_what_nobody_knows_of_a_result_counts_as_lost(handrail: Command, store: Store, wording: Wording) -> None:

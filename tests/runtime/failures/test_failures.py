@@ -44,6 +44,23 @@ def test_a_validation_error_is_told_as_it_is(way: Run) -> None:
     assert door.environment.session[Kept].all() == ()
 
 
+class Untold(Exception):
+    """An exception without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@both_ways
+def test_a_validation_error_is_told_although_its_cause_cannot_be_formatted(way: Run) -> None:
+    """What was raised is looked through for secrets, and a text that cannot be made has none."""
+    refusal = ToolValidationError("text must not be a greeting")
+    refusal.__cause__ = Untold()
+    message = way(executor(tool("check", raising(refusal))), call("check"))
+    assert message.content == "text must not be a greeting"
+    assert message.refusal is refusal
+
+
 def _takes_one(params: Note) -> Note:
     return params
 

@@ -15,6 +15,7 @@ import pytest
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import StoreUnavailableError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger import states
@@ -101,6 +102,30 @@ def test_refused_repeat_is_answered_from_its_record_after_a_crash(kept: Store, *
     with Session.open(kept, "s") as session:
         again = ask(executor(paying, session=session), "r2/c2")
     assert (again.success, again.replayed, again.content) == (False, True, refused.content)
+    assert bank.charges == ["call:r1/c1"]
+
+
+class _Unwritable(EffectLedger):
+    """A ledger whose store is lost when it is to record what happened to an unknown effect."""
+
+    def resolve(self, *_: Any, **__: Any) -> bool:
+        raise StoreUnavailableError("the server has gone", store="postgresql://desk")
+
+
+def test_refused_repeat_is_told_although_what_it_found_could_not_be_recorded(
+    kept: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The effect that it found stays unknown, and the next repeat finds it again."""
+    bank = Bank()
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(reconcile=bank.find), session=session, effect_ledger=_Unwritable(kept))
+        ask(door, "r1/c1")
+        caplog.clear()
+        told = [ask(door, ref) for ref in ("r2/c2", "r3/c3")]
+    assert [(message.success, message.replayed) for message in told] == [(False, False)] * 2
+    assert told[0].content == told[1].content
+    assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [StoreUnavailableError] * 2
+    assert row_of(kept, "r1/c1").status == "unknown"
     assert bank.charges == ["call:r1/c1"]
 
 

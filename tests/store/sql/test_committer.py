@@ -173,7 +173,7 @@ def test_interrupted_leader_loses_the_unit_of_no_other_thread() -> None:
 
 
 def test_thread_whose_patience_ends_withdraws_its_unit(wording: Wording) -> None:
-    """Nothing of it is written, and the others are not held up."""
+    """Nothing of it is written, the others are not held up, and nobody tries it again at once."""
     book = Book()
     committed = book.committer(patience=0.01)
     book.gate.clear()
@@ -185,6 +185,7 @@ def test_thread_whose_patience_ends_withdraws_its_unit(wording: Wording) -> None
         book.gate.set()
         assert first.result(PATIENCE) is None
     assert str(raised.value) == wording
+    assert raised.value.waited
     assert committed.apply(unit("next")) is None
     assert book.committed == Counter({"first": 1, "next": 1})
 

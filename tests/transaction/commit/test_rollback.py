@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from handrail.errors import RollbackError
 from handrail.transaction import Transaction, check_write, current, is_rolling_back
 from handrail.turns import draw_ticket
+from handrail.waiting import outlast, run_in_thread
 from tests.transaction.notebooks import Notebook, Receipt, call, raising
 from tests.wording import Wording
 
@@ -94,6 +97,42 @@ def test_an_interrupt_comes_before_the_failures_that_it_met() -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         write_to(interrupted, broken)
     assert isinstance(caught.value.__cause__, RollbackError)
+
+
+class OnDisk(Notebook):
+    """Restoring it waits for a disk."""
+
+    restore_waits = True
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("failures", [(), (OSError("disk"),)], ids=["restored", "not restored"])
+async def test_a_cancelled_rollback_says_what_could_not_be_restored(failures: tuple[OSError, ...]) -> None:
+    """All are tried. The failures are the cause of the cancellation, which has no cause if there are none."""
+    first, on_disk, last = Notebook(), OnDisk(), Notebook()
+    for failure in failures:
+        on_disk.on_restore = raising(failure)
+
+    async def cancelled_meanwhile(act: Callable[[], object]) -> object:
+        task.cancel()
+        return await outlast(run_in_thread(act))
+
+    async def roll_back() -> BaseException | None:
+        with call(first, on_disk, last) as transaction:
+            for notebook in (first, on_disk, last):
+                notebook.write("a")
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await transaction.rollback_by(cancelled_meanwhile)
+        return caught.value.__cause__
+
+    task = asyncio.ensure_future(roll_back())
+    cause = await task
+    assert (first.lines, last.lines) == ((), ())
+    if failures:
+        assert isinstance(cause, RollbackError)
+        assert cause.failures == ((on_disk, failures[0]),)
+    else:
+        assert cause is None
 
 
 def test_a_restore_can_tell_that_it_is_an_undoing() -> None:

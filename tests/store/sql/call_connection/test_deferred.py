@@ -121,6 +121,22 @@ def test_call_whose_reading_is_outdated_writes_nothing(
     assert items(store) == ([] if most > 1 else ["tea"])
 
 
+def test_call_that_no_other_writer_has_overtaken_reads_nothing_again(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it may have read more rows than are kept, and values that differ at each reading."""
+    with call() as transaction:
+        store.connection().execute("SELECT random()")
+        add(store.connection(), "milk")
+        transaction.commit()
+    monkeypatch.setattr(recorded_reads, "MOST_ROWS", 1)
+    with call() as transaction:
+        assert count(store.connection()) == 2
+        add(store.connection(), "coffee")
+        transaction.commit()
+    assert items(store) == ["tea", "milk", "coffee"]
+
+
 def test_call_that_could_not_begin_to_write_may_try_again(store: SqlStore, wording: Wording) -> None:
     """What it has read is compared with what it finds then."""
     path = store.url.removeprefix("sqlite:///")

@@ -239,3 +239,24 @@ def test_thread_that_writes_a_unit_cannot_begin_another_one(tmp_path: Path, word
             store.apply(UnitOfWork((RecordCommit("outer"), EffectInsert(running_row(CLOCK)))))
         assert refused == [wording]
         assert (store.is_committed("outer"), store.is_committed("nested")) == (True, False)
+
+
+def test_unit_is_read_by_no_thread_before_its_commit(tmp_path: Path) -> None:
+    """Neither by another thread nor by the one that writes it; neither has to wait."""
+    row = running_row(CLOCK)
+    found: list[tuple[object, bool]] = []
+    with SqliteStore(tmp_path / "desk.db") as store:
+
+        def read() -> None:
+            found.append((store.get("s1", row.key), store.is_committed("j1")))
+
+        def read_beside() -> None:
+            read()
+            thread = threading.Thread(target=read)
+            thread.start()
+            thread.join()
+
+        with at_point("unit-before-commit", read_beside):
+            store.apply(UnitOfWork((RecordCommit("j1"), EffectInsert(row))))
+        read()
+    assert found == [(None, False), (None, False), (row, True)]
