@@ -38,10 +38,11 @@ class Wording(str):
     It is a `str`, so that it can stand for a text inside the value that a test compares. A list is compared as lines.
     """
 
-    __slots__ = ("_asserted", "_changing", "_name", "_write")
+    __slots__ = ("_asserted", "_changing", "_missed", "_name", "_write")
 
     _asserted: int
     _changing: Mapping[str, str]
+    _missed: str | None
     _name: str
     _write: bool
 
@@ -55,7 +56,7 @@ class Wording(str):
             write: take each text as it is, to be written to the file.
         """
         self = cls(f"the wording of {name}")
-        self._name, self._changing, self._write, self._asserted = name, changing, write, 0
+        self._name, self._changing, self._write, self._asserted, self._missed = name, changing, write, 0, None
         return self
 
     @property
@@ -64,8 +65,7 @@ class Wording(str):
 
     @property
     def _stored(self) -> str | None:
-        stored = _stored()
-        return stored.get(self._key) or stored.get(_PARAMETERS.sub("", self._key))
+        return _stored_text(self._key)
 
     def __eq__(self, text: object) -> bool:
         """Whether `text` is the next text of the test."""
@@ -77,7 +77,10 @@ class Wording(str):
         shown = _shown(text, self._changing)
         if self._write:
             _written[self._key] = shown
-        return self._write or self._stored == shown
+        if self._write or self._stored == shown:
+            return True
+        self._missed = self._missed or self._key
+        return False
 
     def __ne__(self, text: object) -> bool:
         """Whether `text` is not the next text of the test."""
@@ -86,8 +89,9 @@ class Wording(str):
     __hash__ = str.__hash__
 
     def __repr__(self) -> str:
-        """The text that was compared last, for the report of a failure."""
-        return self._stored or f"nothing in tests/wording.txt for {self._key}; `make wording` writes it"
+        """The text that was not met, for the report of a failure: pytest compares again for it. Else the last text."""
+        key = self._missed or self._key
+        return _stored_text(key) or f"nothing in tests/wording.txt for {key}; `make wording` writes it"
 
 
 _written: dict[str, str] = {}
@@ -125,6 +129,10 @@ def _stored() -> dict[str, str]:
         else:
             keys.append(line)
     return stored
+
+
+def _stored_text(key: str) -> str | None:
+    return _stored().get(key) or _stored().get(_PARAMETERS.sub("", key))
 
 
 def _write(found: Mapping[str, str], ran: set[str]) -> None:
