@@ -76,9 +76,11 @@ def changes(package: str) -> Iterator[Change]:
                 continue
             places = (place for node in syntax.ast_nodes(tree) for place in operator().mutation_positions(node))
             for occurrence, (start, end) in enumerate(places):
+                change = Change(package, str(path.relative_to(ROOT)), name, occurrence, start, end)
+                row, column = change.start
                 # To Cosmic Ray the star before parameters that are given by name is a multiplication.
-                if not lines[start[0] - 1].startswith("*,", start[1]):
-                    yield Change(package, str(path.relative_to(ROOT)), name, occurrence, start, end)
+                if not lines[row - 1].startswith("*,", column):
+                    yield change
 
 
 def chosen(number: int, seed: int) -> list[Change]:

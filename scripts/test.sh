@@ -12,7 +12,7 @@ trap 'rm -rf "$logs"' EXIT
 check_statically() {
     failed=0
     for check in check-format lint pyright mypy types imports; do
-        "${MAKE:-make}" --no-print-directory "$check" PARTS="src examples" || failed=1
+        "${MAKE:-make}" --no-print-directory "$check" PARTS="src examples scripts" || failed=1
     done
     return $failed
 }
