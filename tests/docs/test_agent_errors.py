@@ -19,21 +19,22 @@ from tests.docs.agent_run_faults import ACTS, COMMANDS, Fault, inspected, raised
 PAGE = ROOT / "docs" / "reference" / "agent-errors.md"
 
 _ROW = re.compile(r"^\| `([^|]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 
 
-def rows() -> list[tuple[str, str]]:
-    """The words of each row, and the error that has them."""
-    text = PAGE.read_text(encoding="utf-8")
-    return [(row[0], row[1].strip("`")) for row in _ROW.findall(text)]
+def rows() -> list[tuple[str, str, str]]:
+    """Why each error of the page comes, the words that its message has, and its kind."""
+    found = _ROW.findall(PAGE.read_text(encoding="utf-8"))
+    return [(_LINK.sub(r"\1", why).partition(";")[0], words, kind.strip("`")) for words, kind, why, _ in found]
 
 
-def provoked(words: str, folder: Path) -> Fault:
+def provoked(why: str, folder: Path) -> Fault:
     """The error of a row."""
-    if words in COMMANDS:
-        return typed(folder, *COMMANDS[words])
-    if words in ACTS:
-        return ACTS[words](folder)
-    agent_file = written(folder, {"within/.keep": "", **FOLDERS[words]})
+    if why in COMMANDS:
+        return typed(folder, COMMANDS[why])
+    if why in ACTS:
+        return ACTS[why](folder)
+    agent_file = written(folder, {"within/.keep": "", **FOLDERS[why]})
     return raised(lambda: inspected(agent_file))
 
 
@@ -46,30 +47,30 @@ def _nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_nothing_outside")
-@pytest.mark.parametrize("words, kind", rows(), ids=lambda value: str(value)[:40])
-def test_an_error_of_the_page_can_be_provoked(words: str, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("why, words, kind", rows(), ids=lambda value: str(value)[:40])
+def test_an_error_of_the_page_can_be_provoked(why: str, words: str, kind: str, tmp_path: Path) -> None:
     """It is of the kind that the page says, and its message has the words."""
-    found, message = provoked(words, tmp_path)
+    found, message = provoked(why, tmp_path)
     assert (found, words in message) == (kind, True), message
 
 
 def test_every_row_of_the_page_is_provoked_and_nothing_else() -> None:
-    """Each has words of its own."""
-    words = [first for first, _ in rows()]
-    assert len(words) == len(set(words))
-    assert set(words) == {*FOLDERS, *ACTS, *COMMANDS}
-    assert PAGE.read_text(encoding="utf-8").count("\n| `") == len(words)
+    """Each has a reason and words of its own."""
+    reasons, words, _ = zip(*rows(), strict=True)
+    assert len(reasons) == len(set(reasons)) == len(set(words))
+    assert set(reasons) == {*FOLDERS, *ACTS, *COMMANDS}
+    assert PAGE.read_text(encoding="utf-8").count("\n| `") == len(reasons)
 
 
 def test_every_kind_of_agent_error_has_a_row() -> None:
     """Whoever catches one finds it on the page, or a kind of it."""
-    kinds = {kind for _, kind in rows()}
+    kinds = {kind for _, _, kind in rows()}
     assert {error.__name__ for error in _family(AgentError)} <= kinds
 
 
 def test_every_error_of_the_page_can_be_imported() -> None:
     """From `handrail.errors`, unless Python has it."""
-    named = {kind for _, kind in rows() if kind.isidentifier()}
+    named = {kind for _, _, kind in rows() if kind.isidentifier()}
     assert all(hasattr(handrail.errors, name) or name == "ValueError" for name in named)
 
 
