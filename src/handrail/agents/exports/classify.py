@@ -120,7 +120,7 @@ def factory_fault(function: AnyFunction) -> str | None:
         return None
     name = getattr(function, "__name__", "")
     shown = name if isinstance(name, str) and name.isidentifier() else "make"
-    return f"{fault}; a factory takes the run context and returns a toolset: write def {shown}(ctx): ..."
+    return f"{fault}; a factory takes the run context and returns a toolset: write def {shown}(ctx)"
 
 
 def _class(kind: type[Any]) -> Classification:
@@ -356,9 +356,9 @@ def fault_of_factory(factory: ToolsetFactory) -> str | None:
     """What keeps a factory from being called with a run context, with the cure; `None` if nothing does."""
     function = cast("object", factory.function)
     if isinstance(function, type):
-        return f"{classify(function).words} cannot be a factory; write a function, def make(ctx): ..."
+        return f"{classify(function).words} cannot be a factory; write a function, def make(ctx)"
     if not callable(function):
-        return f"{classify(function).words} cannot be called; a factory is a function, def make(ctx): ..."
+        return f"{classify(function).words} cannot be called; a factory is a function, def make(ctx)"
     fault = factory_fault(function)
     return None if fault is None else f"the factory {factory.qualname} {fault}"
 
