@@ -91,8 +91,9 @@ def client_apart_from(*others: int) -> Generator[Client]:
 @contextmanager
 def served(service: Path, *options: str) -> Generator[subprocess.Popen[str]]:
     """The service, as `uvicorn` serves it with these options, while the block runs."""
-    # The connections of a client stay those that they are, and a worker that is stopped for a moment is not replaced.
-    kept = ("--timeout-keep-alive", "600", "--timeout-worker-healthcheck", "600")
+    # The connections of a client stay those that they are, and a worker that is stopped for a moment is not replaced. A
+    # worker that is killed while uvicorn waits for its sign of life is replaced when that time has passed, not before.
+    kept = ("--timeout-keep-alive", "600", "--timeout-worker-healthcheck", "20")
     command = [sys.executable, "-m", "uvicorn", "service:app", "--uds", "service.sock", *kept, *options]
     with subprocess.Popen(
         command, cwd=service.parent, stderr=subprocess.PIPE, text=True, start_new_session=True

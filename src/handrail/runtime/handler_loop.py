@@ -40,9 +40,7 @@ def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         RuntimeError: this thread runs an event loop.
         BaseException: what the coroutine raises.
     """
-    loop = _THREAD.loop
-    if loop is None or loop.process != os.getpid():
-        loop = _THREAD.loop = _HandlerLoop()
+    loop = _loop_of_thread()
     keep = False
     try:
         returned = loop.run(coroutine)
@@ -58,20 +56,20 @@ def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _HandlerLoop:
-    """Owns the loop of one thread, and closes it with the thread.
+    """The loop of one thread.
 
     Attributes:
         process: the id of the process that made it.
         is_kept: whether it is one of those that the process keeps.
     """
 
-    __slots__ = ("_is_closed", "_runner", "is_kept", "process")
+    __slots__ = ("_is_closed", "is_kept", "process", "runner")
 
     def __init__(self) -> None:
         self._is_closed = False
         self.process = os.getpid()
         # With a factory the runner does not make it the current loop of the thread.
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         try:
             _FREE.pop()
             self.is_kept = True
@@ -79,9 +77,9 @@ class _HandlerLoop:
             self.is_kept = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        loop = self._runner.get_loop()
+        loop = self.runner.get_loop()
         try:
-            return self._runner.run(coroutine, context=copy_context())
+            return self.runner.run(coroutine, context=copy_context())
         finally:
             while left := asyncio.all_tasks(loop):
                 _cancel(loop, left)
@@ -93,32 +91,45 @@ class _HandlerLoop:
         self._is_closed = True
         if self.is_kept:
             _FREE.append(None)
-        loop = self._runner.get_loop()
+        loop = self.runner.get_loop()
         try:
-            # The traceback of an exception may refer to the loop when its thread has ended. Then it is closed by the
-            # thread that drops that one, which may run a loop of its own.
-            if not _runs_loop():
-                loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             # Not by the runner, which starts a thread to wait for those of the loop: no thread can be started when the
             # interpreter ends.
             loop.close()
 
+
+class _EndOfThread:
+    """Closes the loop of a thread when that ends, and clears what is local to it.
+
+    Only the thread refers to this. The traceback of an exception refers to the loop, and may be garbage much later:
+    then Python may finalize the loop first, which warns that it was not closed.
+
+    Attributes:
+        loop: the loop.
+    """
+
+    __slots__ = ("loop",)
+
+    def __init__(self, loop: _HandlerLoop) -> None:
+        self.loop = loop
+
     def __del__(self) -> None:
-        # Called by the thread that ends, when it clears what is local to it. In a child that another thread has forked
-        # off, closing it would stop the loop of the parent, with which it shares the descriptors that it waits on.
-        if self.process == os.getpid():
-            self.close()
+        # In a child that another thread has forked off, closing it would stop the loop of the parent, with which it
+        # shares the descriptors that it waits on.
+        if self.loop.process == os.getpid():
+            self.loop.close()
         else:
-            _OF_PARENT.append(self._runner)
+            _OF_PARENT.append(self.loop.runner)
 
 
-def _runs_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+def _loop_of_thread() -> _HandlerLoop:
+    # A function of its own, because a traceback of a handler has the frames of its callers.
+    end = _THREAD.end
+    if end is None or end.loop.process != os.getpid():
+        end = _THREAD.end = _EndOfThread(_HandlerLoop())
+    return end.loop
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
@@ -133,9 +144,9 @@ def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> No
 
 
 class _Thread(threading.local):
-    """The loop of a thread; `None` before its first call of an `async def` handler."""
+    """What closes the loop of a thread; `None` before its first call of an `async def` handler."""
 
-    loop: _HandlerLoop | None = None
+    end: _EndOfThread | None = None
 
 
 _FREE: deque[None] = deque([None] * MOST_KEPT)
@@ -147,10 +158,10 @@ _OF_PARENT: list[asyncio.Runner] = []
 
 
 def _close_loop() -> None:
-    loop, _THREAD.loop = _THREAD.loop, None
-    if loop is not None and loop.process == os.getpid():
+    end, _THREAD.end = _THREAD.end, None
+    if end is not None and end.loop.process == os.getpid():
         with suppress(RuntimeError):  # an interrupt has left it running, or the interpreter is about to end
-            loop.close()
+            end.loop.close()
 
 
 # Before the interpreter ends: it does not clear what is local to its main thread until modules are gone.
