@@ -31,7 +31,10 @@ class ChannelError(Exception):
 
 
 class ChannelClosedError(ChannelError):
-    """The other side has closed its end."""
+    """The other side has closed its end: it is seen in writing or in reading, as it happens."""
+
+    def __init__(self) -> None:
+        super().__init__("the other side has ended")
 
 
 class ChannelTimeoutError(ChannelError):
@@ -85,7 +88,7 @@ class Channel:
             except BlockingIOError:
                 self._wait(self._writing, select.POLLOUT, until)
             except OSError as error:
-                raise ChannelClosedError("the other side reads no more") from error
+                raise ChannelClosedError from error
 
     def receive(self, until: float | None = None) -> WorkerMessage:
         """The next message; `until` as for `send`.
@@ -141,9 +144,9 @@ class Channel:
                 self._wait(self._reading, select.POLLIN, until)
                 continue
             except OSError as error:
-                raise ChannelClosedError("the other side has ended") from error
+                raise ChannelClosedError from error
             if not data:
-                raise ChannelClosedError("the other side has ended")
+                raise ChannelClosedError
             return data
 
     def _wait(self, descriptor: int, event: int, until: float | None) -> None:
