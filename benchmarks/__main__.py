@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ from benchmarks import (
     transcripts,
     walks,
 )
-from benchmarks.timing import Bound, Figure, Limit, Ratio, Sense, figures, formatted, measure, ratios, timed
+from benchmarks.timing import Bound, Figure, Limit, Ratio, Sense, count, figures, formatted, measure, ratios, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +113,12 @@ def main() -> int:
     parser.add_argument(
         "--only", choices=(*GROUPS, IDENTITY), action="append", help="measure this group; may be given again"
     )
-    parser.add_argument("--rounds", type=int, help="how often each case is timed (default: the group's)")
-    parser.add_argument("--calls", type=int, help="how many calls a timing takes (default: the group's)")
+    parser.add_argument("--rounds", type=count, help="how often each case is timed (default: the group's)")
+    parser.add_argument("--calls", type=count, help="how many calls a timing takes (default: the group's)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bound is missed")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, compare.end_in_order)
     report: dict[str, object] = {}
     met = True
     for name in options.only or (*(name for name in GROUPS if name not in WHEN_NAMED), IDENTITY):

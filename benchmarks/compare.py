@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -17,9 +18,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 
 import psycopg
 
+from benchmarks.timing import count
 from tests.store.postgres_server import server_of_its_own
 
 ROOT = Path(__file__).parents[1]
@@ -157,6 +160,15 @@ def _compared(case: str, this: Worker, other: Worker, rounds: int) -> Compared:
     return Compared(case, statistics.median(news), statistics.median(olds), ratio, bound)
 
 
+def end_in_order(number: int, _frame: FrameType | None) -> None:
+    """The handler of a signal that ends the process: servers are stopped before, and folders are removed.
+
+    Raises:
+        SystemExit: always.
+    """
+    sys.exit(128 + number)
+
+
 def print_head(ref: str) -> None:
     """Print what the columns of `print_row` are."""
     print(f"{'case':<28}{ref[:10] + ', us':>16}{'here, us':>12}{'ratio':>8}{'at most':>9}")
@@ -175,9 +187,14 @@ def main() -> int:
     """Time both, print a row a case, and say whether the bounds hold."""
     parser = argparse.ArgumentParser(prog="make bench-compare REF=...", description=__doc__)
     parser.add_argument("ref", help="the commit to compare with")
-    parser.add_argument("--rounds", type=int, default=25, help="how many pairs of timings a case gets (default: 25)")
+    parser.add_argument("--rounds", type=count, default=25, help="how many pairs of timings a case gets (default: 25)")
     parser.add_argument("--only", help="only cases whose names hold this text")
     options = parser.parse_args()
+    if not is_known(options.ref):
+        parser.error(f"git knows no commit {options.ref!r} here")
+    if options.only is not None and not any(options.only in case for case in CASES):
+        parser.error(f"{options.only!r} is in the name of no case; the cases are {'; '.join(CASES)}")
+    signal.signal(signal.SIGTERM, end_in_order)
     met = True
     print_head(options.ref)
     for row in compare(options.ref, rounds=options.rounds, only=options.only):

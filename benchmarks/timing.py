@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import statistics
 import time
@@ -26,6 +27,18 @@ Unit: TypeAlias = Literal[
     "times its bytes",
 ]
 """What a limit is measured in."""
+
+
+def count(text: str) -> int:
+    """The value of an option that says how often something is done.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a whole number, or below one.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
 
 _PLACES: Mapping[str, int] = {"s": 0, "calls/s": 0, "% of a core": 0, "round trips": 1}
 

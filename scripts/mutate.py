@@ -13,6 +13,7 @@ import json
 import os
 import queue
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 # Cosmic Ray stands in an environment of its own, where no type checker looks.
@@ -151,13 +153,23 @@ def tested(change: Change, tests: Sequence[str], copies: queue.SimpleQueue[Path]
     return Tested(change, noticed, result.diff or "", time.monotonic() - begun)
 
 
+def _end_in_order(number: int, _frame: FrameType | None) -> None:
+    # The folder is removed, too.
+    sys.exit(128 + number)
+
+
 def main() -> int:
     """Print each change as it is tested, then those that no test noticed, and the score."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "make mutate ARGS=...", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mutants", type=int, default=200, help="how many changes (200)")
     parser.add_argument("--seed", type=int, default=1, help="which sample of them (1)")
     parser.add_argument("--workers", type=int, default=2, help="how many run at once (2)")
     options = parser.parse_args()
+    if options.mutants < 1 or options.workers < 1:
+        parser.error("--mutants and --workers are at least 1")
+    signal.signal(signal.SIGTERM, _end_in_order)
     sample = chosen(options.mutants, options.seed)
     copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="handrail-mutate-") as folder, ThreadPoolExecutor(options.workers) as pool:

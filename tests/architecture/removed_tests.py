@@ -39,10 +39,15 @@ def removed(before: Sequence[str], now: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what is missing; returns 1 if something is."""
-    parser = argparse.ArgumentParser(description="List tests and requirement ids that this tree no longer has.")
+    parser = argparse.ArgumentParser(
+        "make removed-tests REF=...", description="List tests and requirement ids that this tree no longer has."
+    )
     parser.add_argument("ref", help="a revision of git, such as main")
     ref = parser.parse_args(arguments).ref
-    before = list(_sources_at(ref))
+    try:
+        before = list(_sources_at(ref))
+    except subprocess.CalledProcessError as error:
+        parser.error(error.stderr.strip())
     now = [path.read_text(encoding="utf-8") for path in sorted(Path("tests").rglob("*.py"))]
     missing = removed(before, now)
     counts = f"{test_names(before).total()} tests at {ref}, {test_names(now).total()} here; {len(missing)} missing"
