@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
+import pytest
+
 from tests.architecture.sources import Source, listed, python_sources, text_files
 
 MAX_FILE_LINES = 600
@@ -59,6 +61,21 @@ FORBIDDEN_TEXT = {
     "option or path of a package registry": r"--(extra-)?index[-]url|/simpl[e]/",
     "path of one machine": r"(?<!>)/roo[t]/|/hom[e]/\w|/Users[/]\w|/wor[k]/(main|shared)\b|/tmp/[v]/",
 }
+
+NOT_IN_TESTS = {
+    "unittest.mock": "write a fake that implements the interface, as those of handrail.testing",
+    "pytest.skip": "what a test needs is installed by `make setup`",
+    "pytest.importorskip": "what a test needs is installed by `make setup`",
+    "pytest.mark.skip": "remove the test, or fix what it is about",
+    "pytest.mark.skipif": "what a test needs is installed by `make setup`",
+    "pytest.xfail": "fix what the test is about",
+    "pytest.mark.xfail": "fix what the test is about",
+    "time.sleep": "wait for an event, a thread, a process or a file descriptor, or set the clock",
+    "time.perf_counter": "measure in `make bench`; a test that hangs fails by its timeout",
+}
+"""What tests do not use, and what they do in its place."""
+
+_CLOCKS = {"time.time", "time.monotonic", "monotonic"}
 
 
 def test_no_file_is_longer_than_a_reader_takes_in() -> None:
@@ -129,6 +146,53 @@ def _asks_for_logger(node: ast.AST) -> TypeGuard[ast.Attribute | ast.ImportFrom]
     if not isinstance(node, ast.Attribute) or node.attr not in _LOGGING:
         return False
     return isinstance(node.value, ast.Name) and node.value.id == "logging"
+
+
+def test_tests_have_no_mocks_sleeps_skips_and_timed_assertions() -> None:
+    """They would hold without the code that they are about, or depend on how fast the machine is."""
+    faults = [
+        f"{source.path}:{line} {name}: {cure}"
+        for source in python_sources("tests")
+        for node in ast.walk(source.tree)
+        for name, line, cure in _not_in_tests(node)
+    ]
+    assert not faults, listed(faults)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import unittest.mock",
+        "from unittest import mock",
+        "from unittest.mock import Mock",
+        "time.sleep(1)",
+        "from time import sleep",
+        "pytest.skip('no')",
+        "@pytest.mark.skipif(True, reason='no')\ndef test(): ...",
+        "assert time.monotonic() - begun < 1",
+    ],
+)
+def test_what_is_not_in_tests_is_found(line: str) -> None:
+    """However it is written."""
+    assert [found for node in ast.walk(ast.parse(line)) for found in _not_in_tests(node)]
+
+
+def _not_in_tests(node: ast.AST) -> Iterator[tuple[str, int, str]]:
+    """The names of a node that tests do not use, each with its line and what to do in its place."""
+    named: list[str] = []
+    if isinstance(node, ast.Import):
+        named = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        named = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    elif isinstance(node, ast.Attribute):
+        named = [ast.unparse(node)]
+    elif isinstance(node, ast.Assert) and any(map(_asks_a_clock, ast.walk(node))):
+        yield "an assertion about the clock of the machine", node.lineno, NOT_IN_TESTS["time.perf_counter"]
+    yield from ((name, getattr(node, "lineno", 0), NOT_IN_TESTS[name]) for name in named if name in NOT_IN_TESTS)
+
+
+def _asks_a_clock(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in _CLOCKS
 
 
 def test_no_file_holds_the_address_of_a_registry_or_the_path_of_a_machine() -> None:
