@@ -38,10 +38,11 @@ class Wording(str):
     It is a `str`, so that it can stand for a text inside the value that a test compares. A list is compared as lines.
     """
 
-    __slots__ = ("_asserted", "_changing", "_missed", "_name", "_write")
+    __slots__ = ("_asserted", "_changing", "_found", "_missed", "_name", "_write")
 
     _asserted: int
     _changing: Mapping[str, str]
+    _found: str
     _missed: str | None
     _name: str
     _write: bool
@@ -57,6 +58,7 @@ class Wording(str):
         """
         self = cls(f"the wording of {name}")
         self._name, self._changing, self._write, self._asserted, self._missed = name, changing, write, 0, None
+        self._found = ""
         return self
 
     @property
@@ -79,7 +81,8 @@ class Wording(str):
             _written[self._key] = shown
         if self._write or self._stored == shown:
             return True
-        self._missed = self._missed or self._key
+        if self._missed is None:
+            self._missed, self._found = self._key, shown
         return False
 
     def __ne__(self, text: object) -> bool:
@@ -92,6 +95,17 @@ class Wording(str):
         """The text that was not met, for the report of a failure: pytest compares again for it. Else the last text."""
         key = self._missed or self._key
         return _stored_text(key) or f"nothing in tests/wording.txt for {key}; `make wording` writes it"
+
+    def explained(self) -> list[str]:
+        """What the report of a failure says: the text of the file, the other one, and how the file is written."""
+        module = self._name.partition("::")[0]
+        return [
+            "this text of tests/wording.txt",
+            *repr(self).splitlines(),
+            "and the text of the program differ:",
+            *self._found.splitlines(),
+            f'If that is right: make wording ARGS="tests/{module}", and read the difference.',
+        ]
 
 
 _written: dict[str, str] = {}
@@ -192,6 +206,11 @@ def wording(request: pytest.FixtureRequest) -> Wording:
     if "tmp_path" in request.fixturenames:
         changing = {str(request.getfixturevalue("tmp_path")): "<tmp_path>", **changing}
     return Wording.of(_name(request.node), changing, write=request.config.option.write_wording)
+
+
+def pytest_assertrepr_compare(left: object, right: object) -> list[str] | None:
+    """Show both texts where one is not as it was."""
+    return next((each.explained() for each in (left, right) if isinstance(each, Wording)), None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
