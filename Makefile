@@ -22,7 +22,8 @@ FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources
 help: ## Say what can be made (this text)
 	@echo "Handrail. All that is needed is Python >= 3.11; the first run prepares .venv."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Variables: ARGS='...' is handed to demo, pytest and bench; PYTHON=/path/to/python makes .venv with it."
+	@echo "Variables: ARGS='...' is handed to demo, pytest, wording, bench, bench-compare, chaos and mutate; WORKERS=3 sets"
+	@echo "the workers of test and test-fast, PARTS='src tests' what pyright checks; PYTHON=/path/to/python makes .venv with it."
 
 setup: $(READY) ## Prepare .venv; done again when the pins or pyproject.toml change
 
@@ -83,16 +84,16 @@ pytest: setup ## Check: the tests on three workers, with branch coverage; ARGS="
 	@echo "--- pytest"
 	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 3 --dist loadfile)
 
-wording: setup ## Write the texts that the tests compare messages with, tests/wording.txt; read the difference
+wording: setup ## Write the texts that tests compare messages with, tests/wording.txt; ARGS=tests/runtime: those of a part
 	@$(BIN)/pytest --write-wording --numprocesses 3 --dist loadfile $(ARGS)
 
 bench: setup ## Measure the costs that docs/explanation/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-compare: setup ## Compare the costs of a call with those of another commit: make bench-compare REF=main
+bench-compare: setup ## Compare the costs of a call with those of another commit, REF=main; without it, of the last one
 	@$(BIN)/python -m benchmarks.compare $(or $(REF),HEAD) $(ARGS)
 
-removed-tests: setup ## List tests that another commit has and this tree has not: make removed-tests REF=main
+removed-tests: setup ## List tests that another commit has and this tree has not, REF=main; without it, the last one
 	@$(BIN)/python -m tests.architecture.removed_tests $(or $(REF),HEAD)
 
 diagrams: setup ## Draw the diagrams of the docs from the tables of the code, and screens of the command

@@ -41,7 +41,10 @@ busy_cores() {
 
 copied() { git clone --quiet "$here" "$1" && (cd "$1" && make --no-print-directory setup); }
 
-blanks() { copied "$work/a folder with blanks" && (cd "$work/a folder with blanks" && fast); }
+blanks() {
+    copied "$work/a folder with blanks" && mkdir "$work/temporary files" &&
+        (cd "$work/a folder with blanks" && TMPDIR="$work/temporary files" fast)
+}
 
 # Needs a Python that every user may run; the first on the PATH of the system is taken. Its packages are not downloaded
 # again: the user gets what uv keeps of them here.

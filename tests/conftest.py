@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -52,9 +53,25 @@ MINUTE = 60
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make a folder that all workers of a run share, in the process that starts them."""
-    if not hasattr(config, "workerinput"):
-        os.environ[_RUN] = tempfile.mkdtemp(prefix="handrail-run-")
+    """Make a folder that all workers of a run share, in the process that starts them, which SIGTERM ends in order."""
+    if hasattr(config, "workerinput"):
+        return
+    # A path with a blank is not quoted by what starts the servers of PostgreSQL there.
+    usual = tempfile.gettempdir()
+    os.environ[_RUN] = tempfile.mkdtemp(prefix="handrail-run-", dir="/tmp" if " " in usual else usual)  # noqa: S108
+    Path(os.environ[_RUN]).chmod(0o755)  # the servers may run as another user than the tests
+    # pytest-xdist would give the worker in the place of one that a test has ended the same test.
+    config.option.maxworkerrestart = "0"
+    has_workers = config.option.forked_workers or config.getoption("numprocesses", None)
+    if has_workers and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    # As Ctrl-C; so the folder is removed, and the servers that have their data there end by themselves. The next one
+    # ends the process.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

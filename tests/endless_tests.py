@@ -2,7 +2,10 @@
 
 The timeout raises an exception in the test. It is of no use where the test catches it, where the event loop of the test
 waits for a task that does not end, and where a fixture waits in its teardown, which runs without a timeout when the
-test has failed. The process shows where its threads are; the test fails, and the run goes on without it.
+test has failed. The process shows where its threads are. Where it is a worker, the test fails; with forked workers, the
+run goes on without it. A run in one process ends there, without its summary.
+
+So does a process that waits for a thread when all is done.
 """
 
 from __future__ import annotations
@@ -34,9 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STDERR] = os.dup(2)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Close it."""
-    os.close(config.stash[_STDERR])
+    """Begin to wait for the end of the process; a worker is ended by the one that has started it."""
+    if not hasattr(config, "workerinput"):
+        _end_after(0.0, config)
 
 
 @pytest.hookimpl(tryfirst=True)

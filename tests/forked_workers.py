@@ -204,6 +204,7 @@ def _taken(files: Files, numbers: int) -> Iterator[Sequence[pytest.Item]]:
 def _work(session: pytest.Session, files: Iterator[Sequence[pytest.Item]], sender: Connection) -> None:
     """Run the tests of files, and send what becomes of them."""
     config = session.config
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # `tests.conftest` has a handler for it
     config.workerinput = {}  # type: ignore[attr-defined] # how plugins know that they are in a worker
     capturing: Any = config.pluginmanager.getplugin("capturemanager")
     capturing.stop_global_capturing()  # into a file that all workers would share

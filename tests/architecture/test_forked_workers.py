@@ -46,12 +46,51 @@ def found_in(report: Path) -> list[tuple[str, ...]]:
     )
 
 
+_UNENDING = "import threading\ndef test_hangs(): threading.Thread(target=threading.Event().wait).start()\n"
+
+
 def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     """The run fails, and shows where the thread is that it waits for."""
-    hangs = "import threading\ndef test_hangs(): threading.Thread(target=threading.Event().wait).start()\n"
-    run = run_of({"test_hangs.py": hangs}, tmp_path, "--worker-end=1")
+    run = run_of({"test_hangs.py": _UNENDING}, tmp_path, "--worker-end=1")
     assert run.returncode == 1, run.stdout + run.stderr
     assert "a worker ended with exit code -9" in run.stdout
+    assert "in _shutdown" in run.stderr
+
+
+_LEAVES = """
+import pytest, threading
+@pytest.fixture(scope="module")
+def of_the_module():
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+def test_ends_soon(of_the_module): threading.Timer(0.01, bool).start()
+def test_leaves(of_the_module): threading.Thread(target=threading.Event().wait, name="never ends").start()
+"""
+
+
+def test_a_test_fails_that_leaves_a_thread_for_which_its_process_waits(tmp_path: Path) -> None:
+    """The thread of a fixture may outlive a test, and so may one that ends soon."""
+    options = ("-p", "tests.left_threads", "--thread-end=0.5", "--worker-end=0.5", "--junitxml=found.xml")
+    run = run_of({"test_one.py": _LEAVES}, tmp_path, *options)
+    assert run.returncode == 1, run.stdout + run.stderr
+    # The worker fails too, which waits for the thread when its tests have ended.
+    assert found_in(tmp_path / "found.xml") == [
+        ("test_ends_soon",),
+        ("test_leaves", "error"),
+        ("tests.forked_workers", "failure"),
+    ]
+    assert "never ends" in run.stdout
+
+
+def test_a_run_in_one_process_ends_though_a_thread_never_does(tmp_path: Path) -> None:
+    """It shows where the thread is that it waits for."""
+    options = ("-p", "tests.endless_tests", "-p", "pytest_timeout", "--test-end=1", "--forked-workers=0")
+    run = run_of({"test_hangs.py": _UNENDING}, tmp_path, *options)
+    assert run.returncode == 1, run.stdout + run.stderr
     assert "in _shutdown" in run.stderr
 
 

@@ -42,7 +42,7 @@ class Restartable(Protocol):
 @contextmanager
 def server_of_its_own() -> Generator[tuple[str, Restartable]]:
     """A server that nobody else uses: its URL, and what stops and starts it."""
-    with tempfile.TemporaryDirectory(prefix="handrail-pg-") as folder:
+    with tempfile.TemporaryDirectory(prefix="handrail-pg-", dir=os.environ.get("HANDRAIL_TEST_RUN")) as folder:
         Path(folder).chmod(0o755)  # the server may run as another user than the tests
         server = get_server(Path(folder) / "data", cleanup_mode="stop")
         try:
@@ -60,7 +60,6 @@ def server_url() -> str:
     url = os.environ.get("HANDRAIL_TEST_POSTGRES")
     if url is None:
         folder = Path(os.environ["HANDRAIL_TEST_RUN"])
-        folder.chmod(0o755)  # the server may run as another user than the tests
         with (folder / "postgres.lock").open("w") as lock:
             flock(lock, LOCK_EX)  # released with the file: the second worker waits until the first has started it
             server = get_server(folder / "postgres", cleanup_mode="stop")
