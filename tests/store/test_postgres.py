@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -32,6 +31,7 @@ from handrail.store.sql.driver import Durability
 from handrail.store.sql.unit_writer import insert_row
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
+from tests.open_files import open_files
 from tests.runtime.bench import Note, executor, tool
 from tests.store.calls import Record, call
 from tests.store.ledger_stores import running_row
@@ -257,11 +257,7 @@ def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str
 
 def sockets() -> set[str]:
     """The sockets that this process has open, by the names that the kernel gives them."""
-    names = set[str]()
-    for path in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the folder was open while it was listed
-            names.add(str(path.readlink()))
-    return {name for name in names if name.startswith("socket:")}
+    return {name for name in map(str, open_files()) if name.startswith("socket:")}
 
 
 def in_fork(check: Callable[[], bool]) -> bool:

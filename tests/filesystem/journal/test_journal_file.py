@@ -21,6 +21,7 @@ from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader,
 from handrail.filesystem.root import Root
 from handrail.filesystem.undo_journal import SavedTree
 from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
+from tests.open_files import open_files
 from tests.wording import Wording
 
 HEADER = JournalHeader(7, "sqlite:///desk.db")
@@ -183,12 +184,8 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(folder: int, t
 
 
 def open_below(folder: Path) -> list[Path]:
-    """What of a folder this process has open; other threads may open and close what they like."""
-    found: list[Path] = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
-            found.append(descriptor.readlink())
-    return sorted(path for path in found if path.is_relative_to(folder))
+    """What of a folder this process has open."""
+    return sorted(path for path in open_files() if path.is_relative_to(folder))
 
 
 def test_journal_that_cannot_be_made_leaves_nothing_open(folder: int, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from handrail.store.session_locks import LockBackend
 from handrail.store.sqlite.byte_locks import ByteLocks, has_byte_locks
 from handrail.store.sqlite.locks import SessionFileLocks, file_of_byte_locks, session_locks
 from handrail.store.sqlite.process_locks import ProcessLocks
+from tests.open_files import open_files
 from tests.wording import Wording
 
 URL = "sqlite:///desk.db"
@@ -93,20 +94,14 @@ def test_a_system_without_locks_of_bytes_has_locks_of_files(tmp_path: Path) -> N
     assert type(of_files(tmp_path)) is SessionFileLocks
 
 
-def descriptors() -> int:
-    """How many descriptors this process has open."""
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 def test_locks_of_bytes_are_shared_or_of_one_owner(tmp_path: Path) -> None:
     """Any number of bytes is locked with one descriptor, in a file that stays empty."""
     path = tmp_path / "bytes"
     one, other = ByteLocks(path), ByteLocks(path)
     assert (one.is_locked(0, 100), path.exists()) == (False, False)
-    before = descriptors()
     assert all(one.lock(byte) for byte in range(1000))
     assert one.lock(5000, shared=True)
-    assert (descriptors() - before, path.stat().st_size) == (1, 0)
+    assert (open_files().count(path), path.stat().st_size) == (1, 0)
     assert (other.lock(5000), other.lock(5000, shared=True), other.lock(999)) == (False, True, False)
     one.unlock(999)
     assert (other.is_locked(0, 999), other.is_locked(999, 4001), other.is_locked(999, 0)) == (True, False, True)
@@ -179,8 +174,7 @@ def test_no_process_is_forked_off_while_a_lock_is_taken(tmp_path: Path, monkeypa
     def fork() -> None:
         child = os.fork()
         if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
-            found = {path.stat().st_ino for path in Path("/proc/self/fd").iterdir() if path.exists()}
-            os._exit(len({(tmp_path / "bytes").stat().st_ino} & found))
+            os._exit(open_files().count(tmp_path / "bytes"))
         ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
     def lock(file: int, operation: int, flock: bytes) -> object:

@@ -19,6 +19,7 @@ from handrail.store import SqliteStore
 from handrail.store.sqlite import process_locks
 from handrail.store.sqlite.process_locks import ProcessLocks
 from handrail.testing import FakeClock
+from tests.open_files import open_files
 from tests.store.ledger_stores import running_row
 from tests.store.process_child import child
 from tests.store.sqlite_files import NOBODY
@@ -79,13 +80,8 @@ def test_program_that_is_started_does_not_keep_its_parent_alive(locks: ProcessLo
     name = locks.own(list)
     with child(folder) as other:  # started while this process holds its lock
         assert not made(folder).is_dead(name)
-        (own,) = [path for path in folder.iterdir() if path.stat().st_ino in inodes_of(os.getpid())]
-        assert own.stat().st_ino not in inodes_of(other.pid)
-
-
-def inodes_of(pid: int) -> set[int]:
-    """The files that a process has open."""
-    return {path.stat().st_ino for path in Path(f"/proc/{pid}/fd").iterdir() if path.exists()}
+        (own,) = {*folder.iterdir()}.intersection(open_files())
+        assert own not in open_files(other.pid)
 
 
 def test_this_process_is_alive_for_all_its_stores(locks: ProcessLocks, folder: Path) -> None:

@@ -32,6 +32,7 @@ from handrail.programs.launch import ProgramEnd
 from handrail.programs.process_tree import descendants, look, running
 from handrail.python_worker.program import Request
 from tests.contrib.tools.python import misbehaving
+from tests.open_files import open_files
 from tests.python_worker.forks import in_fork
 from tests.wording import Wording
 
@@ -86,6 +87,9 @@ def test_worker_has_nothing_of_the_agent(workers: PythonWorkers, monkeypatch: py
     """Neither environment, nor folder, nor descriptors."""
     monkeypatch.setenv("HANDRAIL_CANARY", "hunter2")
     worker = workers.take(MONTY, SYSTEM_CLOCK)
+    # The process of Monty has loaded its libraries then, and no other file of it is open for a moment.
+    worker.evaluate(REQUEST, refuse)
+    workers.put(worker)
     family = {worker.pid, *(process.pid for process in descendants([worker.pid], running()))}
     assert len(family) == 2
     for pid in family:
@@ -93,9 +97,7 @@ def test_worker_has_nothing_of_the_agent(workers: PythonWorkers, monkeypatch: py
         names = {pair.partition(b"=")[0] for pair in pairs if pair}
         assert names <= {b"HANDRAIL_CALL"}
         assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
-        opened = [entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir()]
-        assert {path for path in opened if path.is_absolute()} == {Path(os.devnull)}
-    worker.close()
+        assert {path for path in open_files(pid) if path.is_absolute()} == {Path(os.devnull)}
 
 
 def test_no_more_workers_are_kept_than_a_few(workers: PythonWorkers) -> None:

@@ -23,6 +23,7 @@ from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramOu
 from handrail.programs.group import GroupProgram
 from handrail.programs.launch import Launch, ProgramEnd, ProgramIdentity
 from handrail.programs.supervised import SupervisedProgram
+from tests.open_files import open_files
 from tests.wording import Wording
 
 _LONG = 600.0
@@ -276,25 +277,25 @@ def test_program_that_cannot_be_started_is_told_and_leaves_nothing(start: Progra
     """No process, and no open pipe; what other tests have left behind may be closed meanwhile."""
     ended(start, "", tmp_path)  # what this process keeps is made by the first program
     gc.collect()
-    before = set(Path("/dev/fd").iterdir())
+    before = len(open_files())
     for line in (("/nowhere/x",), (os.fspath(tmp_path),)):
         missing = Program(line=line, folder=tmp_path, environment={}, input=b"x", seconds=1, max_output_bytes=1)
         with pytest.raises(OSError):
             ProgramRun(SYSTEM_CLOCK, uuid4().hex, start=start).carry_out(missing)
-    assert set(Path("/dev/fd").iterdir()) <= before
+    assert len(open_files()) <= before
 
 
 def test_no_process_and_no_descriptor_is_left(start: ProgramStart, tmp_path: Path) -> None:
     """However programs end; what other tests have left behind may be closed meanwhile."""
     ended(start, "", tmp_path)  # what this process keeps is made by the first program
     gc.collect()
-    before = set(Path("/dev/fd").iterdir())
+    before = len(open_files())
     for script, seconds in (("", _LONG), ("1/0", _LONG), ("import time; time.sleep(600)", 0.3)):
         tells = f"import os; print(os.getpid(), flush=True); {script}"
         process = int(ended(start, tells, tmp_path, seconds=seconds, input=b"x").output.split()[0])
         with pytest.raises(ChildProcessError):
             os.waitpid(process, os.WNOHANG)
-    assert set(Path("/dev/fd").iterdir()) <= before
+    assert len(open_files()) <= before
 
 
 def test_program_that_somebody_else_has_waited_for_has_not_succeeded(tmp_path: Path) -> None:
