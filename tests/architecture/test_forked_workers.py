@@ -74,7 +74,7 @@ def test_leaves(of_the_module): threading.Thread(target=threading.Event().wait, 
 
 def test_a_test_fails_that_leaves_a_thread_for_which_its_process_waits(tmp_path: Path) -> None:
     """The thread of a fixture may outlive a test, and so may one that ends soon."""
-    options = ("-p", "tests.left_threads", "--thread-end=0.5", "--worker-end=0.5", "--junitxml=found.xml")
+    options = ("-p", "tests.left_threads", "--thread-end=3", "--worker-end=0.5", "--junitxml=found.xml")
     run = run_of({"test_one.py": _LEAVES}, tmp_path, *options)
     assert run.returncode == 1, run.stdout + run.stderr
     # The worker fails too, which waits for the thread when its tests have ended.
