@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -114,8 +115,16 @@ async def test_a_cancelled_rollback_says_what_could_not_be_restored(failures: tu
         on_disk.on_restore = raising(failure)
 
     async def cancelled_meanwhile(act: Callable[[], object]) -> object:
-        task.cancel()
-        return await outlast(run_in_thread(act))
+        cancelled = threading.Event()
+
+        def act_then() -> object:
+            assert cancelled.wait(60)
+            return act()
+
+        loop = asyncio.get_running_loop()
+        for callback in (task.cancel, cancelled.set):  # called when the task waits
+            loop.call_soon(callback)
+        return await outlast(run_in_thread(act_then))
 
     async def roll_back() -> BaseException | None:
         with call(first, on_disk, last) as transaction:
