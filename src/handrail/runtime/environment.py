@@ -87,8 +87,8 @@ class OpenQuestions:
     """For each reply of a run, whether an approver is asked at this moment, or was interrupted.
 
     An interrupt of an approver or of a handler, such as `KeyboardInterrupt`, ends the reply: none of the calls behind
-    the one that it has met begins. So does a `CancelledError` of what the call awaits. The cancellation
-    of a call spares the others; if who runs them cancels these, too, while an approver is asked, they have no record.
+    the one that it has met begins. The cancellation of a call spares the others; if who runs them cancels these, too,
+    while an approver is asked, they have no record.
     Other replies continue. Threads and tasks may share it.
     """
 

@@ -29,6 +29,7 @@ from concurrent.futures import Future, wait
 from contextlib import nullcontext, suppress
 from contextvars import Context
 from functools import partial
+from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
@@ -65,6 +66,17 @@ _ON_A_LOOP = "on an event loop, await the asynchronous form: `execute_async`, `a
 
 class ExecutionTimeoutError(Exception):
     """A wait or a body exceeded its time limit. Never leaves the runtime."""
+
+
+class CancelledElsewhereError(Exception):
+    """What a body awaited was cancelled by another party, and its call is not being cancelled: an ordinary failure."""
+
+    def __init__(self) -> None:
+        super().__init__("what it waited for was cancelled by another party")
+
+
+class ReplyEndedError(asyncio.CancelledError):
+    """The call was not begun, because an earlier call of its reply was interrupted; nobody has cancelled its task."""
 
 
 Late: TypeAlias = Callable[[Future[Any]], None]
@@ -106,6 +118,8 @@ class ExecutionMode(Protocol):
 
         Raises:
             ExecutionTimeoutError: it took longer than `seconds`; it may still be running.
+            CancelledElsewhereError: what it awaited was cancelled, and this task is not being cancelled.
+            CancelledError: this task is being cancelled, whatever the body has made of that.
         """
         ...
 
@@ -173,23 +187,24 @@ class Blocking:
     ) -> Any:  # noqa: ANN401 - as above
         """Run `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
         late = _guarded(late)
-        if is_async:
-            if loop_is_running():
-                raise PromptEvaluationError(
-                    "an `async def` function needs the event loop of this thread, which a blocking call would stop; "
-                    f"{_ON_A_LOOP}"
-                )
-            if seconds is None:
-                return run_on_handler_loop(ASYNC.run(body, is_async=True, seconds=None))
-            # On a thread, because a loop waits for its threads and tasks, even for those that overran.
-            bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
-            future = run_in_thread(lambda: run_on_new_loop(bounded()))
-            # The loop stops the body after `seconds` and waits one clean-up. The second clean-up is a margin: this wait
-            # ends first only if the body blocks its loop.
-            return _within(
-                future, seconds + 2 * _CLEAN_UP_SECONDS, late=None if late is None else partial(_pass_on_loop, late)
+        if not is_async:
+            with _Cancellation():
+                return body() if seconds is None else _within(run_in_thread(body), seconds, late=late)
+        if loop_is_running():
+            raise PromptEvaluationError(
+                "an `async def` function needs the event loop of this thread, which a blocking call would stop; "
+                f"{_ON_A_LOOP}"
             )
-        return body() if seconds is None else _within(run_in_thread(body), seconds, late=late)
+        if seconds is None:
+            return run_on_handler_loop(ASYNC.run(body, is_async=True, seconds=None))
+        # On a thread, because a loop waits for its threads and tasks, even for those that overran.
+        bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
+        future = run_in_thread(lambda: run_on_new_loop(bounded()))
+        # The loop stops the body after `seconds` and waits one clean-up. The second clean-up is a margin: this wait
+        # ends first only if the body blocks its loop.
+        return _within(
+            future, seconds + 2 * _CLEAN_UP_SECONDS, late=None if late is None else partial(_pass_on_loop, late)
+        )
 
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on this thread."""
@@ -236,17 +251,18 @@ class Async:
     ) -> Any:  # noqa: ANN401 - as above
         """Await `body`, or run it on its own thread; see `ExecutionMode.run`."""
         late = _guarded(late)
-        if is_async:
-            return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
-        ended = complete_in_thread(body)
-        try:
-            await _settled(ended, seconds=seconds)
-        except ExecutionTimeoutError:
-            # If the body has ended since the timeout, `late` is called at once.
-            if late is not None:
-                ended.add_done_callback(partial(_pass_completed, late))
-            raise
-        return ended.result()
+        with _Cancellation():
+            if is_async:
+                return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
+            ended = complete_in_thread(body)
+            try:
+                await _settled(ended, seconds=seconds)
+            except ExecutionTimeoutError:
+                # If the body has ended since the timeout, `late` is called at once.
+                if late is not None:
+                    ended.add_done_callback(partial(_pass_completed, late))
+                raise
+            return ended.result()
 
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
@@ -395,8 +411,40 @@ def loop_is_running() -> bool:
 
 def is_being_cancelled() -> bool:
     """Whether the task that runs here is being cancelled; a `CancelledError` may also be that of what it awaits."""
+    return _cancellations() > 0
+
+
+def is_cancelled_elsewhere(error: BaseException) -> bool:
+    """Whether an exception is the cancellation of what a call awaited, and not of the call."""
+    is_own = isinstance(error, ReplyEndedError) or not isinstance(error, asyncio.CancelledError)
+    return not is_own and not is_being_cancelled()
+
+
+def _cancellations() -> int:
+    """How often the task that runs here has been cancelled; see `asyncio.Task.cancelling`."""
     task = asyncio.current_task() if loop_is_running() else None
-    return task is not None and task.cancelling() > 0
+    return 0 if task is None else task.cancelling()
+
+
+class _Cancellation:
+    """A context manager in which a body runs: the call is cancelled exactly if its task is.
+
+    A cancellation by another party is an ordinary failure, and one of the task that the body has turned into a result
+    or another exception is raised, so that the `asyncio.timeout` or the task group that asked for it learns of it.
+    """
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = _cancellations()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and is_cancelled_elsewhere(error):
+            raise CancelledElsewhereError from error
+        if (error is None or isinstance(error, Exception)) and _cancellations() > self._before:
+            raise asyncio.CancelledError from error
 
 
 async def _settled(completable: Completable[Any], *, seconds: float | None) -> None:

@@ -8,7 +8,8 @@
 | `HandlerTimeoutError` | failed result with its message |
 | `VisibilityExpansionRequired`, `PromptEvaluationError`, `BudgetExceededError` | raised again |
 | `DeadlineExceededError` | `PromptEvaluationError(phase="tool")`, raised |
-| `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
+| `CancelledError` of what the call awaited, while the call is not being cancelled | failed result |
+| any other `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
 | `CallPostponed` | raised again, and not recorded: the call will be repeated |
 | `DeveloperMistake`: nothing is bound, a policy returned no decision | raised again, after the reply's other calls |
 | an `ExceptionGroup` that holds one, at any depth | the same |
@@ -84,7 +85,6 @@ _log = redacted_logger("handrail.runtime")
 _LONGEST_MESSAGE = 2_000
 """Characters of a foreign exception's message that the model reads."""
 
-_NOT_APPLIED = (ToolValidationError, EffectNotApplied, VisibilityExpansionRequired, CallPostponed)
 
 _PYDANTIC_AI = "pydantic_ai.exceptions"
 
@@ -115,12 +115,25 @@ class HandlerTimeoutError(CallRefusedError):
         )
 
 
+class HandlerMismatchError(CallRefusedError):
+    """The handler cannot be called with the arguments that handlers are given, and has not run its first line."""
+
+
 class FinalRefusal(CallRefusedError):
     """A final refusal: a repeat of the call under its identity is answered with it from the record."""
 
 
 class Denial(FinalRefusal):
     """A policy or an approver has denied a call; a repeat of the same call is refused too."""
+
+
+_NOT_APPLIED = (
+    ToolValidationError,
+    EffectNotApplied,
+    VisibilityExpansionRequired,
+    CallPostponed,
+    HandlerMismatchError,
+)
 
 
 class Failure(NamedTuple):
@@ -169,10 +182,10 @@ def safe_refusal(error: ToolValidationError) -> ToolValidationError:
     return shown
 
 
-def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> CallRefusedError:
+def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> HandlerMismatchError:
     """The error when calling the handler, not the handler itself, raised `TypeError`."""
     params = "None" if tool.params_type is None else tool.params_type.__name__
-    return CallRefusedError(
+    return HandlerMismatchError(
         f"{tool.name} could not be called: {error}. "
         f"Its handler must accept (params: {params}, *, context: ToolContext)."
     )
@@ -253,19 +266,18 @@ def truncate(text: str) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}... ({len(text)} characters)"
 
 
-def unknown_because(error: BaseException, tool: Tool[Any, Any], *, entered: bool) -> str | None:
-    """Why it is not known whether an effect was applied, for people; `None` if it certainly was not.
+def unknown_because(error: BaseException, tool: Tool[Any, Any]) -> str | None:
+    """Why it is not known whether an effect was applied, for people; `None` if the exception proves that it was not.
 
     The first line names the exception; the traceback follows.
 
     Args:
         error: the exception that ended the handler.
         tool: the tool.
-        entered: whether the handler may have run its first line.
     """
     if tool.external is None:
         return _described(error) if isinstance(error, EffectUncertain) else None
-    if not entered or _was_not_applied(error, tool.external.not_applied_on):
+    if _was_not_applied(error, tool.external.not_applied_on):
         return None
     return _described(error)
 

@@ -21,7 +21,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +37,7 @@ from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, Feedbac
 from handrail.prompt.run_view import RunView
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
-from handrail.runtime.execution import ExecutionMode, is_being_cancelled
+from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.read_only_transaction import read_only_transaction
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import NESTED_SEPARATOR, CallRef, ToolCall
@@ -302,12 +301,6 @@ class RunFeedback:
             text = feedback.render(provider.name)
             given = FeedbackGiven(view.prompt, provider.name, *ref, text, calls, due.files, at)
             await self._note(given, mode)
-        except asyncio.CancelledError:
-            # Of a task that the provider awaits, unless the call itself is cancelled.
-            if is_being_cancelled():
-                raise
-            _log.exception("feedback %s failed", provider.name)
-            return ""
         except SessionError as error:  # closed, or passed to another process: the model is not sent anything any more
             _log.warning("feedback %s was not given: %s", provider.name, error)
             return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -50,7 +49,7 @@ from handrail.runtime.calls import (
 )
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment, Interrupts
-from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.execution import ExecutionMode, ReplyEndedError
 from handrail.runtime.failures import (
     CallRefusedError,
     as_sentence,
@@ -93,7 +92,6 @@ class Invocation:
         step: the current step.
         params: the parsed arguments.
         handler_context: the context that the handler has been given.
-        entered: whether the handler may have run its first line.
         handler_seconds: how long the handler ran, if it did.
         effect_key: the key of the effect, if the call has one in the ledger.
         replayed: whether the result comes from the ledger.
@@ -123,7 +121,6 @@ class Invocation:
     step = Step.LOOK_UP
     params: Any = None
     handler_context: ToolContext | None = None
-    entered = False
     handler_seconds: float | None = None
     effect_key: str | None = None
     replayed = False
@@ -173,8 +170,9 @@ class Invocation:
                 self.ref = CallRef.nested(turn.outer.call, call.id)
 
     def close(self) -> None:
-        """Close the resources of this call, and release its ticket, whatever the outcome."""
+        """End the claim and close the resources of this call, and release its ticket, whatever the outcome."""
         try:
+            self.claim.close(nested=self.turn.outer is not None)
             self.resources.close()
         except Exception:  # noqa: BLE001 - logged, because the call is over
             _log.exception("a resource of the call of %s could not be closed", self.call.name)
@@ -245,12 +243,12 @@ class Invocation:
         """Step 3: wait for the turn; see `CallTurn.acquire`. Then returns `recorded()`.
 
         Raises:
-            CancelledError: a call before this one, or its approver, was interrupted, which ends the reply.
+            ReplyEndedError: a call before this one, or its approver, was interrupted, which ends the reply.
         """
         await self.turn.acquire(self.mode, self.environment.deadline)
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
         if self.environment.questions.met(self.reply).ends != self.interrupts.ends:
-            raise CancelledError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
+            raise ReplyEndedError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
         return await self.answer_from_record() if self.has_identity else None
 
     async def take_first_turn(self) -> ToolMessage | None:

@@ -35,7 +35,6 @@ A call whose effect an earlier attempt has started was decided before that, and 
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from typing import Any
 
 from handrail.errors import AppliedMeanwhileError
@@ -44,7 +43,12 @@ from handrail.runtime.approval import request_approval
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ExecutionMode, is_being_cancelled
+from handrail.runtime.execution import (
+    CancelledElsewhereError,
+    ExecutionMode,
+    is_being_cancelled,
+    is_cancelled_elsewhere,
+)
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.runtime.steps import (
@@ -148,8 +152,11 @@ async def _claim(run: Invocation, tool: Tool[Any, Any]) -> Claim:
 
 async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
     """The outcome of an exception; see `Invocation.fail`."""
-    # Not a cancellation of the call, which spares the others of its reply.
-    if not isinstance(error, Exception) and not (isinstance(error, CancelledError) and is_being_cancelled()):
+    if is_cancelled_elsewhere(error):
+        cause, error = error, CancelledElsewhereError()
+        error.__cause__ = cause
+    # A cancellation of the call spares the others of its reply.
+    if not isinstance(error, Exception) and not is_being_cancelled():
         run.environment.questions.end(run.reply)
     try:
         if isinstance(error, AppliedMeanwhileError) and run.replays_unapplied:

@@ -59,7 +59,6 @@ from handrail.runtime.failures import (
     describe_error,
     handler_mismatch,
     raise_as_meant,
-    unknown_because,
 )
 from handrail.runtime.feedback import with_feedback
 from handrail.runtime.invocation import Invocation
@@ -303,7 +302,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         reached("before-handler")
         # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
         if tool.timeout is None and run.environment.deadline is None and run.mode.inline and not tool.is_async:
-            returned: object = _call(run, tool, context)
+            returned: object = _call(run, tool, claim, context)
             if type(returned) is not _RESULT and inspect.isawaitable(returned):
                 returned = await await_result(run.mode, returned, seconds=None)
         else:
@@ -311,7 +310,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         reached("after-handler")
     # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
-        _say_if_unknown(run, tool, claim, error)
+        claim.raised(error)
         raise_as_meant(error, tool.name)
         raise
     finally:
@@ -320,9 +319,9 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         note_taint(run, tool)
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once:
-        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.record_now, returned))
-    elif claim.effect is not None:
-        claim.record_now(returned)
+        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.returned, returned))
+    else:
+        claim.returned(returned)
     if not is_result(returned):
         raise _no_result(tool, returned)
     # The fast path: nearly all results are so.
@@ -355,13 +354,6 @@ def note_taint(run: Invocation, tool: Tool[Any, Any]) -> None:
     run.taint_place = taint(environment.taints, provenance, after=after)
 
 
-def _say_if_unknown(run: Invocation, tool: Tool[Any, Any], claim: Claim, error: BaseException) -> None:
-    """Report to the claim that the effect may have happened, unless the exception proves the contrary."""
-    why = None if claim.effect is None else unknown_because(error, tool, entered=run.entered)
-    if why is not None:
-        claim.outcome_unknown(why)
-
-
 def _late(secrets: CallSecrets | None, claim: Claim) -> Late:
     """What takes the result of a handler that has overrun; it says nothing of the secrets of the call."""
     return claim.ended_late if secrets is None else lambda ended: secrets.during(claim.ended_late, ended)
@@ -371,14 +363,11 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
-    body = partial(_call, run, tool, context)
+    body = partial(_call, run, tool, claim, context)
     late = None if claim.effect is None else _late(run.secrets, claim)
     try:
         return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
-        run.entered = True  # its thread may still enter the handler
-        if late is not None:
-            claim.left_behind = True
         if by_deadline:
             msg = "the deadline passed while the handler ran; its changes were undone"
             raise DeadlineExceededError(msg) from overrun
@@ -393,15 +382,14 @@ def _no_result(tool: Tool[Any, Any], returned: object) -> CallRefusedError:
     )
 
 
-def _call(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
+def _call(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
     handler: Any = tool.handler
-    run.entered = True
+    claim.hand_over()
     try:
         return handler(run.params, context=context)
     except TypeError as error:
         traceback = error.__traceback__
         if traceback is not None and traceback.tb_next is None:  # raised before the handler's first line
-            run.entered = False
             raise handler_mismatch(tool, error) from error
         raise
 

@@ -33,7 +33,6 @@ from handrail.runtime.ledger.effects import (
     EffectResult,
     Hit,
     NotApplied,
-    NotKnown,
 )
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store.protocol import ClaimOwner
@@ -90,7 +89,6 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers = [EffectLedger(store, clock=self.clock) for _ in range(2)]
         self.models = {key: Model() for key in KEYS}
         self.serial = 0
-        self.said: dict[tuple[str, int], EffectResult | NotApplied | NotKnown] = {}
 
     # ------------------------------------------------------------------------------------------------- claim
 
@@ -164,43 +162,24 @@ class LedgerMachine(RuleBasedStateMachine):
         if end != "beat":
             given.beat_at = None
 
-    @rule(key=keys, which=st.integers(0, 9), what=st.sampled_from(["done", "failed", "unknown"]), accept=st.booleans())
-    def testify(self, key: str, which: int, what: str, accept: bool) -> None:
+    @rule(key=keys, which=st.integers(0, 9), happened=st.booleans(), accept=st.booleans())
+    def settle_late(self, key: str, which: int, happened: bool, accept: bool) -> None:
         model = self.models[key]
         if not model.given:
             return
         given = model.given[-1 - which % len(model.given)]
-        ledger, claim, effect_id = self.ledgers[given.ledger], given.claim, given.claim.row.effect_id
+        ledger, claim = self.ledgers[given.ledger], given.claim
         self.serial += 1
-        new: dict[str, EffectResult | NotApplied | NotKnown] = {
-            "done": EffectResult(f"late {self.serial}"),
-            "failed": NotApplied("late"),
-            "unknown": NotKnown("late"),
-        }
+        result = EffectResult(f"late {self.serial}")
         row = ledger.row(key, partition="s1")
-        word = ledger.testify(claim, new[what], accept=accept, ttl=TTL)
-        if row is None or row.effect_id != effect_id:
-            assert word == "dropped"
-            return
-        said = self.said.setdefault((effect_id, claim.fence), new[what])
-        left = model.status == "unknown" and model.fence == claim.fence + 1
-        started_since = any(
-            other.claim.row.effect_id == effect_id and other.claim.fence > claim.fence for other in model.given
-        )
-        if accept and left and not isinstance(said, NotKnown):
-            assert word == "accepted"
-            happened = isinstance(said, EffectResult)
+        same = row is not None and row.effect_id == claim.row.effect_id
+        states = {("running", claim.fence), ("unknown", claim.fence + 1)}
+        settles = accept and same and (model.status, model.fence) in states
+        assert ledger.settle_late(claim, result if happened else NotApplied("late"), accept=accept, ttl=TTL) == settles
+        if settles:
+            model.fence, given.beat_at = claim.fence + 1, None
             self._ended(model, "done" if happened else "failed", TTL if happened else FORGET)
-            model.result = said if isinstance(said, EffectResult) else None
-        elif isinstance(said, EffectResult) and started_since:
-            assert word == "duplicate"
-        elif word == "accepted":
-            assert accept
-            assert not started_since
-            assert (model.status, model.fence) in {("done", claim.fence + 1), ("failed", claim.fence + 1)}
-        else:
-            contradicted = isinstance(said, EffectResult) and model.status == "failed" and model.fence > claim.fence
-            assert word == ("duplicate" if contradicted else "kept")
+            model.result = result if happened else None
 
     def _beat(self, model: Model, given: Given, *, valid: bool) -> None:
         try:
@@ -332,13 +311,6 @@ class LedgerMachine(RuleBasedStateMachine):
                 and (given.claim.row.effect_id, given.claim.fence) == (row.effect_id, row.fence)
             ]
             assert valid == ([] if model.owner is None else [model.owner])
-
-    def teardown(self) -> None:
-        standing = {row.effect_id for row in self.ledgers[0].rows()}
-        for effect_id in {effect_id for effect_id, _ in self.said}:
-            stored = [each.fence for each in self.ledgers[0].store.testimony(effect_id)]
-            said = [fence for said_of, fence in self.said if said_of == effect_id]
-            assert stored == (sorted(said) if effect_id in standing else [])
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -13,7 +13,7 @@ import pytest
 from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.tool_result import ToolResult
 from handrail.runtime.ledger import states
-from handrail.runtime.ledger.effects import AppliedByHand, Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
+from handrail.runtime.ledger.effects import AppliedByHand, Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
 from handrail.store.protocol import ClaimOwner, EffectRow, change_effect
@@ -131,12 +131,12 @@ def _found_dead(world: World) -> object:
     return replace(world.ledger.store, world.seen(), states.orphaned(world.seen(), world.clock.now()))
 
 
-def _testify(
-    said: EffectResult | NotApplied | NotKnown = RESULT, *, accept: bool = False, earlier: bool = False
+def _settle_late(
+    finding: EffectResult | NotApplied = RESULT, *, accept: bool = True, earlier: bool = False
 ) -> Callable[[World], object]:
-    """The owner says what it knows; or the one before it, which was another call."""
+    """The owner has learnt the outcome; or the one before it, which was another call."""
 
-    def say(world: World) -> object:
+    def settle(world: World) -> str:
         if world.row is None:
             world.claim()
             world.ledger.invalidate(REQUEST.key, force=True)
@@ -144,9 +144,9 @@ def _testify(
         if earlier:
             row = claim.row._replace(fence=claim.fence - 1, owner=ClaimOwner("s1", None, "call 0"))
             claim = Claimed(row, claim.lease, None)
-        return world.ledger.testify(claim, said, accept=accept)
+        return "settled" if world.ledger.settle_late(claim, finding, accept=accept) else "logged"
 
-    return say
+    return settle
 
 
 def _give_up(world: World) -> object:
@@ -178,12 +178,10 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "invalidate by force": lambda world: world.ledger.invalidate(REQUEST.key, force=True),
     "prune": lambda world: world.ledger.prune_expired() >= 0,
     "look up": lambda world: world.ledger.lookup(REQUEST.key),
-    "testify": _testify(),
-    "testify, earlier owner": _testify(earlier=True),
-    "accept late: it happened": _testify(accept=True),
-    "accept late: it did not": _testify(NotApplied("refused"), accept=True),
-    "accept late: not known": _testify(NotKnown("no answer came"), accept=True),
-    "accept late, earlier one": _testify(accept=True, earlier=True),
+    "settle late": _settle_late(),
+    "settle late, did not": _settle_late(NotApplied("refused")),
+    "settle late, declined": _settle_late(accept=False),
+    "settle late, earlier one": _settle_late(earlier=True),
 }
 
 

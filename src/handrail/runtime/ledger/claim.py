@@ -1,38 +1,52 @@
 """A claim: the right to run a handler, and what is recorded in the ledger when the call is over.
 
-When the ledger is written:
+Theory of operation. A claim has four states, and moves forward only: *claimed*, until the handler is handed over to the
+thread or the coroutine that runs it; *handed over*; *returned*, once the call has what the handler returned;
+*recorded*, once the ledger says so. From *handed over* on the effect has perhaps happened, so *failed* needs a proof.
+One of these is a proof: the body was kept from starting, which the canceller and the body decide by one lock
+(`hand_over`); the handler says so itself, by a failed result, `EffectNotApplied`, or a type in `not_applied_on`
+(`handrail.runtime.failures`); the effect is undone with its call. How a call that is undone ends decides the row of an
+external effect:
 
-| tool | the handler succeeded | the call was undone |
-|---|---|---|
-| `effect="external"`, or `concurrent` | at once: it is not rolled back with the call | failed, if the handler failed |
-| the same, outermost and not concurrent, in the store of the session | with the commit | done |
-| others with `idempotency` | with the commit of the outermost transaction, or not at all | failed |
+| state | refused | raised | timeout | cancelled | Ctrl-C | aborted | store failed |
+|---|---|---|---|---|---|---|---|
+| claimed | failed | failed | failed | failed | failed | failed | left |
+| handed over | failed | unknown | unknown | unknown | unknown | unknown | left |
+| returned | failed | done | done | done | done | done | left |
+| recorded | done | done | done | done | done | done | done |
+
+"Refused" is a proof; "returned" is a success after which a later step fails; "aborted" is any other `BaseException`;
+"left" is a row that stays running until its lease expires, and is unknown then. The effect of a tool that is not
+external is undone with its call, and its row is failed then; a row that is done already is removed.
+
+A call that is committed is recorded by what it commits:
+
+| tool | recorded |
+|---|---|
+| `effect="external"`, or `concurrent` | at once, before anything else can fail |
+| the same, outermost and not concurrent, in the store of the session | with the commit, in one unit of work |
+| others with `idempotency` | with the commit of the outermost transaction, or not at all |
 
 A nested effect is recorded at once, and marked as applied with the commit of the outermost transaction. If the tool has
 `apply`, the mark is refused if another call has applied the result meanwhile (`handrail.runtime.ledger.unapplied`).
 
-"With the commit" means in one unit of work with all that the call has done to its session, so that both are durable or
-neither is.
-
-`handrail.runtime.failures` determines the effect from the end of the handler: an effect that may have been applied
-becomes unknown. This covers only the current attempt: if an earlier attempt may have been applied, and
-`on_orphan="retry"` runs it again, the effect stays unknown after an attempt that was not applied.
-
-An owner that has lost its claim, and a handler that was left running, may still learn what happened. Then the claim
-*testifies*: see `EffectLedger.testify`.
+If an earlier attempt may have been applied, and `on_orphan="retry"` runs it again, the effect stays unknown after an
+attempt that was not applied. What an owner learns after its row has become unknown settles the row if the tool accepts
+late results, and is logged otherwise.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard
+from threading import Lock
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 from uuid import UUID
 
-from handrail.errors import EffectUncertain, LeaseLostError
+from handrail.errors import EffectUncertain, LeaseLostError, TransactionClosedError
+from handrail.interrupts import HeldInterrupts
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
@@ -41,7 +55,6 @@ from handrail.runtime.failures import describe_error, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
-from handrail.runtime.ledger.states import TestimonyWord
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
@@ -56,23 +69,19 @@ _HOLDERS: dict[str, Ticket] = {}
 """The tickets of the calls of this process that run effects, by the effect's id; each claim has its own entry."""
 
 
-_EARLIER = "the last attempt was not applied, but an earlier one may have been"
-"""Why the effect of a retried claim is unknown."""
+ClaimState: TypeAlias = Literal["claimed", "handed over", "returned", "recorded"]
+"""How far a call has come; see this module."""
 
-_LATE_RESULTS: Mapping[TestimonyWord | None, str] = {
-    "accepted": ", and is recorded.",
-    "kept": ", and that is recorded as a late result, which settles nothing.",
-    "duplicate": ", and that is recorded as a late result. Another call may have done it as well.",
-    "dropped": ", and that was not recorded, because the entry of the effect has been removed.",
-    None: ", and that could not be recorded.",
-}
-"""What the model reads of an effect that was done under a lost claim, by the answer to its testimony."""
+Outcome: TypeAlias = Literal["done", "failed", "unknown", "lost", "left"]
+"""What a row has become: done, failed, unknown; or it could not be written, or was left to its lease."""
+
+_NOT_STARTED = NotApplied("its handler was not started")
+_UNDONE = NotApplied("it was undone with its call")
+_INTERRUPTED = NotKnown("its call was interrupted while the handler ran")
+_EARLIER = NotKnown("the last attempt was not applied, but an earlier one may have been")
 
 _NOT_AGAIN = "Do not ask for it again: another call would do it again."
 """What the model reads of an effect that is done and named by its call: the next call would have another id."""
-
-_LATE = threading.Lock()
-"""Held while a claim records that it is settled, or a late outcome: the second of the two testifies."""
 
 
 class EffectRef(NamedTuple):
@@ -90,19 +99,19 @@ class Claim:
         effect: the effect, if there is one.
         fence: the fence of the claim, if there is one.
         apply: what writes what belongs to the effect, if that is not applied yet; `None` for nothing.
-        unsettled: whether the effect is unknown, or its outcome could not be recorded: the claim has passed to another
-            owner, or the store has failed.
-        left_behind: whether the handler timed out: it may still learn what happened, and testifies then.
-        records_at_once: whether `record_now` writes to the ledger.
+        records_at_once: whether `returned` writes to the ledger.
     """
 
     stored: ToolResult[Any] | None = None
     effect: EffectRef | None = None
     fence: int | None = None
     apply: ApplyEffect[Any, Any] | None = None
-    unsettled: bool = False
-    left_behind: bool = False
     records_at_once: bool = False
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the effect is unknown, or its outcome could not be recorded."""
+        return False
 
     @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:
@@ -116,11 +125,21 @@ class Claim:
             LeaseLostError: it has passed to another owner.
         """
 
+    def hand_over(self) -> None:
+        """Begin the handler: its first act, in the thread that runs it. From here on the effect has perhaps happened.
+
+        Raises:
+            TransactionClosedError: the call has ended, and is recorded as not started.
+        """
+
+    def raised(self, error: BaseException) -> None:
+        """Take what the handler raised, or was ended by."""
+
+    def returned(self, returned: object) -> None:
+        """Take what the handler returned, before anything else can fail."""
+
     def outcome_unknown(self, why: str) -> None:
         """Set the effect to unknown; the first line of `why` is shown to the model."""
-
-    def record_now(self, returned: object) -> None:
-        """Record what the handler returned, before anything else can fail."""
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
         """Set the result that is recorded with the commit of the transaction."""
@@ -134,6 +153,9 @@ class Claim:
 
     def ended_late(self, ended: Future[Any]) -> None:
         """Take the late outcome of a handler that timed out; see `handrail.runtime.execution.Late`."""
+
+    def close(self, *, nested: bool) -> None:
+        """End the claim with its call, whatever the outcome; that of a nested call may belong to its parent by now."""
 
     def unresolved_note(self) -> str:
         """Sentences for the model about the effect of a failed call; empty if there are none."""
@@ -165,19 +187,17 @@ class ReplayedResult(Claim):
 
 
 class EffectClaim(Claim):
-    """The right to run an effect. It is enlisted in the call's transaction, which settles it."""
+    """The right to run an effect. It is enlisted in the call's transaction, which settles it.
+
+    Attributes:
+        state: how far the call has come; see this module.
+        outcome: what the row has become; `None` while the call runs.
+    """
 
     queue = None
-    unsettled: bool = False
-    _is_over = False
-    _late: EffectResult | NotApplied | NotKnown | None = None
-    _testimony: TestimonyWord | None = None
-    # What nearly all claims begin with stands in the class: one is made for each external call.
-    _happened: EffectResult | None = None
+    state: ClaimState = "claimed"
+    outcome: Outcome | None = None
     _result: ToolResult[Any] | None = None
-    _testified = False
-    _recorded = False
-    _given_up = False
 
     def __init__(  # noqa: PLR0913 - the claim, its owner, and how it is recorded
         self,
@@ -210,8 +230,9 @@ class EffectClaim(Claim):
         self.records_at_once: bool = self._stays and not in_unit
         self._nested = nested
         self.store = store
-        self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
-        self._unknown = self._earlier
+        self._retries = claimed.retried and tool.external is not None
+        self._finding: EffectResult | NotApplied | NotKnown = _INTERRUPTED if tool.external is not None else _UNDONE
+        self._start = Lock()
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
         self._effect = EffectRef(claimed.key, claimed.effect_id)
         self.effect: EffectRef | None = self._effect
@@ -229,6 +250,11 @@ class EffectClaim(Claim):
         """The claim itself. It is not an attribute: only a collection would free a claim that refers to itself."""
         return (self,)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether the effect is unknown, or its outcome could not be recorded."""
+        return self.outcome in {"unknown", "lost", "left"}
+
     def stands_for(self, row: EffectRow) -> bool:
         """Whether this is the claim under which the effect of a row runs."""
         own = self._claimed.row
@@ -242,28 +268,40 @@ class EffectClaim(Claim):
         """Renew the lease; see `Claim.renew`."""
         self._ledger.renew(self._claimed)
 
+    def hand_over(self) -> None:
+        """Hand the handler over to this thread; see `Claim.hand_over`."""
+        if not self._start.acquire(blocking=False):
+            raise TransactionClosedError(self._tool.name, "start its handler")
+        self.state = "handed over"
+
+    def raised(self, error: BaseException) -> None:
+        """Take what the handler raised; see `Claim.raised`."""
+        why = unknown_because(error, self._tool)
+        if why is not None:
+            self._finding = NotKnown(why)
+        elif self._tool.external is not None:
+            self._finding = NotApplied(describe_error(error))
+
     def outcome_unknown(self, why: str) -> None:
         """Set the effect to unknown; see `Claim.outcome_unknown`."""
-        self._unknown = why
-        if not self._recorded:
-            self._happened = None
+        if self.state != "recorded":
+            self._finding = NotKnown(why)
 
-    def record_now(self, returned: object) -> None:
-        """Record an effect that is not rolled back, immediately or with the call; see `Claim.record_now`.
+    def returned(self, returned: object) -> None:
+        """Take what the handler returned, and record an effect that is not rolled back; see `Claim.returned`.
 
         Raises:
             LeaseLostError: the claim has passed to another owner meanwhile.
         """
-        if not self._stays:
-            return
         if is_result(returned) and not returned.success:
-            return
-        # The effect is done, whatever an earlier attempt did.
-        self._unknown = None
-        self._happened = dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+            self._finding = NotApplied()
+        elif self._stays:
+            # While the result is dumped the effect has happened all the same, so `state` changes last.
+            self._finding = dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+        self.state = "returned"
         # Before anything else can fail: a crash from here on leaves an effect that is done, and not an unknown one.
-        if self.records_at_once:
-            self._record(self._happened)
+        if self.records_at_once and isinstance(self._finding, EffectResult):
+            self._record(self._finding)
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
         """Set the result that the transaction records; see `Claim.record_on_commit`."""
@@ -271,62 +309,57 @@ class EffectClaim(Claim):
 
     def not_recorded(self, error: Exception) -> None:
         """Raise if the effect has happened; see `Claim.not_recorded`. The lease is left to expire."""
-        if self._happened is None:
+        if not isinstance(self._finding, EffectResult):
             return
-        # The exception states the outcome, so `unresolved_note` adds nothing to it.
-        self._testified = True
-        if self._recorded:
-            raise EffectUncertain(f"{_done(self._tool)} Its changes here were not saved: {error}") from error
-        self._give_up()
+        if self.state == "recorded":
+            raise EffectUncertain(f"The changes of {self._tool.name} here were not saved: {error}") from error
+        self._leave()
         raise _unrecorded(self._tool.name, error) from error
 
     def unresolved_note(self) -> str:
         """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
-        if self._unknown is not None:
+        if self.outcome == "unknown" or (self.outcome is None and self._retries):
             return _unknown(self._tool)
-        if self._happened is None or self._testified:
-            return ""
-        if self._recorded:
+        if self.outcome == "done":
             return f"But {_done(self._tool) if self.apply is None else applied_later(self._tool)}"
-        return f"But {self._tool.name} itself was done{_LATE_RESULTS[self._testimony]} Do not ask for it again."
+        if self.outcome == "lost":
+            return _unknown(self._tool) if isinstance(self._finding, NotKnown) else _lost(self._tool, self._finding)
+        return ""
 
     def ended_late(self, ended: Future[Any]) -> None:
-        """Testify, now or when the claim is settled; see `Claim.ended_late`."""
-        said = self._said_by(ended)
-        if isinstance(said, NotApplied) and self._earlier is not None:
-            said = NotKnown(self._earlier)
-        # Either `_is_over` is true here, or `after_rollback` finds `_late` set: exactly one of the two testifies. The
-        # ledger is written outside of the lock, because a store may be slow.
-        with _LATE:
-            self._late = said
-            is_over = self._is_over
-        if is_over:
-            self._testify(said)
-
-    def _said_by(self, ended: Future[Any]) -> EffectResult | NotApplied | NotKnown:
+        """Take the late outcome of a handler that timed out; see `Claim.ended_late`."""
+        if self.state == "claimed":
+            return  # it was kept from starting
         error = ended.exception()
-        if error is not None:
-            why = unknown_because(error, self._tool, entered=True)
-            return NotApplied(describe_error(error)) if why is None else NotKnown(why)
-        returned: object = ended.result()
-        if is_result(returned) and not returned.success:
-            return NotApplied(redacted(str(returned.message)))  # which is not checked yet
-        return dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+        finding = self._finding_from_result(ended.result()) if error is None else self._finding_from_error(error)
+        if isinstance(finding, NotApplied) and self._retries:
+            finding = _EARLIER
+        self._settle_late(finding)
 
-    def _testify(self, said: EffectResult | NotApplied | NotKnown) -> bool:
-        """Record what is known of an effect whose claim is lost; returns whether that settles the effect.
+    def _finding_from_error(self, error: BaseException) -> NotApplied | NotKnown:
+        why = unknown_because(error, self._tool)
+        return NotApplied(describe_error(error)) if why is None else NotKnown(why)
+
+    def _finding_from_result(self, returned: object) -> EffectResult | NotApplied:
+        if not is_result(returned):
+            return _without_result(self._tool)
+        if not returned.success:
+            return NotApplied(redacted(str(returned.message)))  # which is not checked yet
+        return dump_result(self._tool, returned)
+
+    def _settle_late(self, finding: EffectResult | NotApplied | NotKnown) -> bool:
+        """Settle a row that is unknown by what its owner has learnt since; returns whether it is settled.
 
         It is written in an empty context: in the context of a nested call it would be rolled back with the parent.
         """
         external = self._tool.external
-        if external is None:
+        if external is None or isinstance(finding, NotKnown):
             return False
         # An accepted result is not applied yet.
         ttl = self._ttl if self.apply is None else UNTIL_APPLIED
-        testify = partial(self._ledger.testify, self._claimed, said, accept=external.accept_late_result, ttl=ttl)
+        settle = partial(self._ledger.settle_late, self._claimed, finding, accept=external.accept_late_result, ttl=ttl)
         try:
-            self._testimony = Context().run(testify)
-            return self._testimony == "accepted"
+            return Context().run(settle)
         except Exception:  # noqa: BLE001 - logged; the effect stays unknown
             _log.exception("the late outcome of the effect of %s could not be recorded", self._tool.name)
             return False
@@ -342,16 +375,14 @@ class EffectClaim(Claim):
         """
         if self._result is None:
             return ()
-        if self.store is None:
-            if not self._recorded:
-                self._complete(self._happened or dump_result(self._tool, self._result))
-                self._recorded = True
-            return ()
-        if not self._recorded:
-            result = self._happened or dump_result(self._tool, self._result)
+        if self.state == "recorded":
+            # A nested effect was recorded when it happened; that its result is applied is known only with this commit.
+            return self._application() if self._nested and self.store is not None else ()
+        result = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
+        if self.store is not None:
             return (self._ledger.completion(self._claimed, result, ttl=self._ttl),)
-        # A nested effect was recorded when it happened; that its result is applied is known only with this commit.
-        return self._application() if self._nested else ()
+        self._complete(result)
+        return ()
 
     def _application(self) -> Sequence[EffectChange | MarkApplied]:
         """What records that the result, which is recorded already, is applied."""
@@ -366,52 +397,61 @@ class EffectClaim(Claim):
 
     def after_commit(self) -> None:
         """Mark the effect as recorded."""
-        self._recorded = True
+        self.state, self.outcome = "recorded", "done"
         self._ledger.settled(self._claimed)
-        self._let_go()
+        self._unregister()
 
     def in_doubt(self) -> None:
         """Stop renewing the lease: an effect that has not been recorded is unknown when the lease expires."""
-        self._let_go()
-        self._ledger.stop_renewing(self._claimed)
+        self._leave()
+        self._unregister()
 
     def after_rollback(self) -> None:
-        """Settle the claim after the transaction has been rolled back.
+        """Settle the claim after the transaction has been rolled back; idempotent.
 
         A store that fails here is logged: the lease expires, and the effect is unknown then.
         """
-        self._let_go()
-        # A claim that was given up is left to its lease, and an effect that stays and is recorded needs nothing.
-        if not self._given_up and not (self._recorded and self._stays):
-            self._settle_undone()
-        with _LATE:
-            self._is_over = True
-            late = self._late
-        if late is not None:
-            self._testify(late)
+        with HeldInterrupts():
+            self._unregister()
+            if self.outcome is None:
+                self.outcome = self._settle()
 
-    def _settle_undone(self) -> None:
+    def close(self, *, nested: bool) -> None:
+        """Settle the claim of a call whose rollback was interrupted before it came to that; see `Claim.close`."""
+        if self.outcome is None and not (nested and self._result is not None):
+            self.after_rollback()
+
+    def _settle(self) -> Outcome:
+        """Write what the row becomes by the table of this module."""
         try:
-            if self._happened is not None:
-                self._record(self._happened)
-            elif self._recorded:  # as a part of a transaction that could not be committed as a whole
-                self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
-            elif self._unknown is None:
-                self.unsettled = not self._ledger.fail(self._claimed) and not self._testify(NotApplied())
-            else:
-                self.unsettled = True
-                if not self._ledger.mark_unknown(self._claimed, self._unknown) and not self.left_behind:
-                    self._testify(NotKnown(self._unknown))
+            if self.state == "recorded":
+                if not self._stays:  # a part of a transaction that could not be committed as a whole
+                    self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
+                return "done" if self._stays else "failed"
+            # Taken here, the lock keeps the body from starting. A body that has it runs, or has run.
+            if self.state == "claimed" and self._start.acquire(blocking=False):
+                self._finding = _NOT_STARTED
+            if self._retries and isinstance(self._finding, NotApplied):
+                self._finding = _EARLIER
+            return self._settle_as(self._finding)
         except LeaseLostError:
-            self.unsettled = True
-            if self._testimony is None:
-                _log.exception("the effect of %s was done, and that could not be recorded", self._tool.name)
+            _log.exception("the effect of %s was done, and that could not be recorded", self._tool.name)
         except Exception:  # noqa: BLE001 - logged; the state has been rolled back, and the lease expires
-            self.unsettled = True
             _log.exception("the outcome of the effect of %s could not be recorded", self._tool.name)
             self._ledger.stop_renewing(self._claimed)
+        return "lost"
 
-    def _let_go(self) -> None:
+    def _settle_as(self, finding: EffectResult | NotApplied | NotKnown) -> Outcome:
+        if isinstance(finding, EffectResult):
+            self._record(finding)
+            return "done"
+        if isinstance(finding, NotKnown):
+            self._ledger.mark_unknown(self._claimed, finding.why)
+            return "unknown"
+        is_settled = self._ledger.fail(self._claimed, finding.why) or self._settle_late(finding)
+        return "failed" if is_settled else "lost"
+
+    def _unregister(self) -> None:
         # Another claim of the same effect in this process may have replaced the entry.
         if _HOLDERS.get(self._claimed.row.effect_id) is self._ticket:
             del _HOLDERS[self._claimed.row.effect_id]
@@ -423,23 +463,23 @@ class EffectClaim(Claim):
             try:
                 # May be repeated: `complete` recognizes a row that an attempt whose answer was lost has written.
                 self._complete(result)
-                self._recorded = True
                 return
             except LeaseLostError:
-                if not self._testify(result):
+                if not self._settle_late(result):
+                    self.outcome = "lost"
                     raise
-                self._recorded = True
+                self.state = "recorded"
                 return
             except Exception as error:
                 _log.exception("%s was done, but recording it failed", self._tool.name)
                 attempts += 1
                 if attempts == _ATTEMPTS_TO_RECORD:
-                    self._give_up()
+                    self._leave()
                     raise _unrecorded(self._tool.name, error) from error
 
-    def _give_up(self) -> None:
+    def _leave(self) -> None:
         """Leave the effect, which is done and not recorded, to its lease."""
-        self._given_up = self.unsettled = True
+        self.outcome = "left"
         self._ledger.stop_renewing(self._claimed)
 
     def _complete(self, result: EffectResult) -> None:
@@ -447,6 +487,7 @@ class EffectClaim(Claim):
         ttl = self._ttl if self.apply is None else UNTIL_APPLIED
         if not self._ledger.complete(self._claimed, result, ttl=ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
+        self.state = "recorded"
 
 
 def _without_result(tool: Tool[Any, Any]) -> EffectResult:
@@ -466,6 +507,12 @@ def _done(tool: Tool[Any, Any]) -> str:
     if tool.idempotency is not None:
         return f"{done}: asked again, it is answered from the record and not repeated."
     return f"{done}. {_NOT_AGAIN}"
+
+
+def _lost(tool: Tool[Any, Any], finding: EffectResult | NotApplied | NotKnown) -> str:
+    if not isinstance(finding, EffectResult):
+        return ""
+    return f"But {tool.name} itself was done, and that could not be recorded. Do not ask for it again."
 
 
 def _unknown(tool: Tool[Any, Any]) -> str:

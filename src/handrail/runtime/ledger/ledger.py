@@ -7,6 +7,7 @@ decide, write if the row is still the one read, and start again if it is not.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import weakref
@@ -18,7 +19,6 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.crash_points import reached
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, SchemaError
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.tool_result import ToolResult
@@ -34,7 +34,6 @@ from handrail.runtime.ledger.effects import (
     Finding,
     Hit,
     NotApplied,
-    NotKnown,
     ToolEffect,
     Unknown,
 )
@@ -50,7 +49,6 @@ from handrail.store.protocol import (
     LedgerStore,
     MarkApplied,
     RefusedWrite,
-    Testimony,
     change_effect,
     insert_effect,
 )
@@ -315,48 +313,29 @@ class EffectLedger:
         unit = UnitOfWork((self.mark_applied(row), EffectChange(row, resolved)))
         return self._store.apply(unit) is None
 
-    def testify(
-        self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None = DAY
-    ) -> states.TestimonyWord:
-        """Record what the owner of a claim reports of its effect after it has lost the claim, or its handler timed out.
-
-        Call it after the call of the claim has been rolled back and its claim is settled. Within the call, what is
-        written here may be rolled back with it, and testimony does not resolve an effect that is still running.
-
-        Only the first testimony of a claim counts. Later ones get the answer of the first, so the call may be retried
-        if the store raises.
+    def settle_late(
+        self, claim: Claimed, finding: EffectResult | NotApplied, *, accept: bool, ttl: timedelta | None = DAY
+    ) -> bool:
+        """Settle an effect by what its owner has learnt after it had lost the claim, or its handler had timed out.
 
         Args:
             claim: the claim, as it was granted.
-            said: the reported outcome of the effect.
-            accept: whether the testimony resolves the effect, if that is unknown and has not passed to another owner.
-            ttl: how long an accepted result is replayed from now on; `None` for ever.
+            finding: what has become of the effect.
+            accept: whether it settles the effect; if not, it is logged.
+            ttl: how long a result is replayed from now on; `None` for ever.
 
-        Returns:
-            - `"accepted"`: the effect is now done or failed, as reported.
-            - `"kept"`: the testimony is stored, and the effect is unchanged.
-            - `"duplicate"`: the same, but the testimony reports the effect as done, and another owner has started it
-              since, or may start it because it was recorded as failed. This is logged at ERROR.
-            - `"dropped"`: nothing is stored, because the entry of the effect has been removed. If the effect was done,
-              a warning is logged.
+        Returns whether the effect is settled: it was unknown, or running, and has not passed to another owner.
         """
-        reached("before-testimony")
         while True:
-            word, row, testimony, writes = self._testified(claim, said, accept=accept, ttl=ttl)
-            # Refused if the row or its testimony was changed after it was read: then both are read again.
-            if not writes or self._store.apply(UnitOfWork(writes)) is None:
-                break
-        reached("after-testimony")
-        if testimony.status == "done" and word in {"duplicate", "dropped"}:
-            _log_lost_effect(claim, row)
-        return word
-
-    def testimony(self, row: EffectRow) -> tuple[Testimony, ...]:
-        """The testimony of former owners of an effect, in the order of their fencing tokens.
-
-        `states.possible_duplicate` determines which testimony means that the effect may have happened twice.
-        """
-        return self._store.testimony(row.effect_id)
+            row = self._store.get(claim.row.partition, claim.row.key)
+            if row is None or not accept or not states.is_left_by(row, claim.row):
+                _log_late(claim, row, finding)
+                return False
+            unknown = states.unknown_row(row, "") if row.status == "running" else row
+            settled = states.resolved_row(unknown, finding, now=self._store.now(), ttl=ttl, forget=DAY)
+            if self._replace(row, settled):
+                self._keeper.drop(claim)
+                return True
 
     def row(self, key: str, *, partition: str = "") -> EffectRow | None:
         """The entry of a key, in any state; `None` if there is none."""
@@ -486,29 +465,6 @@ class EffectLedger:
                 return old
         return digest(params, key=hash_key)
 
-    def _testified(
-        self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None
-    ) -> tuple[states.TestimonyWord, EffectRow | None, Testimony, tuple[EffectChange | Testimony, ...]]:
-        """The answer to testimony, the row as it is before, the testimony that counts, and what is to be written."""
-        store, now, owner = self._store, self._store.now(), claim.row.owner
-        row = store.get(claim.row.partition, claim.row.key)
-        testimony = states.new_testimony(claim.row, said, now=now)
-        given = {each.fence: each for each in store.testimony(testimony.effect_id)}
-        is_first = testimony.fence not in given
-        testimony = given.get(testimony.fence, testimony)
-        word = states.testified(row, testimony, owner, accept=accept)
-        if row is None or word == "dropped":
-            return word, row, testimony, ()
-        writes: list[EffectChange | Testimony] = []
-        if word == "accepted" and row.status == "unknown":
-            writes.append(EffectChange(row, states.resolved_by(row, testimony, now=now, ttl=ttl, forget=DAY)))
-        # The note marks the testimony as a possible duplicate for readers that do not know its owner.
-        if word == "duplicate":
-            testimony = testimony._replace(note=f"the effect was {row.status} under fence {row.fence} by then")
-        if is_first:
-            writes.append(testimony)
-        return word, row, testimony, tuple(writes)
-
     async def _asked(self, in_thread: InThread | None, ask: Callable[[], T], *, waits: bool) -> T:
         return ask() if in_thread is None or not waits else cast("T", await in_thread(ask))
 
@@ -582,13 +538,21 @@ class EffectLedger:
         return sum(change_effect(self._store, row, None) for row in self._store.rows() if wanted(row))
 
 
-def _log_lost_effect(claim: Claimed, row: EffectRow | None) -> None:
-    """Log that an effect was done that another owner has started, or may start."""
-    done = f"the effect {claim.key} of {claim.row.tool} was done by its owner under fence {claim.fence}"
-    if row is None or row.effect_id != claim.row.effect_id:
-        _log.warning("%s; that was not recorded, because its entry has been removed since", done)
-    else:
-        _log.error("%s, and is %s under fence %d since: it may happen twice", done, row.status, row.fence)
+def _log_late(claim: Claimed, row: EffectRow | None, finding: EffectResult | NotApplied) -> None:
+    """Log what settles nothing, as an error if the effect has happened and another owner may do it again."""
+    said = "has happened" if isinstance(finding, EffectResult) else "has not happened"
+    is_own = row is not None and (row.effect_id, row.status) == (claim.row.effect_id, "unknown")
+    level = logging.ERROR if isinstance(finding, EffectResult) and not is_own else logging.WARNING
+    standing = "its entry has been removed" if row is None else f"it is {row.status} under fence {row.fence}"
+    _log.log(
+        level,
+        "the effect %s of %s %s, as its owner under fence %d learnt late; %s, and this changes nothing",
+        claim.key,
+        claim.row.tool,
+        said,
+        claim.fence,
+        standing,
+    )
 
 
 def _json_of(value: object) -> bytes | None:

@@ -11,10 +11,8 @@ Theory of operation
     (P3) an old fence never writes; (P4) with `on_orphan="unknown"` a handler starts at most once, until it has failed,
     has expired, or its outcome has been determined.
 
-    An owner that learns the outcome after it has lost the row reports it: its *testimony* is stored next to the row and
-    does not change it. It resolves the row only if it is to be accepted, and the row is unknown and has not passed to
-    another owner. Testimony that an effect is done that another owner has started or may start is answered `duplicate`:
-    the effect may happen twice.
+    An owner that learns the outcome after it has lost the row, or after its handler has timed out, settles the row only
+    if that is to be accepted, and the row is unsettled and has not passed to another owner. Otherwise it is logged.
 
 `tests/runtime/ledger/test_states.py` reads this table and checks it against the code. "Expired" is a done or failed row
 whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has expired. A
@@ -79,6 +77,17 @@ the same outcome again is answered `kept`, because the first answer may have bee
     unknown     invalidate                as it was           error
     running     invalidate by force       absent              kept
     unknown     invalidate by force       absent              kept
+    running     settle late               done, fence + 1     settled
+    lapsed      settle late               done, fence + 1     settled
+    unknown     settle late               done, same          settled
+    unknown     settle late, did not      failed, same        settled
+    absent      settle late               as it was           logged
+    expired     settle late               as it was           logged
+    done        settle late               as it was           logged
+    failed      settle late               as it was           logged
+    unknown     settle late, declined     as it was           logged
+    running     settle late, earlier one  as it was           logged
+    unknown     settle late, earlier one  as it was           logged
     expired     prune                     absent              kept
     running     prune                     as it was           kept
     lapsed      prune                     as it was           kept
@@ -89,29 +98,6 @@ the same outcome again is answered `kept`, because the first answer may have bee
     running     look up                   as it was           nothing
     unknown     look up                   as it was           nothing
     corrupt     look up                   unknown, fence + 1  nothing
-    absent      testify                   as it was           dropped
-    expired     testify                   as it was           kept
-    running     testify                   as it was           kept
-    lapsed      testify                   as it was           kept
-    done        testify                   as it was           kept
-    failed      testify                   as it was           kept
-    unknown     testify                   as it was           kept
-    corrupt     testify                   as it was           kept
-    unknown     accept late: it happened  done, same          accepted
-    unknown     accept late: it did not   failed, same        accepted
-    unknown     accept late: not known    as it was           kept
-    absent      accept late: it happened  as it was           dropped
-    running     accept late: it happened  as it was           kept
-    lapsed      accept late: it happened  as it was           kept
-    done        accept late: it happened  as it was           kept
-    failed      accept late: it happened  as it was           kept
-    corrupt     accept late: it happened  as it was           kept
-    running     testify, earlier owner    as it was           duplicate
-    lapsed      testify, earlier owner    as it was           duplicate
-    done        testify, earlier owner    as it was           duplicate
-    failed      testify, earlier owner    as it was           duplicate
-    unknown     testify, earlier owner    as it was           duplicate
-    unknown     accept late, earlier one  as it was           duplicate
     ==========  ========================  ==================  ==========
 """
 
@@ -124,15 +110,11 @@ from typing import Literal
 
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import OnOrphan
-from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied, NotKnown
-from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, ClaimOwner, EffectRow, Testimony
+from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied
+from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow
 
 ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
 """The answer to a claim."""
-
-TestimonyWord = Literal["accepted", "kept", "duplicate", "dropped"]
-"""The answer to testimony: it resolves the effect; it is stored; it is stored, and the effect may happen twice; or it
-is not stored, because the entry of the effect has been removed."""
 
 _EFFECT_ID = re.compile("[0-9a-f]{32}")
 
@@ -199,7 +181,7 @@ def _claimed_from_owner(
 
 def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
     """The row of the next owner: the same effect, under the next fence."""
-    # The effect id stays, because testimony and the sessions that applied the effect refer to it.
+    # The effect id stays, because the sessions that applied the effect refer to it.
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
 
 
@@ -316,74 +298,11 @@ def is_correctable(row: EffectRow) -> bool:
     return row.status == "done" and row.applied_at is None and is_found
 
 
-def new_testimony(row: EffectRow, said: EffectResult | NotApplied | NotKnown, *, now: datetime) -> Testimony:
-    """The testimony of the owner of a row, as it was claimed."""
-    if isinstance(said, EffectResult):
-        return Testimony(row.effect_id, row.fence, now, "done", *said)
-    if isinstance(said, NotApplied):
-        return Testimony(row.effect_id, row.fence, now, "failed", note=said.why)
-    return Testimony(row.effect_id, row.fence, now, "unknown", note=said.why)
-
-
-def testified(row: EffectRow | None, testimony: Testimony, owner: ClaimOwner, *, accept: bool) -> TestimonyWord:
-    """Answer testimony; `"accepted"` takes effect once `resolved_by` is written, or is in effect already.
-
-    Args:
-        row: the current row, if there is one.
-        testimony: the testimony.
-        owner: the owner that reports it.
-        accept: whether it is to resolve the effect.
-    """
-    if row is None or row.effect_id != testimony.effect_id:
-        return "dropped"
-    if accept and (_is_left_by(row, testimony) or _is_resolved_as(row, testimony, owner)):
-        return "accepted"
-    return "duplicate" if possible_duplicate(row, testimony, owner) else "kept"
-
-
-def resolved_by(
-    row: EffectRow, testimony: Testimony, *, now: datetime, ttl: timedelta | None, forget: timedelta
-) -> EffectRow:
-    """The row once accepted testimony, by which the effect is done or failed, has resolved it.
-
-    Raises:
-        LedgerError: as for `resolved_row`.
-    """
-    if testimony.status == "done":
-        result = EffectResult(testimony.message, testimony.value, testimony.exclude_value_from_context)
-        return resolved_row(row, result, now=now, ttl=ttl, forget=forget)
-    return resolved_row(row, NotApplied(testimony.note), now=now, ttl=ttl, forget=forget)
-
-
-def _is_left_by(row: EffectRow, testimony: Testimony) -> bool:
-    """Whether a row is unknown since the testifying owner lost it, and the testimony has an outcome."""
-    return testimony.status != "unknown" and row.status == "unknown" and row.fence == testimony.fence + 1
-
-
-def _is_resolved_as(row: EffectRow, testimony: Testimony, owner: ClaimOwner) -> bool:
-    """Whether this testimony has already resolved the row; its answer may have been lost."""
-    # `testimony[4:]` are the fields after `status`: message, value, whether it is excluded, and note.
-    return (
-        row.status != "unknown"
-        and (row.status, row.fence, row.owner) == (testimony.status, testimony.fence + 1, owner)
-        and (row.message, row.value, row.exclude_value_from_context, row.note) == testimony[4:]
-    )
-
-
-def possible_duplicate(row: EffectRow, testimony: Testimony, owner: ClaimOwner | None = None) -> bool:
-    """Whether testimony reports an effect as done that another owner has started since, or may start.
-
-    Args:
-        row: the current row of the effect.
-        testimony: the testimony.
-        owner: the owner that reports it; `None` if no longer known. Then the note of the testimony shows whether
-            another owner had started the effect.
-    """
-    if testimony.status != "done" or row.fence <= testimony.fence:
+def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:
+    """Whether a row is unsettled, and has not passed to another owner since it was claimed."""
+    if row.effect_id != claimed_row.effect_id:
         return False
-    # A resolved row has a fence one higher, too: then it has the same owner, and the effect was not started again.
-    passed_on = row.fence > testimony.fence + 1 or (owner is not None and row.owner != owner)
-    return passed_on or bool(testimony.note) or row.status in {"running", "failed"}
+    return (row.status, row.fence) in {("running", claimed_row.fence), ("unknown", claimed_row.fence + 1)}
 
 
 def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> EffectRow:
