@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import random
 import re
 import shutil
@@ -19,11 +20,12 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import get_args
 
-from chaos import history, postgres, programs, sandboxes, service, table
+from chaos import history, interrupts, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
@@ -72,6 +74,7 @@ class Options:
         minutes: how long a run may take at most.
         programs: how many rounds to play in which a program does not want to end.
         sandboxes: how many rounds to play in which a call in a sandbox is killed.
+        lines: at every how many lines of a call it is interrupted; 0 for not at all.
     """
 
     kills: int
@@ -83,6 +86,7 @@ class Options:
     minutes: float
     programs: int
     sandboxes: int
+    lines: int
 
 
 def main() -> int:
@@ -94,6 +98,7 @@ def main() -> int:
     _say(f"seed {options.seed}")
     programs_end = _end_programs(options)
     sandboxes_end = _kill_sandboxes(options)
+    lines_end = _interrupt_lines(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -106,7 +111,7 @@ def main() -> int:
         kept = verdict is not None and verdict.kept
         _say(_line(run, counts) + ("" if kept else "  BROKEN"))
     kept = all(verdict is not None and verdict.kept for verdict in verdicts.values())
-    return 0 if programs_end and sandboxes_end and kept else 1
+    return 0 if programs_end and sandboxes_end and lines_end and kept else 1
 
 
 def _end_programs(options: Options) -> bool:
@@ -128,6 +133,29 @@ def _kill_sandboxes(options: Options) -> bool:
         longest[played.name] = max(longest.get(played.name, 0.0), played.seconds)
         faults += [f"{played.name}: {fault}" for fault in played.faults]
     return _tell_rounds("sandboxes", longest, "the next call was answered", faults)
+
+
+def _interrupt_lines(options: Options) -> bool:
+    """Interrupt a call at every line, over each kind of store; whether nothing was wrong."""
+    if not options.lines:
+        return True
+    logging.disable()  # what is interrupted is logged, thousands of times
+    broken = False
+    with ExitStack() as held:
+        folder = Path(held.enter_context(TemporaryDirectory()))
+        urls = {"memory": "memory:", "sqlite": f"sqlite:///{folder / 'lines.db'}"}
+        if options.store in {"postgres", "both"}:
+            urls["postgres"] = held.enter_context(postgres.running()).url
+        for (name, url), case in product(urls.items(), interrupts.CASES):
+            count = interrupts.play(url, case, stride=options.lines)
+            broken = broken or bool(count.faults)
+            _say(
+                f"{name}, {case}: interrupted at {count.lines} lines, {count.raised} raised, {len(count.faults)} faults"
+            )
+            for fault in count.faults:
+                _say(f"    {fault}  BROKEN")
+    logging.disable(logging.NOTSET)
+    return not broken
 
 
 def _tell_rounds(what: str, longest: Mapping[str, float], event: str, faults: Sequence[str]) -> bool:
@@ -260,6 +288,13 @@ def _parse() -> Options:
         type=int,
         default=50,
         help="rounds in which a call in a sandbox is killed (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lines",
+        type=int,
+        default=1,
+        metavar="N",
+        help="interrupt a call at every Nth line that it executes; 0 for not at all (default: %(default)s)",
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))

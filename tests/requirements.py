@@ -73,6 +73,7 @@ _EXCEPTIONS = _rows(
         ("E-03", "VisibilityExpansionRequired and PromptEvaluationError are rolled back, recorded and re-raised"),
         ("E-04", "DeadlineExceededError becomes PromptEvaluationError"),
         ("E-05", "CancelledError, KeyboardInterrupt and any other BaseException are rolled back and re-raised"),
+        ("E-05a", "a cancellation of what a call awaits, which is not one of the call, is a failed result"),
         ("E-06", "a handler's timeout is rolled back and fenced; an external tool's outcome is told as unknown"),
         ("E-07", "any other Exception is logged, and a failed result with type and message but no traceback"),
     ),

@@ -93,7 +93,7 @@ OUTCOMES = [
 
 @both_ways
 @pytest.mark.parametrize("outcome, status", OUTCOMES)
-def test_late_result_that_is_not_accepted_is_logged(  # noqa: PLR0913 - what differs, and where it is looked for
+def test_late_result_that_is_not_accepted_is_logged(  # noqa: PLR0913, PLR0917 - what differs, and where it shows
     world: World, way: Run, outcome: Any, status: str, wording: Wording, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The effect is as unknown as it was, and is not run again."""

@@ -57,21 +57,8 @@ class OwnLoop:
         return _told(play(script, executor))
 
     def play_until_cancelled(self, script: Script, executor: ToolExecutor, waiting: Waiting) -> bool:
-        """There is no task to cancel but the one in which the handler runs."""
-
-        def cancel() -> None:
-            waiting.begun.wait()
-            waiting.cancel()
-
-        canceller = threading.Thread(target=cancel, daemon=True)
-        canceller.start()
-        try:
-            play(script, executor)
-        except asyncio.CancelledError:
-            return True
-        finally:
-            canceller.join()
-        return False
+        """A thread that waits cannot be cancelled, so the run goes on."""
+        raise AssertionError
 
 
 class OwnLoopAsync:

@@ -141,8 +141,9 @@ def test_a_handler_may_go_on_after_a_call_that_ended_the_run(way: Run) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_handler_that_swallows_its_cancellation_has_succeeded() -> None:
-    """Nobody was told of a cancellation, so the call is an ordinary one."""
+@pytest.mark.parametrize("ending", ["returns", "raises"])
+async def test_a_handler_that_swallows_its_cancellation_leaves_nothing(ending: str) -> None:
+    """Its caller is cancelled, whatever the handler makes of that; the effect is unknown."""
     started = asyncio.Event()
 
     async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -151,15 +152,59 @@ async def test_a_handler_that_swallows_its_cancellation_has_succeeded() -> None:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             context.session[Kept].append(Kept("after"))
+            if ending == "raises":
+                raise ValueError("cancelled") from None
         return ToolResult.ok(params)
 
-    door = executor(tool("deaf", handler))
+    door = executor(tool("deaf", handler, effect="external"))
     task = asyncio.ensure_future(door.execute_async(call("deaf")))
     await started.wait()
     task.cancel()
-    assert (await task).success
-    assert door.environment.session[Kept].all() == (Kept("after"),)
-    assert [event.success for event in events(door)] == [True]
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert door.environment.session[Kept].all() == ()
+    assert [event.success for event in events(door)] == [False]
+    assert [row.status for row in door.environment.effect_ledger.rows()] == ["unknown"]
+
+
+@pytest.mark.anyio
+async def test_the_timeout_of_a_caller_fires_although_the_handler_swallows_its_cancellation() -> None:
+    """`asyncio.timeout` learns that it has cancelled the call."""
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("deaf", handler))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await door.execute_async(call("deaf"))
+
+
+@pytest.mark.anyio
+async def test_a_call_in_the_cleanup_of_a_cancelled_task_is_an_ordinary_one() -> None:
+    """A cancellation that came before the call is not one of the call."""
+    door = executor(tool("wait", _waits))
+    answers: list[bool] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            answers.append((await door.execute_async(call("wait"))).success)
+
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert answers == [True]
+
+
+async def _waits(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    await asyncio.sleep(0)
+    return ToolResult.ok(params)
 
 
 @both_ways

@@ -100,7 +100,7 @@ def _door(place: str, kind: type[BaseException], store: InMemoryFilesystem) -> T
 
 
 @pytest.mark.requirement("E-05", "M-03c")
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("place", [place for place in PLACES if place != "render"])
 def test_an_interrupt_out_of_anything_that_a_call_calls_undoes_it(place: str, kind: type[BaseException]) -> None:
     """It reaches the caller as it is; nothing is kept, one event is recorded, nobody waits for the call any more.
@@ -118,6 +118,23 @@ def test_an_interrupt_out_of_anything_that_a_call_calls_undoes_it(place: str, ki
     assert (session.turn.queue, store.turn.queue, current()) == ([], [], None)
     done = ("on_result", "reducer", "subscriber", "close")
     expected = ["done"] if place in done else ["unknown"] if place in ("handler", "provider") else []
+    assert [row.status for row in door.environment.effect_ledger.rows()] == expected
+
+
+@pytest.mark.requirement("E-05a")
+@both_ways
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "render"])
+def test_a_cancellation_by_another_party_fails_the_call(place: str, way: Run) -> None:
+    """What a handler or a policy waits for was cancelled: the caller goes on, and reads of a failure."""
+    store = files(note="before")
+    door = _door(place, asyncio.CancelledError, store)
+    message = way(door, call("pay"))
+    assert not message.success
+    assert store.read_text("note.txt") == "before"
+    assert (door.environment.session.turn.queue, current()) == ([], None)
+    expected = (
+        [] if place in {"policy", "approver", "key"} else ["unknown" if place in {"handler", "provider"} else "done"]
+    )
     assert [row.status for row in door.environment.effect_ledger.rows()] == expected
 
 

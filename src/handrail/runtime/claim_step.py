@@ -61,25 +61,28 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
     request = _request_of(run, tool, key)
     if tool.idempotency is None:
         await refuse_repeat(run, tool, key, request.arguments)
-    answer = await _ask(run, ledger, request)
+    unknown: EffectRow | None = None
     waits: _Waits | None = None
     while True:
-        if isinstance(answer, Claimed):
-            return await _granted(run, tool, answer)
+        # Ctrl-C comes before a row is written, or when the claim belongs to the call, which settles it.
+        with run.mode.held():
+            answer = await _ask(run, ledger, request, unknown=unknown)
+            if isinstance(answer, Claimed):
+                return await _granted(run, tool, answer)
+        unknown = None
         if isinstance(answer, Conflict):
             raise _conflict(run, tool, answer)
         config = tool.idempotency or _SLOT
         if isinstance(answer, Unknown) and await has_not_happened(run, tool, answer.row, ttl=config.ttl):
             if tool.idempotency is None:
                 await refuse_repeat(run, tool, key, request.arguments, not_applied=answer.row)
-            answer = await _ask(run, ledger, request, unknown=answer.row)
+            unknown = answer.row
             continue
         waits = waits or _Waits(run)
         stored = await _stored(run, tool, answer, config, waits)
         if stored is not None:
             run.replayed = True
             return stored
-        answer = await _ask(run, ledger, request)
 
 
 async def _ask(
@@ -122,7 +125,9 @@ async def _granted(run: Invocation, tool: Tool[Any, Any], claimed: Claimed) -> C
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
     in_unit = store is not None and not nested and not run.turn.shared
-    return EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
+    run.claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
+    ledger.start_renewing(claimed)
+    return run.claim
 
 
 def _conflict(run: Invocation, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:

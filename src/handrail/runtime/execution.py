@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future, wait
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import Context
 from functools import partial
 from types import TracebackType
@@ -76,7 +76,7 @@ class CancelledElsewhereError(Exception):
 
 
 class ReplyEndedError(asyncio.CancelledError):
-    """The call was not begun, because an earlier call of its reply was interrupted; nobody has cancelled its task."""
+    """The call was not begun, because an earlier call of its reply was interrupted; its task is not cancelled."""
 
 
 Late: TypeAlias = Callable[[Future[Any]], None]
@@ -121,6 +121,10 @@ class ExecutionMode(Protocol):
             CancelledElsewhereError: what it awaited was cancelled, and this task is not being cancelled.
             CancelledError: this task is being cancelled, whatever the body has made of that.
         """
+        ...
+
+    def held(self) -> AbstractContextManager[object]:
+        """A block that Ctrl-C does not interrupt in this thread; it is raised at the end of the block."""
         ...
 
     async def in_thread(self, body: Callable[[], T]) -> T:
@@ -206,6 +210,10 @@ class Blocking:
             future, seconds + 2 * _CLEAN_UP_SECONDS, late=None if late is None else partial(_pass_on_loop, late)
         )
 
+    def held(self) -> HeldInterrupts:
+        """Hold Ctrl-C back."""
+        return HeldInterrupts()
+
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on this thread."""
         return body()
@@ -263,6 +271,10 @@ class Async:
                     ended.add_done_callback(partial(_pass_completed, late))
                 raise
             return ended.result()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold nothing back: Ctrl-C cancels the task of the loop."""
+        return nullcontext()
 
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
@@ -578,5 +590,5 @@ def _pass_on_loop(late: Late, loop: Future[Any]) -> None:
 
     A body that was stopped there calls `late` itself.
     """
-    if not isinstance(loop.exception(), ExecutionTimeoutError | asyncio.CancelledError):
+    if not isinstance(loop.exception(), ExecutionTimeoutError | CancelledElsewhereError | asyncio.CancelledError):
         late(loop)

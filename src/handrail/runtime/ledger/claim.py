@@ -72,7 +72,7 @@ _HOLDERS: dict[str, Ticket] = {}
 ClaimState: TypeAlias = Literal["claimed", "handed over", "returned", "recorded"]
 """How far a call has come; see this module."""
 
-Outcome: TypeAlias = Literal["done", "failed", "unknown", "lost", "left"]
+EffectOutcome: TypeAlias = Literal["done", "failed", "unknown", "lost", "left"]
 """What a row has become: done, failed, unknown; or it could not be written, or was left to its lease."""
 
 _NOT_STARTED = NotApplied("its handler was not started")
@@ -82,6 +82,10 @@ _EARLIER = NotKnown("the last attempt was not applied, but an earlier one may ha
 
 _NOT_AGAIN = "Do not ask for it again: another call would do it again."
 """What the model reads of an effect that is done and named by its call: the next call would have another id."""
+
+
+_STARTING = Lock()
+"""Held while a claim is handed over, or its handler is kept from starting: one of the two comes first."""
 
 
 class EffectRef(NamedTuple):
@@ -196,7 +200,7 @@ class EffectClaim(Claim):
 
     queue = None
     state: ClaimState = "claimed"
-    outcome: Outcome | None = None
+    outcome: EffectOutcome | None = None
     _result: ToolResult[Any] | None = None
 
     def __init__(  # noqa: PLR0913 - the claim, its owner, and how it is recorded
@@ -232,7 +236,6 @@ class EffectClaim(Claim):
         self.store = store
         self._retries = claimed.retried and tool.external is not None
         self._finding: EffectResult | NotApplied | NotKnown = _INTERRUPTED if tool.external is not None else _UNDONE
-        self._start = Lock()
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
         self._effect = EffectRef(claimed.key, claimed.effect_id)
         self.effect: EffectRef | None = self._effect
@@ -270,9 +273,10 @@ class EffectClaim(Claim):
 
     def hand_over(self) -> None:
         """Hand the handler over to this thread; see `Claim.hand_over`."""
-        if not self._start.acquire(blocking=False):
-            raise TransactionClosedError(self._tool.name, "start its handler")
-        self.state = "handed over"
+        with _STARTING:
+            if self._finding is _NOT_STARTED:
+                raise TransactionClosedError(self._tool.name, "start its handler")
+            self.state = "handed over"
 
     def raised(self, error: BaseException) -> None:
         """Take what the handler raised; see `Claim.raised`."""
@@ -421,16 +425,16 @@ class EffectClaim(Claim):
         if self.outcome is None and not (nested and self._result is not None):
             self.after_rollback()
 
-    def _settle(self) -> Outcome:
+    def _settle(self) -> EffectOutcome:
         """Write what the row becomes by the table of this module."""
         try:
             if self.state == "recorded":
                 if not self._stays:  # a part of a transaction that could not be committed as a whole
                     self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
                 return "done" if self._stays else "failed"
-            # Taken here, the lock keeps the body from starting. A body that has it runs, or has run.
-            if self.state == "claimed" and self._start.acquire(blocking=False):
-                self._finding = _NOT_STARTED
+            with _STARTING:  # a body that has not been handed over by now never is
+                if self.state == "claimed":
+                    self._finding = _NOT_STARTED
             if self._retries and isinstance(self._finding, NotApplied):
                 self._finding = _EARLIER
             return self._settle_as(self._finding)
@@ -441,7 +445,7 @@ class EffectClaim(Claim):
             self._ledger.stop_renewing(self._claimed)
         return "lost"
 
-    def _settle_as(self, finding: EffectResult | NotApplied | NotKnown) -> Outcome:
+    def _settle_as(self, finding: EffectResult | NotApplied | NotKnown) -> EffectOutcome:
         if isinstance(finding, EffectResult):
             self._record(finding)
             return "done"

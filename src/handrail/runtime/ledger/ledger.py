@@ -133,14 +133,15 @@ class EffectLedger:
         Raises:
             SessionLostError: a lock of `request.conditions` is not valid. Nothing has been claimed.
         """
-        return run_blocking(self.claim_in(None, request))
+        return self._renewed(run_blocking(self.claim_in(None, request)))
 
     async def claim_in(
         self, apply: Apply | None, request: ClaimRequest, in_thread: InThread | None = None
     ) -> ClaimAnswer:
         """As `claim`, with units that `apply` writes, and waits that are `in_thread`; `None` for in this thread.
 
-        If it is interrupted or cancelled, the claim is withdrawn: its handler does not start.
+        The claim is renewed from `start_renewing` on: until it has an owner that ends it, its lease may expire. If this
+        is interrupted or cancelled, the claim is withdrawn: its handler does not start.
         """
         while True:
             fresh = await self._fresh_in(in_thread, request)
@@ -148,7 +149,7 @@ class EffectLedger:
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
             refused = await self._written(apply, EffectInsert(fresh), request, now)
             if refused is None:
-                return self._held(fresh, request)
+                return Claimed(fresh, request.lease, request.beat_until)
             standing = refused.standing
             if standing is None:  # removed meanwhile
                 continue
@@ -160,7 +161,8 @@ class EffectLedger:
             if row is standing or await self._written(apply, EffectChange(standing, row), request, now) is None:
                 if word != "claimed":
                     return self._answer(word, row)
-                return self._held(row, request, retried=standing.status in {"running", "unknown"})
+                retried = standing.status in {"running", "unknown"}
+                return Claimed(row, request.lease, request.beat_until, retried=retried)
 
     async def _written(
         self, apply: Apply | None, write: EffectInsert | EffectChange, request: ClaimRequest, claimed_at: datetime
@@ -194,6 +196,10 @@ class EffectLedger:
                 await apply(self._store, unit)
         except Exception:  # noqa: BLE001 - logged; the lease expires
             _log.exception("the claim of a cancelled call of %s could not be withdrawn", row.tool)
+
+    def start_renewing(self, claim: Claimed) -> None:
+        """Renew a claim from now on, a third of a lease apart."""
+        self._keeper.add(claim)
 
     def renew(self, claim: Claimed) -> None:
         """Renew the lease from now on.
@@ -275,7 +281,7 @@ class EffectLedger:
 
         If the row has changed since, this is an ordinary claim.
         """
-        return run_blocking(self.reclaim_in(None, row, request))
+        return self._renewed(run_blocking(self.reclaim_in(None, row, request)))
 
     async def reclaim_in(
         self, apply: Apply | None, row: EffectRow, request: ClaimRequest, in_thread: InThread | None = None
@@ -285,7 +291,7 @@ class EffectLedger:
         if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
             passed_on = states.taken_over(row, fresh)
             if await self._written(apply, EffectChange(row, passed_on), request, fresh.created_at) is None:
-                return self._held(passed_on, request)
+                return Claimed(passed_on, request.lease, request.beat_until)
         return await self.claim_in(apply, request, in_thread)
 
     def resolve(self, row: EffectRow, finding: Finding, *, ttl: timedelta | None = DAY) -> bool:
@@ -320,7 +326,7 @@ class EffectLedger:
 
         Args:
             claim: the claim, as it was granted.
-            finding: what has become of the effect.
+            finding: whether the effect has happened, with its result.
             accept: whether it settles the effect; if not, it is logged.
             ttl: how long a result is replayed from now on; `None` for ever.
 
@@ -512,10 +518,10 @@ class EffectLedger:
         found = [self._store.get(row.partition, row.key) for row in given_up]
         return [row for row in found if row is not None and row.status in {"running", "unknown"}]
 
-    def _held(self, row: EffectRow, request: ClaimRequest, *, retried: bool = False) -> Claimed:
-        claim = Claimed(row, request.lease, request.beat_until, retried=retried)
-        self._keeper.add(claim)
-        return claim
+    def _renewed(self, answer: ClaimAnswer) -> ClaimAnswer:
+        if isinstance(answer, Claimed):
+            self.start_renewing(answer)
+        return answer
 
     def _answer(self, word: states.ClaimVerdict, row: EffectRow) -> ClaimAnswer:
         if word == "hit":

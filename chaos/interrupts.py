@@ -1,0 +1,339 @@
+"""A call is interrupted at every line that it executes, and what became of its effect is counted.
+
+A tracer counts the lines of Handrail and of the handler that a call executes, in all threads. The call is made anew for
+each of them, and at that line it is interrupted in one of three ways:
+
+| way | what happens | where |
+|---|---|---|
+| Ctrl-C | SIGINT is sent to the process | every line |
+| cancel | the task of the call is cancelled; through the blocking entry, a `CancelledError` is raised | every line |
+| exception | an exception is raised | lines of the pipeline, the session and the handler, in the thread of the caller |
+
+After that the same call is made once more. The effect must have happened at most once, its row must not have been
+failed while it had happened, and the second call must be answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, get_args
+
+import handrail
+from handrail import store as stores
+from handrail import tool
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import External, Prompt, PromptTemplate, Tool, ToolsSection
+from handrail.runtime import Deadline, Session, ToolCall
+
+Way = Literal["Ctrl-C", "cancel", "exception"]
+Entry = Literal["blocking", "asyncio"]
+Handler = Literal["def", "async def"]
+
+_SOURCE = str(Path(handrail.__file__).parent)
+_RAISING = tuple(f"{_SOURCE}{os.sep}{part}{os.sep}" for part in ("runtime", "transaction", "session", "prompt"))
+_LONGEST = timedelta(seconds=10)
+"""How long the second call may take."""
+
+_SHORT, _MOMENT = 0.002, 0.2
+"""Seconds: what a signal or a thread takes at the most, mostly and always."""
+
+
+_LEASE = timedelta(seconds=0.5)
+
+
+class InterruptError(Exception):
+    """Raised at a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """How a call is made, and interrupted.
+
+    Attributes:
+        entry: the entry point.
+        handler: the kind of the handler.
+        bounded: whether the tool has a timeout.
+        way: how it is interrupted.
+    """
+
+    entry: Entry
+    handler: Handler
+    bounded: bool
+    way: Way
+
+    def __str__(self) -> str:
+        return f"{self.entry}, {self.handler}{', timeout' if self.bounded else ''}, {self.way}"
+
+
+CASES: tuple[Case, ...] = tuple(
+    Case(*case) for case in product(get_args(Entry), get_args(Handler), (False, True), get_args(Way))
+)
+
+
+@dataclass
+class Count:
+    """What came of the interrupted calls.
+
+    Attributes:
+        lines: how many lines a call was interrupted at.
+        raised: how many of these calls ended by an exception.
+        faults: what was wrong: the line, and what was seen there.
+    """
+
+    lines: int = 0
+    raised: int = 0
+    faults: list[str] = field(default_factory=list[str])
+
+
+class Tracer:
+    """Counts the lines that are executed in all threads, and acts at one of them.
+
+    Attributes:
+        lines: how many lines have been executed.
+        where: the line at which it has acted; empty before.
+        act: called at the line, in its thread.
+    """
+
+    def __init__(self, at: int, act: Callable[[], object], *, raises: bool) -> None:
+        """Act at the line with that number.
+
+        Args:
+            at: the number of the line; 0 for none.
+            act: called at the line, in its thread.
+            raises: whether only lines count at which an exception may be raised.
+        """
+        self.lines = 0
+        self.where = ""
+        self._at = at
+        self.act = act
+        self._raises = raises
+        self._thread = threading.get_ident()
+
+    def trace(self, frame: FrameType) -> Callable[..., Any] | None:
+        """Trace the lines of a frame, if it is one of Handrail or of the handler; see `sys.settrace`."""
+        name = frame.f_code.co_filename
+        # Python ignores what a finalizer raises.
+        if frame.f_code.co_name == "__del__" or not (name.startswith(_SOURCE) or name == __file__):
+            return None
+        if name == __file__ and frame.f_code.co_name not in {"pay", "pay_async"}:
+            return None
+        if self._raises and not (name == __file__ or name.startswith(_RAISING)):
+            return None
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        if event == "line" and (not self._raises or threading.get_ident() == self._thread):
+            self.lines += 1
+            if self.lines == self._at:
+                self.where = f"{os.path.relpath(frame.f_code.co_filename, _SOURCE)}:{frame.f_lineno}"
+                self.act()
+        return self._line
+
+
+class World:
+    """What happens outside, and the desk from which it is caused."""
+
+    def __init__(self, url: str, case: Case) -> None:
+        """Open the store.
+
+        Args:
+            url: the URL of the store.
+            case: how calls are made.
+        """
+        self.paid: Counter[str] = Counter()
+        self._case = case
+        self._url = url
+        self._numbers = iter(range(1_000_000))
+        self._open()
+
+    def _open(self) -> None:
+        self.store = stores.open(self._url)
+        self.session = Session.open(self.store, "desk")
+        self.executor = self._executor()
+
+    def close(self) -> None:
+        """Close session and store."""
+        self.session.close()
+        self.store.close()
+
+    def _executor(self, deadline: Deadline | None = None) -> ToolExecutor:
+        timeout = timedelta(seconds=30) if self._case.bounded else None
+        paying = self._tool(timeout)
+        template = PromptTemplate(ns="chaos", key="interrupts", sections=[ToolsSection(title="Tools", tools=[paying])])
+        return ToolExecutor(prompt=Prompt(template), session=self.session, deadline=deadline)
+
+    def _tool(self, timeout: timedelta | None) -> Tool[Any, Any]:
+        if self._case.handler == "def":
+
+            @tool(effect=External(lease=_LEASE), timeout=timeout)
+            def pay(order: str) -> str:
+                """Pay an order."""
+                self.paid[order] += 1
+                return "paid"
+
+            return pay
+
+        @tool(effect=External(lease=_LEASE), timeout=timeout, name="pay")
+        async def pay_async(order: str) -> str:
+            """Pay an order."""
+            self.paid[order] += 1
+            await asyncio.sleep(0)
+            return "paid"
+
+        return pay_async
+
+    def call(self) -> ToolCall:
+        """A call of its own order."""
+        number = next(self._numbers)
+        return ToolCall("call", "pay", {"order": f"order {number}"})
+
+    def interrupted(self, call: ToolCall, at: int) -> tuple[Tracer, bool]:
+        """Make a call, interrupt it at a line, and return the tracer, and whether the call ended by an exception."""
+        run = self._blocking if self._case.entry == "blocking" else self._asyncio
+        return run(call, at)
+
+    def _blocking(self, call: ToolCall, at: int) -> tuple[Tracer, bool]:
+        def act() -> None:
+            sys.settrace(None)
+            if self._case.way == "Ctrl-C":
+                os.kill(os.getpid(), signal.SIGINT)
+            else:
+                raise InterruptError if self._case.way == "exception" else asyncio.CancelledError
+
+        tracer = Tracer(at, act, raises=self._case.way != "Ctrl-C")
+        return tracer, _traced(tracer, lambda: self.executor.execute(call, reply=_reply(call)))
+
+    def _asyncio(self, call: ToolCall, at: int) -> tuple[Tracer, bool]:
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            task = asyncio.ensure_future(self.executor.execute_async(call, reply=_reply(call)))
+            cancelled, caller = threading.Event(), threading.get_ident()
+
+            def cancel() -> None:
+                task.cancel()
+                cancelled.set()
+
+            def act() -> None:
+                sys.settrace(None)
+                if self._case.way == "Ctrl-C":
+                    os.kill(os.getpid(), signal.SIGINT)
+                elif self._case.way == "exception":
+                    raise InterruptError
+                elif threading.get_ident() == caller:
+                    cancel()
+                else:
+                    loop.call_soon_threadsafe(cancel)
+                    cancelled.wait(_MOMENT)
+
+            tracer.act = act
+            await task
+
+        tracer = Tracer(at, _nothing, raises=self._case.way == "exception")
+        return tracer, _traced(tracer, lambda: asyncio.run(main()))
+
+    def fault(self, call: ToolCall) -> str:
+        """Make the call once more; returns what is wrong then, empty if nothing is."""
+        time.sleep(_SHORT)
+        order = call.arguments["order"] if isinstance(call.arguments, dict) else ""
+        before = self._status(call)
+        if self.paid[order] and before == "failed":
+            return "it had happened, and its row was failed"
+        try:
+            answer = self._again(call)
+        except Exception as error:  # noqa: BLE001 - the session is opened anew, as a program does
+            self.close()
+            self._open()
+            try:
+                answer = self._again(call)
+            except Exception as again:  # noqa: BLE001 - reported
+                return f"the second call raised {error!r}, and {again!r} in a session that was opened anew"
+        if self.paid[order] > 1:
+            return f"it happened {self.paid[order]} times; its row was {before}"
+        after = self._status(call)
+        if after == "running" or (after == "failed" and self.paid[order]):
+            return f"its row is {after}: {answer}"
+        return ""
+
+    def _again(self, call: ToolCall) -> str:
+        if self._case.entry == "blocking":
+            return self._executor(Deadline.after(_LONGEST)).execute(call, reply=_reply(call)).content
+        answer = self.executor.execute_async(call, reply=_reply(call))
+        return asyncio.run(asyncio.wait_for(answer, _LONGEST.total_seconds())).content
+
+    def _status(self, call: ToolCall) -> str:
+        rows = [row.status for row in self.store.rows() if row.owner.reply == _reply(call)]
+        return rows[0] if rows else "absent"
+
+
+def _reply(call: ToolCall) -> str:
+    return f"reply to {call.arguments!r}"
+
+
+def _nothing() -> None:
+    """Before the call is made."""
+
+
+def _traced(tracer: Tracer, act: Callable[[], object]) -> bool:
+    """Run something under a tracer; returns whether it raised."""
+    _ACTIVE[:] = [tracer]
+    before = sys.gettrace()
+    sys.settrace(_trace)
+    try:
+        act()
+        if tracer.where:
+            time.sleep(_SHORT)  # a signal that another thread has sent comes a moment later
+    except BaseException:  # noqa: BLE001 - that is what it is interrupted for
+        return True
+    finally:
+        sys.settrace(before)
+        _ACTIVE.clear()
+    return False
+
+
+_ACTIVE: list[Tracer] = []
+"""The tracer of the call that is traced; threads that serve several calls ask for it here."""
+
+
+def _trace(frame: FrameType, _event: str, _argument: object) -> Callable[..., Any] | None:
+    return _ACTIVE[0].trace(frame) if _ACTIVE else None
+
+
+def play(url: str, case: Case, *, stride: int = 1) -> Count:
+    """Interrupt a call at every line, or every `stride`th one, over a store."""
+    before = threading.gettrace()
+    threading.settrace(_trace)
+    count, world = Count(), World(url, case)
+    try:
+        tracer, _ = world.interrupted(world.call(), 0)
+        for at in _lines(tracer.lines, stride):
+            call = world.call()
+            tracer, raised = world.interrupted(call, at)
+            if not tracer.where:
+                continue
+            count.lines += 1
+            count.raised += raised
+            if fault := world.fault(call):
+                count.faults.append(f"{tracer.where}: {fault}")
+        time.sleep(_MOMENT)  # handlers that have started late
+        count.faults += [f"{order} happened {times} times" for order, times in world.paid.items() if times > 1]
+    finally:
+        threading.settrace(before)
+        world.close()
+    return count
+
+
+def _lines(number: int, stride: int) -> Iterator[int]:
+    # Some more than were counted: the number of lines differs a little from call to call.
+    yield from range(1, number + 20, stride)
