@@ -56,7 +56,7 @@ _COLUMNS = (
         "resolved",
         "raised",
     ),
-    *("overran", "late_accepted", "late_kept", "in_doubt", "stale", "repeated", "applied", "misapplied"),
+    *("overran", "late_accepted", "stale", "repeated", "applied", "misapplied"),
 )
 
 

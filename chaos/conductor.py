@@ -37,9 +37,6 @@ _FATES = {"moment": 50, "point": 40, "stop": 5, "full": 5}
 _BEFORE_THE_EFFECT = ("after-claim", "before-handler")
 """Where half of those that stop at a point do: when they go on, another may have done what they are about to do."""
 
-_TESTIMONY = ("before-testimony", "unit-testimony-written", "after-testimony")
-"""Points that only a worker with faults comes to."""
-
 _HALF = 0.5
 
 _ASTRAY = 0.1
@@ -189,7 +186,7 @@ class Conductor:
         points = _BEFORE_THE_EFFECT if fate == "stop" and dice.random() < _HALF else tuple(POINTS)
         point = dice.choice(points) if fate in {"point", "stop"} else None
         seat.point = point if fate == "point" else None
-        has_faults = point in _TESTIMONY or dice.random() < _HALF
+        has_faults = dice.random() < _HALF
         life = Life(
             dice.randrange(len(self._seats)) if dice.random() < _ASTRAY else seat.home,
             point=point,

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import NamedTuple
 
 from chaos.desk import APPLYING, BOOK, CHARGED, TYPES, Noted, Receipt, Written, applied, order_of, session_name
 from chaos.faults import MARK
@@ -18,7 +17,6 @@ from chaos.service import Report
 from chaos.table import applications_of, rows_of
 from chaos.world import World
 from handrail.runtime import Session
-from handrail.runtime.ledger.states import possible_duplicate
 from handrail.store import Store
 
 _PATIENCE = timedelta(seconds=30)
@@ -27,22 +25,6 @@ _PATIENCE = timedelta(seconds=30)
 
 _OVERRAN = "was stopped after its timeout"
 """Stands in the note of an effect that is unknown because its handler overran."""
-
-
-class Said(NamedTuple):
-    """What a former owner has said of an effect.
-
-    Attributes:
-        effect_id: the effect.
-        fence: the fencing token of the owner.
-        status: what became of the effect.
-        in_doubt: whether it means that the effect may have happened twice.
-    """
-
-    effect_id: str
-    fence: int
-    status: str
-    in_doubt: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +56,12 @@ class State:
         sessions: what is kept of each, by its number.
         effects: the status of each effect in the ledger, by its key; here no two partitions share one.
         changes: what the ledger has said of them in turn.
-        testimony: what former owners have said of them.
         applications: how many rows were written for each effect that is applied, by its key.
     """
 
     sessions: Mapping[int, Kept]
     effects: Mapping[str, str]
     changes: list[Change] = field(default_factory=list[Change])
-    testimony: list[Said] = field(default_factory=list["Said"])
     applications: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -105,9 +85,7 @@ class Verdict:
         denied: how often the ledger has recorded as failed what had happened.
         raised: how often an effect became unknown because its handler raised.
         overran: how often because its handler overran its timeout.
-        late_accepted: how often what a former owner said has settled its effect.
-        late_kept: how often it was stored beside the effect.
-        in_doubt: how much of that means that the effect may have happened twice.
+        late_accepted: how often an effect that was unknown was settled by the late result of its owner.
         applied: how many effects were applied.
         misapplied: how many effects that are to be applied were not, or once too often.
     """
@@ -128,8 +106,6 @@ class Verdict:
     raised: int = 0
     overran: int = 0
     late_accepted: int = 0
-    late_kept: int = 0
-    in_doubt: int = 0
     applied: int = 0
     misapplied: int = 0
 
@@ -160,7 +136,6 @@ def read_state(world: World) -> State:
         {int(number): Kept(**kept) for number, kept in known["sessions"].items()},
         known["effects"],
         [Change(*change) for change in known["changes"]],
-        [Said(*said) for said in known["testimony"]],
         known["applications"],
     )
 
@@ -186,7 +161,6 @@ def judge(state: State, report: Report, *, kills: int, grouped: int, until: int)
         torn += abs(kept.applied - until)
     done = {key for key, status in state.effects.items() if status == "done"}
     reasons = [change.note.partition("\n")[0] for change in state.changes if change.status == "unknown"]
-    accepted = _accepted(state)
     return Verdict(
         kills=kills,
         grouped=grouped,
@@ -206,9 +180,10 @@ def judge(state: State, report: Report, *, kills: int, grouped: int, until: int)
         ),
         raised=sum(MARK in why for why in reasons),
         overran=sum(_OVERRAN in why for why in reasons),
-        late_accepted=accepted,
-        late_kept=len(state.testimony) - accepted,
-        in_doubt=sum(said.in_doubt for said in state.testimony),
+        # What a reconciler has found says so.
+        late_accepted=sum(
+            (change.was, change.status, change.message) == ("unknown", "done", CHARGED) for change in state.changes
+        ),
         applied=len(state.applications),
         misapplied=sum(abs(state.applications.get(key, 0) - 1) for key in _to_be_applied(state)),
     )
@@ -217,19 +192,6 @@ def judge(state: State, report: Report, *, kills: int, grouped: int, until: int)
 def _to_be_applied(state: State) -> set[str]:
     """The keys of the effects whose tool has `apply`, and of those that were applied."""
     return {key for key in state.effects if f":{APPLYING}:" in key} | state.applications.keys()
-
-
-def _accepted(state: State) -> int:
-    """How much testimony has settled its effect.
-
-    A reconciler settles an effect under the same fence, but its results say that they were found.
-    """
-    settled = {
-        (change.effect_id, change.fence - 1, change.status)
-        for change in state.changes
-        if change.was == "unknown" and (change.status == "failed" or change.message == CHARGED)
-    }
-    return len(settled & {said[:3] for said in state.testimony})
 
 
 def _differences(some: list[str] | list[int], others: list[str] | list[int]) -> int:
@@ -242,14 +204,7 @@ def _read(world: World) -> State:
     with world.open_store() as kept_in:
         known = {n: _kept(world, kept_in, n) for n in range(world.sessions)}
         rows = list(kept_in.rows())
-        testimony = [
-            Said(said.effect_id, said.fence, said.status, possible_duplicate(row, said))
-            for row in rows
-            for said in kept_in.testimony(row.effect_id)
-        ]
-        return State(
-            known, {row.key: row.status for row in rows}, changes_of(world.url), testimony, applications_of(world.url)
-        )
+        return State(known, {row.key: row.status for row in rows}, changes_of(world.url), applications_of(world.url))
 
 
 def _kept(world: World, kept_in: Store, n: int) -> Kept:

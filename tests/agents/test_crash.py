@@ -43,12 +43,8 @@ TOLD = {
 }
 """What the model is told where nothing went wrong."""
 
-CALL_POINTS = [
-    point
-    for point in POINTS
-    if not point.startswith(("unit-", "journal-", "participant-", "after-apply")) and not point.endswith("-testimony")
-]
-"""The points that each call comes to; testimony is given only by handlers that have overrun."""
+CALL_POINTS = [point for point in POINTS if not point.startswith(("unit-", "journal-", "participant-", "after-apply"))]
+"""The points that each call comes to."""
 
 
 @pytest.fixture(scope="session")

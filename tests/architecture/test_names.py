@@ -166,7 +166,7 @@ FACES = {
     """,
     "handrail.store": """
         ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryStore MemoryStore SqliteStore Store
-        Testimony WatchCallback open
+        WatchCallback open
     """,
     "handrail.store.postgres": """
         PostgresStore Server harmless_address

@@ -21,7 +21,6 @@ from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
-from handrail.runtime.ledger.states import possible_duplicate
 from handrail.testing import crash_at
 from handrail.testing.crash import CrashTrap
 from handrail.transaction import CommitsLast, PreparedTransaction, enlist
@@ -31,9 +30,6 @@ Kind = Literal["external", "applied", "late", "row", "files", "prepared", "last"
 """What the tool changes: the world outside, the same with `apply`, which writes a row of the store's own database, the
 same with a handler that ends late, the store's own database, files, another database that prepares its commit, and one
 that commits after the call."""
-
-Stage = Literal["the call", "its testimony"]
-"""When a process dies whose handler has overrun: while the call is settled and recorded, or after that."""
 
 TIMEOUT = timedelta(milliseconds=20)
 LEASE = timedelta(milliseconds=100)
@@ -96,8 +92,6 @@ class Left:
         changed: how often the effect has happened: at the service, in the table, or on disk; `None` if the files are
             neither as they were nor as they should be.
         asked: how often the service was asked what had happened.
-        testimony: what former owners have said of the effect, as one word each.
-        in_doubt: whether testimony means that the effect may have happened twice.
         rows: how many rows `apply` has written.
         marked: whether the row of the effect says that it is applied.
     """
@@ -106,8 +100,6 @@ class Left:
     applied: int
     changed: int | None
     asked: int
-    testimony: str = ""
-    in_doubt: bool = False
     rows: int = 0
     marked: bool = False
 
@@ -134,10 +126,10 @@ def ask(cell: Cell, at: str | None, nth: int) -> Told:
         return Told(message.success, message.replayed, message.content)
 
 
-def overrun(cell: Cell, at: str | None, stage: Stage) -> Told:
-    """Ask the call with a handler that overruns its timeout, and die at a point, before or after it has been answered.
+def overrun(cell: Cell, at: str | None) -> Told:
+    """Ask the call with a handler that overruns its timeout, and die at a point; at none, the handler ends late.
 
-    The handler charges before either begins.
+    The handler charges before the call is answered.
     """
     charged, release, entered = threading.Event(), threading.Event(), threading.Event()
     threads = HandlerThreads()
@@ -161,11 +153,10 @@ def overrun(cell: Cell, at: str | None, stage: Stage) -> Told:
         Session.open(kept_in, cell.name, types=TYPES, wait=PATIENCE) as session,
     ):
         charging = _external(cell, session, EffectLedger(kept_in), timeout=TIMEOUT, linger=linger)
-        if stage == "the call":
-            arm(reached)
+        arm(reached)
         message = _execute(cell, session, files, charging)
         charged.wait()
-        arm(None if stage == "the call" else trap)
+        arm(None)
         release.set()
         threads.join()
         return Told(message.success, message.replayed, message.content)
@@ -186,7 +177,6 @@ def look(cell: Cell) -> Left:
                 with psycopg.connect(cell.other) as other:
                     PreparedTransaction.recover(other, session=session)
         rows = [row for row in kept_in.rows() if row.partition == cell.name]
-        said = [(row, testimony) for row in rows for testimony in kept_in.testimony(row.effect_id)]
     assert len(rows) <= 1
     client = Client(cell.service)
     try:
@@ -200,8 +190,6 @@ def look(cell: Cell) -> Left:
         applied,
         changed,
         sum(report.asked.get(row.key, 0) for row in rows),
-        " ".join(testimony.status for _, testimony in said),
-        any(possible_duplicate(row, testimony) for row, testimony in said),
         len(rows_of(cell.url, cell.name)) if cell.kind == "applied" else 0,
         cell.kind == "applied" and any(row.applied_at is not None for row in rows),
     )

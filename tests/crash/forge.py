@@ -22,7 +22,7 @@ from typing import Any
 from chaos import service
 from chaos.worker import wait_for_threads
 from tests.architecture.sources import ROOT
-from tests.crash.cells import Cell, Left, Stage, Told, ask, look, overrun
+from tests.crash.cells import Cell, Left, Told, ask, look, overrun
 
 
 class Forge:
@@ -35,16 +35,16 @@ class Forge:
         """Ask the call in a process that is to die at a point; returns whether it did."""
         return self._order("ask", cell, at, nth) is None
 
-    def dies_late(self, cell: Cell, at: str | None, stage: Stage) -> bool:
+    def dies_late(self, cell: Cell, at: str | None) -> bool:
         """Ask the call with a handler that overruns, in a process that is to die at a point; returns whether it did."""
-        return self._order("overrun", cell, at, stage) is None
+        return self._order("overrun", cell, at, 1) is None
 
     def look(self, cell: Cell, *, asks: int = 0) -> tuple[list[Left], list[Told]]:
         """See what is left, ask the call again, see what is left, and so on; what was found, and what was told."""
         lefts, tolds = self._order("look", cell, None, asks)
         return [Left(**left) for left in lefts], [Told(**told) for told in tolds]
 
-    def _order(self, verb: str, cell: Cell, at: str | None, how: int | str) -> Any:
+    def _order(self, verb: str, cell: Cell, at: str | None, how: int) -> Any:
         return answer_of(self._process, verb, cell, at, how)
 
 
@@ -98,8 +98,8 @@ def _ask(cell: Cell, at: str, nth: int) -> Any:
     return asdict(ask(cell, at, nth))
 
 
-def _overrun(cell: Cell, at: str | None, stage: Stage) -> Any:
-    return asdict(overrun(cell, at, stage))
+def _overrun(cell: Cell, at: str | None, _nth: int) -> Any:
+    return asdict(overrun(cell, at))
 
 
 def _look(cell: Cell, _at: None, asks: int) -> Any:

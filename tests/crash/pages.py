@@ -12,10 +12,13 @@ PAGE = ROOT / "docs" / "reference" / "crash-points.md"
 EXTERNAL = "What is left of an external effect"
 APPLY = "What is left of what an effect applies"
 GROUP = "What is left of a group"
-TESTIMONY = "What is left of testimony"
+LATE = "What is left of a late result"
 REPEAT = "What is left of a repeat"
 OTHER = "What is left of another database"
 STATE = "What is left of a row and of files"
+
+NOWHERE = "nowhere"
+"""The row of a process that lives."""
 
 
 def table(heading: str) -> dict[str, tuple[str, ...]]:

@@ -31,13 +31,13 @@ PAYING = Tool[None, None](name="pay", description="Pays.", handler=pay, effect=E
 @pytest.mark.parametrize("make", PROOFS.values(), ids=PROOFS)
 def test_what_is_raised_only_before_the_effect_proves_that_it_was_not_applied(make: Callable[[], Exception]) -> None:
     """The ledger takes it so."""
-    assert unknown_because(make(), PAYING, entered=True) is None
+    assert unknown_because(make(), PAYING) is None
 
 
 @pytest.mark.parametrize("make", DOUBTS.values(), ids=DOUBTS)
 def test_what_is_raised_after_the_effect_proves_nothing(make: Callable[[], Exception]) -> None:
     """And the note of the effect shows that it was raised here."""
-    note = unknown_because(make(), PAYING, entered=True)
+    note = unknown_because(make(), PAYING)
     assert note is not None
     assert MARK in note.partition("\n")[0]
 

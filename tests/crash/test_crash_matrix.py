@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 
 from handrail.prompt.idempotency import OnOrphan
-from tests.crash.cells import Cell, Left, Stage, Told
+from tests.crash.cells import Cell, Left, Told
 from tests.crash.conftest import Desk
 from tests.crash.forge import Forge
-from tests.crash.pages import APPLY, EXTERNAL, OTHER, STATE, TESTIMONY, rows, table
+from tests.crash.pages import APPLY, EXTERNAL, LATE, NOWHERE, OTHER, STATE, rows, table
 from tests.extent import some
 
 POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
@@ -22,9 +22,8 @@ POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
 )
 """The columns of the table: what becomes of an orphan, and whether the service knows a key again."""
 
-STAGES: dict[str, Stage] = {"the call": "the call", "its testimony": "its testimony"}
-LATE: tuple[tuple[bool, OnOrphan], ...] = ((False, "unknown"), (False, "retry"), (True, "unknown"), (True, "retry"))
-"""The columns of the table of testimony: whether a late result settles its effect, and what becomes of an orphan."""
+ORPHANS: tuple[OnOrphan, ...] = ("unknown", "retry")
+"""The columns of the table of late results: what becomes of an orphan."""
 
 SUCCESSES = {"runs", "replays", "asked, runs", "found"}
 NOTHING = {"nothing": 0, "everything": 1}
@@ -70,44 +69,21 @@ def test_what_an_effect_applies_is_there_once_after_a_kill(found: str, point: st
     assert again == Told(success=True, replayed=True, content=told.content)
 
 
-@pytest.mark.parametrize("row, column", some([*product(rows(TESTIMONY), range(len(LATE)))], 17))
-def test_testimony_after_a_kill_is_what_the_page_says(
-    row: tuple[str, ...], column: int, desk: Desk, smith: Forge
+@pytest.mark.parametrize("accepts_late, point, policy", some([*product((False, True), table(LATE), ORPHANS)], 7))
+def test_an_effect_whose_handler_overran_is_what_the_page_says(
+    point: str, policy: OnOrphan, desk: Desk, smith: Forge, *, accepts_late: bool
 ) -> None:
-    """The ledger, what was said, the answer to the same call asked again, and the count at the service.
-
-    Whether the effect may have happened twice is read from what is stored.
-    """
-    stage, point, said, *columns = row
-    accepts_late, policy = LATE[column]
-    ledger, *answers = columns[3 * accepts_late :][:3]
-    answer, _, rest = answers[column % 2].partition(": ")
-    times, _, doubt = rest.partition(", ")
+    """The ledger, the answer to the same call asked again, and the count at the service, of one that died or lived."""
+    ledger, *answers = table(LATE)[point][3 * accepts_late :][:3]
+    answer, _, times = answers[ORPHANS.index(policy)].partition(": ")
     cell = desk.cell("late", policy, accepts_late=accepts_late)
 
-    if ledger == "-":
-        assert not smith.dies_late(cell, point, STAGES[stage])
-        return
-    assert smith.dies_late(cell, point, STAGES[stage])
+    assert smith.dies_late(cell, None if point == NOWHERE else point) == (point != NOWHERE)
     (left, after), (told,) = smith.look(cell, asks=1)
-    assert (left.ledger, left.testimony or "none") == (ledger, said)
-    assert (left.applied, left.changed, left.in_doubt) == (0, 1, False)
+    assert (left.ledger, left.applied, left.changed) == (ledger, 0, 1)
     assert _named(cell, told, left, after) == answer
     assert after.changed == int(times)
     assert after.applied == (answer in SUCCESSES)
-    assert after.in_doubt == (doubt == "possible duplicate")
-
-
-@pytest.mark.parametrize("accepts_late", [False, True])
-def test_testimony_of_a_process_that_lives_is_the_last_row_of_the_page(
-    desk: Desk, smith: Forge, *, accepts_late: bool
-) -> None:
-    """Nothing is written after the last point."""
-    cell = desk.cell("late", accepts_late=accepts_late)
-    assert not smith.dies_late(cell, None, "its testimony")
-    (left,), _ = smith.look(cell)
-    _, _, said, kept, _, _, accepted, *_ = rows(TESTIMONY)[-1]
-    assert (left.testimony, left.ledger) == (said, accepted if accepts_late else kept)
 
 
 @pytest.mark.parametrize("point", some([*table(STATE)], 7))

@@ -17,9 +17,7 @@ IN_DOUBT = {"after-claim", "before-handler", "after-handler", "before-commit"} |
 }
 """The points at which a payment may have begun and is not recorded."""
 
-CALL_POINTS = [
-    point for point in POINTS if not point.startswith(("journal-", "participant-")) and "testimony" not in point
-]
+CALL_POINTS = [point for point in POINTS if not point.startswith(("journal-", "participant-"))]
 
 
 @dataclass(frozen=True)

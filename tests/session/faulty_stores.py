@@ -27,21 +27,20 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionSize,
 )
-from handrail.store import EffectRow, Store, Testimony, WatchCallback
+from handrail.store import EffectRow, Store, WatchCallback
 from handrail.store.protocol import EffectChange, EffectInsert, ExpiredEffects, RefusedWrite
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import outlast, run_in_thread
 from tests.store.stores import STORES
 
-Point = Literal["begin", "begun", "check", "insert", "replace", "testify", "append", "commit", "committed", "read"]
+Point = Literal["begin", "begun", "check", "insert", "replace", "append", "commit", "committed", "read"]
 """Where it may fail: before a unit is begun or just after, at a write, before and after a unit is committed; when
 entries or records of calls are read."""
 
 _POINTS: dict[type[object], Point] = {
     EffectInsert: "insert",
     EffectChange: "replace",
-    Testimony: "testify",
     SessionAppend: "append",
 }
 
@@ -169,9 +168,6 @@ class FaultyStore(Store):
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         return self._store.get(partition, key)
-
-    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
-        return self._store.testimony(effect_id)
 
     def rows(self) -> Iterator[EffectRow]:
         return self._store.rows()

@@ -6,20 +6,20 @@ from datetime import timedelta
 
 from handrail.clock import Clock
 from handrail.session.persistence.protocol import Checkpoint, SessionLock
-from handrail.store import EffectRow, Store, Testimony
+from handrail.store import EffectRow, Store
 from handrail.store.sql.database import Database
 from handrail.store.sql.removal import delete_session, remove_expired
 from handrail.store.urls import open as open_store
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, session_row
-from tests.store.units import append, give_testimony, insert
+from tests.store.units import append, insert
 
 ENTRIES = 7
 """How many entries a session of `fill` has."""
 
 
 def fill(store: Store, clock: Clock, session_id: str = "s1") -> SessionLock:
-    """A session that is held: entries, a checkpoint, two effects of its own with testimony, one that sessions share."""
+    """A session that is held: entries, a checkpoint, two effects of its own, one that sessions share."""
     assert store.create(session_row(clock, session_id))
     lock = store.acquire(session_id, wait=NOW)
     append(store, lock, 0, entries(1, ENTRIES - 1), Checkpoint(ENTRIES - 1, b"{}"))
@@ -27,20 +27,8 @@ def fill(store: Store, clock: Clock, session_id: str = "s1") -> SessionLock:
     for number, (partition, key) in enumerate(
         ((session_id, "call:r1/c1"), (session_id, "session:pay:1"), ("", f"shop:pay:{session_id}"))
     ):
-        effect_id = f"{number}{session_id:0>31}"
-        insert(store, running_row(clock, key, partition=partition, effect_id=effect_id))
-        say_unknown(store, clock, effect_id)
+        insert(store, running_row(clock, key, partition=partition, effect_id=f"{number}{session_id:0>31}"))
     return lock
-
-
-def say_unknown(store: Store, clock: Clock, effect_id: str) -> None:
-    """Have the first owner of an effect say that it does not know."""
-    assert give_testimony(store, Testimony(effect_id, 1, clock.now(), "unknown", note="no answer"))
-
-
-def has_testimony(store: Store, session_id: str = "s1") -> list[bool]:
-    """Whether there is testimony about the effects of `fill`."""
-    return [bool(store.testimony(f"{number}{session_id:0>31}")) for number in range(3)]
 
 
 def ended_row(clock: Clock, number: int, *, expires: timedelta | None) -> EffectRow:

@@ -86,6 +86,19 @@ def test_claims_of_a_group_are_granted_each_for_itself(database: Store, clock: F
     assert database.get("s1", "c") is None
 
 
+def test_changes_of_a_group_may_remove_a_row_or_give_its_key_to_another_effect(
+    database: Store, clock: FakeClock
+) -> None:
+    """Each is one statement, as every change of a row is; one that is refused changes nothing."""
+    removed, passed, standing = (row for _, row in sessions(database, clock, 3))
+    other, stale = passed._replace(effect_id="e" * 32), EffectChange(standing._replace(fence=9), None)
+    with points() as reached:
+        answers = group(database, (EffectChange(removed, None),), (EffectChange(passed, other),), (stale,))
+    assert reached.count("unit-after-commit") == 1
+    assert answers == [None, None, RefusedWrite(stale, standing)]
+    assert sorted(database.rows()) == [other, standing]
+
+
 def test_commits_of_a_group_are_written_in_one_transaction(database: Store, clock: FakeClock) -> None:
     """The rows, the entries, the checkpoints and the journals of all sessions."""
     made = sessions(database, clock, 5)

@@ -11,7 +11,7 @@ import pytest
 
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.session.persistence.protocol import AnswerChange, AnswerRow
-from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore, Store, protocol
+from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore, Store
 from handrail.store.protocol import ClaimOwner, EffectInsert, MarkApplied, RefusedWrite
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
@@ -213,9 +213,6 @@ def test_an_expired_lease_hides_no_other(store: Store, clock: FakeClock) -> None
 def test_a_refused_write_says_what_the_call_has_lost(clock: FakeClock, wording: Wording) -> None:
     """Its claim, its turn to apply, or the right to answer."""
     row = running_row(clock)
-    lost = RefusedWrite(protocol.Testimony(row.effect_id, 3, clock.now(), "failed")).error()
-    assert isinstance(lost, LeaseLostError)
-    assert (lost.key, lost.fence) == (row.effect_id, 3)
     claim = RefusedWrite(EffectInsert(row)).error()
     assert isinstance(claim, LeaseLostError)
     assert (claim.key, claim.fence) == (row.key, row.fence)

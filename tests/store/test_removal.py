@@ -25,9 +25,7 @@ from tests.store.removals import (
     delete_in_steps,
     ended_row,
     fill,
-    has_testimony,
     remove_in_steps,
-    say_unknown,
 )
 from tests.store.session_rows import NOW, entries, session_row
 from tests.store.stores import sqlite
@@ -69,12 +67,11 @@ def stands(store: Store, session_id: str) -> bool:
         return False
     assert found.head == ENTRIES
     assert list(store.entries(session_id)) == entries(1, ENTRIES)
-    assert has_testimony(store, session_id) == [True, True, True]
     return True
 
 
 def test_deleted_session_takes_along_what_belongs_to_it_alone(store: Store, clock: FakeClock) -> None:
-    """Its row, entries, checkpoints, effects and their testimony; what sessions share, and other sessions, stay."""
+    """Its row, entries, checkpoints, and effects; what sessions share, and other sessions, stay."""
     lock = fill(store, clock)
     store.release(fill(store, clock, "s2"))
     assert store.session_size("s1") == SessionSize(ENTRIES, ENTRIES, 2, ENTRIES * len(entries(1, 1)[0].items))
@@ -84,7 +81,6 @@ def test_deleted_session_takes_along_what_belongs_to_it_alone(store: Store, cloc
     assert list(store.entries("s1")) == []
     assert store.checkpoint("s1") is None
     assert sorted(row.key for row in store.rows() if row.partition != "s2") == ["shop:pay:s1", "shop:pay:s2"]
-    assert has_testimony(store) == [False, False, True]
     assert store.session_size("s1") == SessionSize(0, 0, 0, 0)
     assert (store.unfinished_deletions(), store.finish_deletion("s1")) == ((), False)
     assert stands(store, "s2")
@@ -218,7 +214,7 @@ def test_two_that_finish_a_deletion_leave_a_new_session_alone(url: str) -> None:
         assert list(store.entries("s1")) == entries(1, 3)
 
 
-def test_expired_effects_are_removed_with_their_testimony(store: Store, clock: FakeClock) -> None:
+def test_expired_effects_are_removed(store: Store, clock: FakeClock) -> None:
     """Done or failed, and expired by then. The others stay, and so does what is running, unknown or done for ever."""
     gone = [ended_row(clock, number, expires=HOUR) for number in range(5)]
     stay = [
@@ -229,14 +225,11 @@ def test_expired_effects_are_removed_with_their_testimony(store: Store, clock: F
     ]
     for row in (*gone, *stay):
         insert(store, row)
-    for row in (gone[0], stay[0]):
-        say_unknown(store, clock, row.effect_id)
     now = clock.now() + HOUR
     assert store.expired(clock.now()) == ExpiredEffects(0, 0)
     assert store.expired(now) == ExpiredEffects(5, 5 * len(b"12"))
     assert store.remove_expired(now) == 5
     assert sorted(store.rows()) == sorted(stay)
-    assert [len(store.testimony(row.effect_id)) for row in (gone[0], stay[0])] == [0, 1]
     assert store.remove_expired(now) == 0
 
 
@@ -273,7 +266,7 @@ def test_others_write_between_the_pages(clock: FakeClock) -> None:
 
 @pytest.mark.short(1)
 def test_removal_that_is_killed_is_completed_by_the_next(url: str) -> None:
-    """What was removed stays removed; the rest is there whole, with its testimony."""
+    """What was removed stays removed; the rest is there whole."""
     with handrail.store.open(url) as store:
         for row in store.rows():
             delete(store, row)

@@ -12,13 +12,12 @@ from handrail.errors import AppliedMeanwhileError, SessionLostError
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import EffectChange, EffectInsert, MarkApplied, RefusedWrite
-from handrail.store.protocol import Testimony as GivenTestimony
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.store.failing import Stop
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import entries, held
-from tests.store.units import append, give_testimony, insert, record_commit, replace
+from tests.store.units import append, insert, record_commit, replace
 
 
 def unknown(row: EffectRow) -> EffectRow:
@@ -27,37 +26,32 @@ def unknown(row: EffectRow) -> EffectRow:
 
 
 def test_unit_counts_as_a_whole(store: Store, clock: FakeClock) -> None:
-    """The rows of the ledger, the testimony, the entries of the session and the record of a journal are there."""
+    """The rows of the ledger, the entries of the session and the record of a journal are there."""
     row, added, hold = running_row(clock), running_row(clock, "added"), held(store, clock)
     insert(store, row)
-    testimony = GivenTestimony("3" * 32, 1, clock.now(), "done", message="paid")
     writes = (
         SessionAppend(hold, 0, tuple(entries(1, 3)), Checkpoint(3, b"three")),
         EffectChange(row, unknown(row)),
         EffectInsert(added),
-        testimony,
         RecordCommit("j1"),
     )
     assert store.apply(UnitOfWork(writes)) is None
     assert [store.get("s1", each.key) for each in (row, added)] == [unknown(row), added]
-    assert store.testimony("3" * 32) == (testimony,)
     assert list(store.entries("s1")) == entries(1, 3)
     assert store.checkpoint("s1") == Checkpoint(3, b"three")
     assert store.is_committed("j1")
 
 
 def test_unit_of_which_one_write_is_refused_leaves_nothing(store: Store, clock: FakeClock) -> None:
-    """Whichever it is: a key that is taken, a row that has changed, one that is gone, or testimony that was given."""
+    """Whichever it is: a key that is taken, a row that has changed, or one that is gone."""
     kept, doomed, hold = running_row(clock), running_row(clock, "gone"), held(store, clock)
-    testimony = GivenTestimony("3" * 32, 1, clock.now(), "failed")
     insert(store, kept)
     insert(store, doomed)
     append(store, hold, 0, entries(1, 1), Checkpoint(1, b"one"))
     record_commit(store, "j1")
-    assert give_testimony(store, testimony)
-    taken, other = EffectInsert(kept._replace(effect_id="2" * 32)), testimony._replace(status="done")
+    taken = EffectInsert(kept._replace(effect_id="2" * 32))
     changed, absent = EffectChange(kept._replace(fence=7), None), EffectChange(running_row(clock, "none"), None)
-    for refused, standing in ((taken, kept), (changed, kept), (absent, None), (other, None)):
+    for refused, standing in ((taken, kept), (changed, kept), (absent, None)):
         writes = (
             EffectInsert(running_row(clock, "new")),
             EffectChange(doomed, None),
@@ -70,7 +64,6 @@ def test_unit_of_which_one_write_is_refused_leaves_nothing(store: Store, clock: 
         assert list(store.entries("s1")) == entries(1, 1)
         assert store.checkpoint("s1") == Checkpoint(1, b"one")
         assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
-        assert store.testimony("3" * 32) == (testimony,)
 
 
 def test_unit_of_a_session_that_has_moved_on_leaves_nothing(store: Store, clock: FakeClock) -> None:
@@ -102,7 +95,7 @@ def test_unit_that_was_written_already_changes_nothing(store: Store, clock: Fake
     insert(store, row)
     units = [
         UnitOfWork((EffectChange(row, unknown(row)), SessionAppend(hold, 0, tuple(entries(1, 2))), RecordCommit("j"))),
-        UnitOfWork((EffectInsert(added), GivenTestimony("3" * 32, 1, clock.now(), "done"))),
+        UnitOfWork((EffectInsert(added), RecordCommit("j2"))),
     ]
     for _ in range(2):
         assert [store.apply(unit) for unit in units] == [None] * 2

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from handrail import crash_points
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionLock
-from handrail.store import EffectRow, LedgerStore, MemoryStore, Testimony
+from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite, change_effect, insert_effect
 from handrail.store.sql.committer import Committer
 from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
@@ -28,11 +28,6 @@ def replace(store: LedgerStore, seen: EffectRow, row: EffectRow) -> bool:
 def delete(store: LedgerStore, seen: EffectRow) -> bool:
     """Remove a row; returns whether it was still the one seen."""
     return change_effect(store, seen, None)
-
-
-def give_testimony(store: LedgerStore, testimony: Testimony) -> bool:
-    """Add testimony; returns whether it is the first of its effect and fencing token."""
-    return store.apply(UnitOfWork((testimony,))) is None
 
 
 def append(

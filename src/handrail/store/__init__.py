@@ -21,7 +21,6 @@ from handrail.store.protocol import (
     EffectStatus,
     LedgerStore,
     Store,
-    Testimony,
     WatchCallback,
 )
 
@@ -38,7 +37,6 @@ __all__ = [
     "MemoryStore",
     "SqliteStore",
     "Store",
-    "Testimony",
     "WatchCallback",
     "open",
 ]

@@ -42,7 +42,6 @@ from handrail.store.protocol import (
     ExpiredEffects,
     MarkApplied,
     RefusedWrite,
-    Testimony,
     WatchCallback,
     open_call,
     points_of,
@@ -73,7 +72,6 @@ class MemoryStore:
         "_new_token",
         "_rows",
         "_sessions",
-        "_testimony",
         "_watchers",
     )
 
@@ -94,7 +92,6 @@ class MemoryStore:
         self._new_token = new_token
         self._lock = threading.RLock()
         self._rows: dict[_Identity, EffectRow] = {}
-        self._testimony: dict[str, dict[int, Testimony]] = {}
         self._watchers = Watchers()
         self._hash_key = os.urandom(32)
         self._sessions: dict[str, MemorySession] = {}
@@ -126,7 +123,7 @@ class MemoryStore:
         """The time of the clock."""
         return self._clock.now()
 
-    # ------------------------------------------------------------------------------------------ effects and testimony
+    # -------------------------------------------------------------------------------------------------------- effects
 
     def process(self) -> str:
         """There is nothing to name: no other process can reach the store."""
@@ -178,12 +175,6 @@ class MemoryStore:
         """As `apply`, which waits for nothing."""
         return self.apply(unit)
 
-    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
-        """All testimony about an effect, in the order of the fencing tokens."""
-        with self._lock:
-            given = self._testimony.get(effect_id, {})
-        return tuple(given[fence] for fence in sorted(given))
-
     def rows(self) -> Iterator[EffectRow]:
         """All rows as they stand at this moment, in the order in which their keys were first claimed."""
         with self._lock:
@@ -195,7 +186,7 @@ class MemoryStore:
         return ExpiredEffects(len(rows), sum(map(_bytes_of, rows)))
 
     def remove_expired(self, now: datetime) -> int:
-        """Remove these rows, with the testimony about their effects; returns how many."""
+        """Remove these rows; returns how many."""
         with self._lock:
             rows = self._expired(now)
             for row in rows:
@@ -484,8 +475,6 @@ class MemoryStore:
             case EffectChange(seen):
                 standing = self._rows.get(seen[:2])
                 return None if standing is seen or write.fits(standing) else RefusedWrite(write, standing)
-            case Testimony():
-                return RefusedWrite(write) if write.fence in self._testimony.get(write.effect_id, {}) else None
             case AnswerChange(seen, row):
                 kept = self._sessions.get(row.session_id)
                 return RefusedWrite(write) if kept is None or kept.answers.get(row.call) != seen else None
@@ -509,8 +498,6 @@ class MemoryStore:
                 self._rows[row[:2]] = row
             case EffectChange(seen, row):
                 self._change(seen, row)
-            case Testimony():
-                self._testimony.setdefault(write.effect_id, {})[write.fence] = write
             case SessionAppend(lock):
                 self._sessions[lock.session_id].append(write)
             case AnswerChange(_, row):
@@ -527,8 +514,6 @@ class MemoryStore:
             self._rows.pop(seen[:2], None)
         else:
             self._rows[seen[:2]] = row
-        if row is None or row.effect_id != seen.effect_id:
-            self._testimony.pop(seen.effect_id, None)
 
     def _is_written(self, write: object) -> bool:
         """Whether what a part of a unit writes stands there already, because the unit was written before."""
@@ -537,8 +522,6 @@ class MemoryStore:
                 return self._rows.get(row[:2]) == row
             case EffectChange(seen, row) | MarkApplied(seen, row):
                 return row is not None and self._rows.get(seen[:2]) == row
-            case Testimony():
-                return self._testimony.get(write.effect_id, {}).get(write.fence) == write
             case SessionAppend(lock, head, entries):
                 kept = self._sessions.get(lock.session_id)
                 return kept is not None and (kept.token, kept.row.head) == (lock.token, head + len(entries))

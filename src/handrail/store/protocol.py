@@ -18,9 +18,6 @@ The rules that every store keeps:
 8. Everything is written by `apply`, and a unit of work may change any number of rows. Watchers are notified when it
    has been committed. Only expired rows, and those of a deleted session, are removed without it: no call waits for
    them.
-9. Testimony is stored beside the row of its effect. The first of an effect and a fencing token stays. It is removed
-   atomically with the row: by a change that removes the row, and by one that puts another effect in its place.
-   Testimony that cannot be decoded is returned as rule 6 says.
 """
 
 from __future__ import annotations
@@ -42,12 +39,6 @@ EffectStatus = Literal["running", "done", "failed", "unknown"]
 
 EFFECT_STATUSES: frozenset[str] = frozenset(get_args(EffectStatus))
 """All values of `EffectStatus`."""
-
-TestimonyStatus = Literal["done", "failed", "unknown"]
-"""What a former owner says of an effect: it has happened, it has surely not happened, or even it does not know."""
-
-TESTIMONY_STATUSES: frozenset[str] = frozenset(get_args(TestimonyStatus))
-"""All values of `TestimonyStatus`."""
 
 
 class ClaimOwner(NamedTuple):
@@ -166,34 +157,6 @@ class EffectRow(NamedTuple):
         return self.expires_at is None and self.status == "done" and self.is_slot and self.owner.reply is not None
 
 
-class Testimony(NamedTuple):
-    """What an owner says of its effect after its lease has expired, or after its handler has overrun its timeout.
-
-    It is a row of its own and changes nothing about the effect. All times are aware and in UTC.
-
-    Attributes:
-        effect_id: the effect; see `EffectRow`.
-        fence: the fencing token of the owner that says it.
-        given_at: when it was said.
-        status: what is said.
-        message: the message of the handler to the model; empty unless the status is `"done"`.
-        value: the JSON of what the handler returned; `None` if it could not be serialised, and unless the status is
-            `"done"`.
-        exclude_value_from_context: whether the model sees only the message.
-        note: why the effect has not happened, or why it is not known; for what is done, why it may have happened
-            twice, and empty if it has not. For people.
-    """
-
-    effect_id: str
-    fence: int
-    given_at: datetime
-    status: TestimonyStatus
-    message: str = ""
-    value: bytes | None = None
-    exclude_value_from_context: bool = False
-    note: str = ""
-
-
 class ExpiredEffects(NamedTuple):
     """How much the expired effects of a ledger are.
 
@@ -222,7 +185,7 @@ class EffectChange(NamedTuple):
 
     Attributes:
         seen: the row as it was seen.
-        row: what comes in its place; `None` removes it, with the testimony about its effect.
+        row: what comes in its place; `None` removes it.
     """
 
     seen: EffectRow
@@ -262,14 +225,14 @@ EFFECT_WRITES = EffectInsert | EffectChange | MarkApplied
 class RefusedWrite(NamedTuple):
     """Why a unit of work was not written.
 
-    A row is not the one seen, a key has a row, there is testimony already, or an effect is applied already.
+    A row is not the one seen, a key has a row, or an effect is applied already.
 
     Attributes:
         write: what was refused.
-        standing: the present row of the key; `None` if there is none, and for testimony and answers.
+        standing: the present row of the key; `None` if there is none, and for answers.
     """
 
-    write: EffectInsert | EffectChange | Testimony | MarkApplied | AnswerChange
+    write: EffectInsert | EffectChange | MarkApplied | AnswerChange
     standing: EffectRow | None = None
 
     def error(self) -> LeaseLostError | AppliedMeanwhileError | SessionError:
@@ -279,8 +242,6 @@ class RefusedWrite(NamedTuple):
         """
         if isinstance(self.write, MarkApplied):
             return AppliedMeanwhileError(self.write.seen.key)
-        if isinstance(self.write, Testimony):
-            return LeaseLostError(self.write.effect_id, self.write.fence)
         if isinstance(self.write, AnswerChange):
             return SessionError(
                 f"another answer to call {self.write.row.call} was given meanwhile; nothing was written"
@@ -298,8 +259,6 @@ def points_of(writes: Sequence[object]) -> list[str]:
             points.append("unit-ledger-written")
         elif isinstance(write, SessionAppend):
             points.append("unit-session-written")
-        elif isinstance(write, Testimony):
-            points.append("unit-testimony-written")
     return [*points, "unit-before-commit"]
 
 
@@ -389,10 +348,6 @@ class LedgerStore(UnitStore, Protocol):
         """
         ...
 
-    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
-        """All testimony about an effect, in the order of the fencing tokens."""
-        ...
-
     def rows(self) -> Iterator[EffectRow]:
         """All rows, expired ones included, in no promised order; each as it stood at some moment of the iteration."""
         ...
@@ -402,7 +357,7 @@ class LedgerStore(UnitStore, Protocol):
         ...
 
     def remove_expired(self, now: datetime) -> int:
-        """Remove these rows, with the testimony about their effects; returns how many they were.
+        """Remove these rows; returns how many they were.
 
         It is not one transaction but many short ones, so others can write in between; one that fails leaves those
         before it removed.

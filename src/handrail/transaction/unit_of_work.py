@@ -27,7 +27,7 @@ class UnitOfWork(NamedTuple):
 
     Attributes:
         writes: the rows to compare and to write. The kinds are `RecordCommit`; `SessionAppend` and `SessionHeld` of
-            `handrail.session.persistence.protocol`; `EffectInsert`, `EffectChange`, `MarkApplied` and `Testimony` of
+            `handrail.session.persistence.protocol`; `EffectInsert`, `EffectChange` and `MarkApplied` of
             `handrail.store.protocol`; and the connection of a call that wrote through `context.connection`: then the
             unit is written in the transaction of that connection, and ends it.
     """

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionLock
-from handrail.store import EffectRow, protocol
+from handrail.store import EffectRow
 from handrail.store.protocol import EffectChange
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
@@ -21,7 +21,7 @@ from tests.extent import examples
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entry, session_row
 from tests.store.stores import STORES, MakeStore
-from tests.store.units import append, delete, give_testimony, insert, record_commit, replace
+from tests.store.units import append, delete, insert, record_commit, replace
 
 EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20}
 IDS, KEYS = ("a", "b", "c"), ("k1", "k2")
@@ -45,7 +45,6 @@ class Model:
 
     sessions: dict[str, Kept] = field(default_factory=dict[str, Kept])
     rows: dict[str, EffectRow] = field(default_factory=dict[str, EffectRow])
-    testimony: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     decided: set[str] = field(default_factory=set[str])
 
 
@@ -168,8 +167,6 @@ class StoreMachine(RuleBasedStateMachine):
         if standing is not None:
             assert replace(self.store, standing, row)
             assert replace(self.store, standing, row) == (standing[:3] == row[:3] and standing.fence == fence)
-            if standing.effect_id != row.effect_id:
-                self._forget_testimony(standing.effect_id)
         self.model.rows[key] = row
 
     @rule(key=keys)
@@ -178,17 +175,6 @@ class StoreMachine(RuleBasedStateMachine):
         if row is not None:
             assert delete(self.store, row)
             assert not delete(self.store, row)
-            self._forget_testimony(row.effect_id)
-
-    @rule(key=keys, again=st.booleans(), fence=st.integers(1, 3), message=st.sampled_from("ab"))
-    def testify(self, key: str, fence: int, message: str, *, again: bool) -> None:
-        said = EFFECTS[key][again], fence
-        testimony = protocol.Testimony(*said, self.clock.now(), "done", message)
-        assert give_testimony(self.store, testimony) == (said not in self.model.testimony)
-        self.model.testimony.setdefault(said, message)
-
-    def _forget_testimony(self, effect_id: str) -> None:
-        self.model.testimony = {said: message for said, message in self.model.testimony.items() if said[0] != effect_id}
 
     @rule(journal=st.sampled_from(["j1", "j2"]), forgotten=st.booleans())
     def decide(self, journal: str, *, forgotten: bool) -> None:
@@ -211,10 +197,6 @@ class StoreMachine(RuleBasedStateMachine):
             for call in REFS:
                 assert self.store.record_of_call(session_id, call) == dict(records).get(call)
         assert {row.key: row for row in self.store.rows()} == self.model.rows
-        stored = [
-            each for effects in EFFECTS.values() for effect_id in effects for each in self.store.testimony(effect_id)
-        ]
-        assert {(each.effect_id, each.fence): each.message for each in stored} == self.model.testimony
         assert {call.key for call in self.store.open_claims("s1")} == set(self.model.rows)
         assert {journal for journal in ("j1", "j2") if self.store.is_committed(journal)} == self.model.decided
 

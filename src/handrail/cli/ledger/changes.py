@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger import show
-from handrail.cli.ledger.show import Key, Partition, Shown, found_beside, found_effect, newest, print_effects
+from handrail.cli.ledger.show import Key, Partition, Shown, found_effect, newest, print_effects, with_agents
 from handrail.cli.options import AS_SET, PAGE, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.errors import LedgerError
@@ -199,8 +199,8 @@ def reconcile_effect(
         looked = finding.of(row) if is_decided else EffectResult("", None)
         resolved_row(row, looked, now=now, ttl=DAY, forget=DAY)  # raises if its outcome is known
         if not is_decided:
-            ((_, beside),) = found_beside(store, [row])
-            screen.record(show.effect_fields(row, now, beside), aside=True)
+            ((_, agent),) = with_agents(store, [row])
+            screen.record(show.effect_fields(row, now, agent), aside=True)
             answered = finding.asked(screen, row)
             if answered is None:
                 screen.remark("Nothing was changed.")
@@ -211,9 +211,9 @@ def reconcile_effect(
             raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
         # Read again for the output; the row may have been removed since, and then the shown one is printed.
         standing = store.get(row.partition, key) or row
-        ((_, beside),) = found_beside(store, [standing])
+        ((_, agent),) = with_agents(store, [standing])
     if options.as_json:
-        screen.json(show.effect_json(standing, now, beside))
+        screen.json(show.effect_json(standing, now, agent))
     elif finding.applied:
         screen.say(f"Recorded that the result of {key} has been applied by hand.")
     elif finding.happened and is_correctable(row):
@@ -276,7 +276,7 @@ def invalidate_effects(
             raise LedgerError(
                 _why_none(store, rows, tool, now), key=key or "", status=rows[0].status if rows else "absent"
             )
-        shown = found_beside(store, going)
+        shown = with_agents(store, going)
         if not (removal.yes or removal.dry_run or _confirmed(screen, shown, now)):
             screen.remark("Nothing was changed.")
             return 1
@@ -300,7 +300,7 @@ def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOp
         expired = store.expired(now)
         if dry_run and expired.rows and not options.as_json:
             rows = newest((row for row in store.rows() if key_expired(row, now)), PAGE)
-            print_effects(screen, found_beside(store, rows), now)
+            print_effects(screen, with_agents(store, rows), now)
             if expired.rows > PAGE:
                 screen.note(f"And {count_noun(expired.rows - PAGE, 'older effect')}.")
         words = f"{count_noun(expired.rows, 'expired effect')} ({format_size(expired.bytes)})"
@@ -348,8 +348,8 @@ def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: da
 
 def _confirmed(screen: Screen, going: Sequence[Shown], now: datetime) -> bool:
     if len(going) == 1:
-        ((row, beside),) = going
-        screen.record(show.effect_fields(row, now, beside), aside=True)
+        ((row, agent),) = going
+        screen.record(show.effect_fields(row, now, agent), aside=True)
     answer = screen.ask(f"Forget {_named(going)}? The same call runs again then. [y = yes, Enter = no]")
     return (answer or "").lower() in {"y", "yes"}
 
@@ -358,7 +358,7 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
     missed = 0 if came.dry_run else len(came.going) - len(came.removed)
     if options.as_json:
         gone = came.going if came.dry_run else came.removed
-        effects = [show.effect_json(row, came.now, beside) for row, beside in gone]
+        effects = [show.effect_json(row, came.now, agent) for row, agent in gone]
         counts = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
         screen.json({**counts, "effects": effects})
     elif came.dry_run:

@@ -1,7 +1,7 @@
 """`handrail ledger`: shows the effects of a ledger. `handrail.cli.ledger.changes` changes them.
 
-Effects are shown as text for people and as JSON for programs. `Beside` is what the store holds about an effect besides
-its row: which agent requested it, and late reports.
+Effects are shown as text for people and as JSON for programs. The agent beside an effect is the one whose
+call has claimed it last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from cyclopts import Parameter
 
@@ -25,7 +25,7 @@ from handrail.prompt.content_parts import ContentPart
 from handrail.runtime.ledger.effects import lacks_value
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.recorded_results import split_parts
-from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
+from handrail.runtime.ledger.states import key_expired, lease_expired
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation_parts import ConversationPart
@@ -33,7 +33,7 @@ from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import stored_type
-from handrail.store import EffectRow, Store, Testimony
+from handrail.store import EffectRow, Store
 
 EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
 """The status of an effect, with two states that depend on time: `lapsed` is running with an expired lease, and
@@ -42,14 +42,6 @@ EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired
 STATE_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "unknown": "bold red", "done": "green"}
 """The styles of the states on a terminal."""
 
-_TESTIMONY, _DUPLICATE = "testimony", "possible duplicate"
-
-CELL_STYLES = {
-    **STATE_STYLES,
-    **{f"{name}, {_TESTIMONY}": style for name, style in STATE_STYLES.items()},
-    **{f"{name}, {_DUPLICATE}": "bold red" for name in get_args(EffectState)},
-}
-"""The same for `state_cell`."""
 _NOT_RECORDED = "not recorded"
 _AWAITED = {
     "unknown": "being resolved: it may have happened",
@@ -70,7 +62,7 @@ _COLUMNS = (
     Column("key"),
     Column("partition", spare=4),
     Column("tool", spare=2),
-    Column("status", styles=CELL_STYLES),
+    Column("status", styles=STATE_STYLES),
     Column("fence", right=True, spare=7),
     Column("lease / expiry"),
     Column("owner", spare=6),
@@ -159,46 +151,23 @@ def term(row: EffectRow, now: datetime) -> str:
     return "needs a person" if row.status == "unknown" else "for ever"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """What is known about an effect from outside its row.
-
-    Attributes:
-        agent: the agent, or the prompt, whose call has claimed it last; empty if that is not known.
-        testimony: what former owners have reported, in the order of their fencing tokens.
-    """
-
-    agent: str = ""
-    testimony: tuple[Testimony, ...] = ()
-
-
-_NOTHING_BESIDE = Beside()
-
-
-def state_cell(row: EffectRow, now: datetime, beside: Beside) -> str:
-    """The state of an effect, and whether former owners have reported on it, or it may have happened twice."""
-    if any(possible_duplicate(row, said) for said in beside.testimony):
-        return f"{state(row, now)}, {_DUPLICATE}"
-    return f"{state(row, now)}, {_TESTIMONY}" if beside.testimony else state(row, now)
-
-
-def effect_cells(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> tuple[str, ...]:
+def effect_cells(row: EffectRow, now: datetime, agent: str = "") -> tuple[str, ...]:
     """An effect, for people: key, partition, tool, status, fence, lease or expiry, owner, agent, time, arguments."""
     return (
         row.key,
         row.partition or NO_VALUE_CELL,
         row.tool,
-        state_cell(row, now, beside),
+        state(row, now),
         str(row.fence),
         term(row, now),
         str(row.owner),
-        beside.agent or NO_VALUE_CELL,
+        agent or NO_VALUE_CELL,
         format_time(row.created_at),
         format_arguments(row),
     )
 
 
-def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> list[tuple[str, str]]:
+def effect_fields(row: EffectRow, now: datetime, agent: str = "") -> list[tuple[str, str]]:
     """All that is known about an effect, for people."""
     arguments, written = arguments_texts(row)
     fields = [
@@ -208,7 +177,7 @@ def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESID
         ("status", f"{state(row, now)} ({term(row, now)})"),
         ("note", row.note),
         ("session", row.owner.session_id),
-        ("agent", beside.agent),
+        ("agent", agent),
         ("owner", str(row.owner)),
         ("process", process_in_words(row.owner.process)),
         ("created", format_when(row.created_at)),
@@ -224,16 +193,8 @@ def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESID
         ("message", row.message),
         ("value", value_text(row)),
         ("parts", "\n".join(map(str, _value_and_parts(row)[1]))),
-        ("testimony", "\n".join(_testimony_line(row, said) for said in beside.testimony)),
     ]
     return [(name, value) for name, value in fields if value]
-
-
-def _testimony_line(row: EffectRow, said: Testimony) -> str:
-    """The report of a former owner, in one line."""
-    words = said.message or said.note.partition("\n")[0]
-    duplicate = "; the effect may have happened twice" if possible_duplicate(row, said) else ""
-    return f"{format_when(said.given_at)}, fence {said.fence}: {said.status}{f', {words}' if words else ''}{duplicate}"
 
 
 def arguments_texts(row: EffectRow) -> tuple[str, str]:
@@ -292,7 +253,7 @@ def _value_and_parts(row: EffectRow) -> tuple[bytes, tuple[ContentPart, ...]]:
     return value or b"", parts
 
 
-def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> dict[str, Any]:
+def effect_json(row: EffectRow, now: datetime, agent: str = "") -> dict[str, Any]:
     """All that is known about an effect, for programs.
 
     `owner` is the call that claimed the effect last, and its process. A value that is not JSON is given as text in
@@ -304,18 +265,7 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
     found = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
     found |= {"state": state(row, now), "value_unavailable": row.status == "done" and lacks_value(row)}
     found["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
-    found |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
-    found["testimony"] = [
-        {
-            "given_at": said.given_at.isoformat(),
-            "fence": said.fence,
-            "status": said.status,
-            "message": said.message,
-            "note": said.note,
-            "possible_duplicate": possible_duplicate(row, said),
-        }
-        for said in beside.testimony
-    ]
+    found |= {"agent": agent or None, "value": None, "arguments": None, "written": None}
     value, parts = _value_and_parts(row)
     found["parts"] = [_part_json(part) for part in parts]
     if value:
@@ -337,12 +287,12 @@ def _part_json(part: ContentPart) -> dict[str, str | int]:
     return {"text": part.text}
 
 
-Shown: TypeAlias = tuple[EffectRow, Beside]
-"""An effect, with what is known besides its row."""
+Shown: TypeAlias = tuple[EffectRow, str]
+"""An effect, and the agent, or the prompt, whose call has claimed it last; empty if that is not known."""
 
 
-def found_beside(store: Store, rows: Iterable[EffectRow]) -> list[Shown]:
-    """Effects, each with what is known besides its row; each session is read once.
+def with_agents(store: Store, rows: Iterable[EffectRow]) -> list[Shown]:
+    """Effects, each with its agent; each session is read once.
 
     Raises:
         StoreError: the store cannot be read.
@@ -353,17 +303,8 @@ def found_beside(store: Store, rows: Iterable[EffectRow]) -> list[Shown]:
         session_id = row.owner.session_id or row.partition
         if session_id not in agents:
             agents[session_id] = _agent_of(store, session_id)
-        found.append((row, Beside(agent=agents[session_id], testimony=_testimony(store, row))))
+        found.append((row, agents[session_id]))
     return found
-
-
-def is_possible_duplicate(store: Store, row: EffectRow) -> bool:
-    """Whether a former owner of an effect reports that it is done, and another may have done it as well.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
-    return any(possible_duplicate(row, said) for said in _testimony(store, row))
 
 
 def is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
@@ -377,12 +318,6 @@ def is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
     session = store.find(row.owner.session_id)
     calls = () if session is None else open_calls_in_store(store, session)
     return any((call.state, call.key, call.call) == ("unapplied", row.key, row.owner.call) for call in calls)
-
-
-def _testimony(store: Store, row: EffectRow) -> tuple[Testimony, ...]:
-    """The reports of former owners. Only an effect that another owner has taken over can have any."""
-    # The first owner has the token 1, so a row with that token saves a query.
-    return store.testimony(row.effect_id) if row.fence > 1 else ()
 
 
 def _agent_of(store: Store, session_id: str) -> str:
@@ -429,7 +364,6 @@ class EffectFilter:
         status: their states; empty for all.
         tool: their tool; `None` for any.
         session: the session that they belong to; `None` for any.
-        possible_duplicate: whether to list only those that may have happened twice.
         unapplied: whether to list only those that have happened, and whose results wait to be applied.
     """
 
@@ -447,15 +381,6 @@ class EffectFilter:
         Parameter(metavar="SESSION", help="Only its own keys, and the shared ones that it was the last to claim."),
     ] = None
 
-    possible_duplicate: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="Only those that may have happened twice: a former owner reports that the effect is done, and another "
-            "has started it since, or may start it.",
-        ),
-    ] = False
-
     unapplied: Annotated[
         bool,
         Parameter(
@@ -470,7 +395,6 @@ class EffectFilter:
             (not self.status or state(row, now) in self.status)
             and self.tool in {None, row.tool}
             and self.session in {None, row.partition, row.owner.session_id}
-            and not (self.possible_duplicate and not is_possible_duplicate(store, row))
             and not (self.unapplied and not is_unapplied(store, row, now))
         )
 
@@ -489,10 +413,10 @@ def list_effects(
         found = (row for row in store.rows() if wanted.fits(store, row, now))
         # One more than shown, to know whether there are more.
         rows = newest(found, None if size is None else size + 1)
-        shown = found_beside(store, rows[:size])
+        shown = with_agents(store, rows[:size])
     if options.as_json:
-        for row, beside in shown:
-            screen.json(effect_json(row, now, beside), lines=True)
+        for row, agent in shown:
+            screen.json(effect_json(row, now, agent), lines=True)
         return 0
     if not rows:
         screen.note(f"No effect{'s' if wanted == EffectFilter() else ' matches'} in {store.url}.")
@@ -515,18 +439,18 @@ def show_effect(
     with options.open() as store:
         row = found_effect(store, key, partition)
         # Read in this order, so that a state is never computed with a time from before the row was written.
-        ((_, beside),) = found_beside(store, [row])
+        ((_, agent),) = with_agents(store, [row])
         now = store.now()
     if options.as_json:
-        screen.json(effect_json(row, now, beside))
+        screen.json(effect_json(row, now, agent))
     else:
-        screen.record(effect_fields(row, now, beside))
+        screen.record(effect_fields(row, now, agent))
     return 0
 
 
 def print_effects(screen: Screen, shown: Iterable[Shown], now: datetime) -> None:
     """Print effects as a table."""
-    screen.table(_COLUMNS, [effect_cells(row, now, beside) for row, beside in shown])
+    screen.table(_COLUMNS, [effect_cells(row, now, agent) for row, agent in shown])
 
 
 def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:

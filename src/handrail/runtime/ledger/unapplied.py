@@ -2,8 +2,8 @@
 
 An effect is *applied* by the call that commits its result with what the tool's `apply` has written. Its row is done
 and not applied after that call was rolled back, and after its result was found by a reconciler, by a person or by
-testimony. The next call of the effect applies it: `applied_at` of the row is compared and set in the unit that commits
-the call. Of two calls that do so at the same time, the second one is refused, rolled back, and answered anew.
+its owner, late. The next call of the effect applies it: `applied_at` of the row is compared and set in the unit that
+commits the call. Of two calls that do so at the same time, the second one is refused, rolled back, and answered anew.
 
 In one outermost transaction the result is applied once, too: the call that comes second, nested beside the first, finds
 it among the participants that are enlisted.

@@ -417,9 +417,8 @@ class SessionStore(UnitStore, Protocol):
     def delete_session(self, lock: SessionLock) -> None:
         """Delete a session: its row, its entries, checkpoints and answers, and the effects that belong to it alone.
 
-        These are the effects whose partition it is, with their testimony: the slots of its calls, and the keys of the
-        scope "session". Keys that sessions share stay. Whether a call of it is open is not looked at. The lock remains
-        to be released.
+        These are the effects whose partition it is: the slots of its calls, and the keys of the scope "session". Keys
+        that sessions share stay. Whether a call of it is open is not looked at. The lock remains to be released.
 
         Raises:
             SessionLostError: the lock is not valid. Nothing was deleted.

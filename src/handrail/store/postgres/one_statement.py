@@ -26,9 +26,9 @@ from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
-from handrail.store.sql.group_writer import MOST_ENTRIES, change_parameters, row_statement
+from handrail.store.sql.group_writer import MOST_ENTRIES, row_statement
 from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns
-from handrail.store.sql.unit_writer import keeps_testimony
+from handrail.store.sql.unit_writer import change_statement
 from handrail.transaction import RecordCommit
 
 _IN_UNIT = "EXISTS (SELECT 1 FROM unit)"
@@ -73,12 +73,12 @@ def _of_claim(writes: Sequence[object]) -> Statement | None:
 
 def _of_session(writes: Sequence[object]) -> Statement | None:
     appends = [write for write in writes if isinstance(write, SessionAppend)]
-    changes = [write for write in writes if isinstance(write, EffectChange)]
+    changes = [write for write in writes if isinstance(write, EffectChange) and write.row is not None]
     commits = [write for write in writes if isinstance(write, RecordCommit)]
     if len(appends) != 1 or len(writes) != 1 + len(changes) + len(commits):
         return None
     lock, head, entries, checkpoint = appends[0]
-    if not 0 < len(entries) <= MOST_ENTRIES or not all(map(keeps_testimony, changes)):
+    if not 0 < len(entries) <= MOST_ENTRIES:
         return None
     session_id = lock.session_id
     seen = [(change.seen[:2], (change.seen.effect_id, change.seen.fence, change.seen.status)) for change in changes]
@@ -87,7 +87,7 @@ def _of_session(writes: Sequence[object]) -> Statement | None:
         parameters += (*key, *compared)
     parameters += (newest_number(session_id, head, entries), session_id, head, lock.token)
     for change in changes:
-        parameters += change_parameters(change)
+        parameters += change_statement(change).parameters
     for entry in entries:
         parameters += (session_id, *entry)
     if checkpoint is not None:

@@ -15,12 +15,12 @@ from typing import Protocol
 from handrail.crash_points import reached
 from handrail.errors import SessionError
 from handrail.session.persistence.protocol import SessionAppend, SessionHeld
-from handrail.store.protocol import EffectChange, EffectInsert
+from handrail.store.protocol import EffectChange, EffectInsert, EffectRow
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement, StatementParameters
 from handrail.store.sql.rows import effect_columns
-from handrail.store.sql.unit_writer import INSERT_ENTRY, keeps_testimony
+from handrail.store.sql.unit_writer import INSERT_ENTRY, change_statement
 from handrail.transaction import RecordCommit
 
 MOST_ENTRIES = 1000
@@ -42,10 +42,8 @@ class GroupConnection(Protocol):
 def may_group(writes: Sequence[object]) -> bool:
     """Whether a unit may be written in one transaction with others."""
     match writes:
-        case (EffectInsert(),) | (EffectInsert(), SessionHeld()):
+        case (EffectInsert(),) | (EffectInsert(), SessionHeld()) | (EffectChange(),):
             return True
-        case (EffectChange() as change,):
-            return keeps_testimony(change)
         case (EffectInsert(), SessionAppend() as append):
             return _is_short(append)
         case _:
@@ -54,9 +52,7 @@ def may_group(writes: Sequence[object]) -> bool:
                 match write:
                     case SessionAppend() as append:
                         appends += 1 if _is_short(append) else 2
-                    case EffectChange() as change if keeps_testimony(change):
-                        pass
-                    case RecordCommit():
+                    case EffectChange(_, EffectRow()) | RecordCommit():
                         pass
                     case _:
                         return False
@@ -74,16 +70,10 @@ def row_statement(writes: Sequence[object]) -> Statement | None:
             return Statement(statements.INSERT_EFFECT, effect_columns(row))
         case (EffectInsert(row), SessionHeld(lock)):
             return Statement(statements.INSERT_EFFECT_WHILE_HELD, (*effect_columns(row), *lock[:2]))
-        case (EffectChange() as change,) if keeps_testimony(change):
-            return Statement(statements.REPLACE_EFFECT, change_parameters(change))
+        case (EffectChange() as change,):
+            return change_statement(change)
         case _:
             return None
-
-
-def change_parameters(change: EffectChange) -> tuple[object, ...]:
-    """The parameters of `REPLACE_EFFECT`: what the row becomes, and what it has to be."""
-    seen = change.seen
-    return (*effect_columns(change.row or seen)[2:], *seen[:2], seen.effect_id, seen.fence, seen.status)
 
 
 def write_group(link: GroupConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:
@@ -131,8 +121,8 @@ def _write_commits(link: GroupConnection, writes: Sequence[object]) -> bool:
                     heads.append((newest_number(session_id, head, added), session_id, head, lock.token))
                     entries += [(session_id, *entry) for entry in added]
                     checkpoints += () if checkpoint is None else ((session_id, *checkpoint),)
-                case EffectChange() as change:
-                    effects.append(change_parameters(change))
+                case EffectChange(_, EffectRow()) as change:
+                    effects.append(change_statement(change).parameters)
                 case RecordCommit(journal_id):
                     journals.append((journal_id,))
                 case _:

@@ -72,12 +72,6 @@ _SECOND: Migration = (
         WHERE partition = '' AND owner_session <> ''""",
     # For keys that sessions share. The others are found by their partition, which is the session.
     "CREATE INDEX handrail_effects_shared ON handrail_effects (owner_session) WHERE partition = ''",
-    # What an owner says of an effect after its lease has expired, or its handler has overrun its timeout.
-    """CREATE TABLE handrail_testimony (
-        effect_id TEXT NOT NULL, fence {number} NOT NULL, given_at {number} NOT NULL, status TEXT NOT NULL,
-        message {bytes} NOT NULL, value {bytes}, exclude_value_from_context {number} NOT NULL, note TEXT NOT NULL,
-        PRIMARY KEY (effect_id, fence)
-    ){clustered}""",
     # The answers of people to calls that wait for approval.
     """CREATE TABLE handrail_answers (
         session_id TEXT NOT NULL, reply TEXT NOT NULL, call_id TEXT NOT NULL, given_at {number} NOT NULL,

@@ -91,14 +91,10 @@ def finish_deletion(
 
 def _remove_some(link: DriverConnection, session_id: str, left: int) -> bool:
     """Remove as many rows as one transaction may; returns whether these were the last, and the session is gone."""
-    *others, effects = statements.REMOVE_FROM_SESSION
-    for sql in others:
+    for sql in statements.REMOVE_FROM_SESSION:
         left -= link.execute(sql, (session_id, session_id, left))
         if not left:
             return False
-    link.execute(statements.REMOVE_TESTIMONY_OF_SESSION, (session_id, left))
-    if link.execute(effects, (session_id, session_id, left)) == left:
-        return False
     link.execute(statements.DELETE_SESSION, (session_id,))
     return True
 
@@ -115,7 +111,7 @@ def expired_effects(database: Database, now: datetime) -> ExpiredEffects:
 def remove_expired(
     database: Database, now: datetime, *, page: int = EFFECTS_AT_ONCE, pause: Callable[[float], object] = time.sleep
 ) -> int:
-    """Remove the effects that have expired, with the testimony about them; returns how many they were.
+    """Remove the effects that have expired; returns how many they were.
 
     Args:
         database: where they are.
@@ -132,11 +128,9 @@ def remove_expired(
         before = time.perf_counter()
         with database.transaction() as link:
             if not found:
-                link.execute(statements.REMOVE_TESTIMONY_OF_LAST_EXPIRED, (*after, moment))
                 return removed + link.execute(statements.REMOVE_LAST_EXPIRED, (*after, moment))
             last = (str(found[0][0]), str(found[0][1]))
-            link.execute(statements.REMOVE_TESTIMONY_OF_EXPIRED, (*after, *last, moment))
-            removed += link.execute(statements.REMOVE_EXPIRED, (*after, *last, moment))
+            removed += link.execute(statements.REMOVE_EXPIRED, (*after, moment, *last))
         after = last
         _let_others_write(database, time.perf_counter() - before, pause)
 

@@ -24,7 +24,7 @@ from handrail.session.persistence.protocol import (
     SessionEntry,
     SessionRow,
 )
-from handrail.store.protocol import TESTIMONY_STATUSES, ClaimOwner, EffectRow, Testimony
+from handrail.store.protocol import ClaimOwner, EffectRow
 
 Columns: TypeAlias = Sequence[Any]
 """A row as a database gives it."""
@@ -38,9 +38,6 @@ EFFECT_FIELDS = (
 
 EFFECT_COLUMNS = ", ".join(EFFECT_FIELDS)
 """The same, as SQL has them."""
-
-TESTIMONY_COLUMNS = ", ".join(Testimony._fields)
-"""The columns of testimony, in the order of `Testimony`."""
 
 SESSION_COLUMNS = ", ".join(SessionRow._fields)
 """The columns of a session, in the order of `SessionRow`."""
@@ -135,27 +132,6 @@ def effect_of(columns: Columns) -> EffectRow:
         return EffectRow._make(row)
     except (AttributeError, TypeError, ValueError, OverflowError):
         return _salvaged(columns)
-
-
-def testimony_columns(testimony: Testimony) -> tuple[object, ...]:
-    """Testimony as columns."""
-    return (
-        testimony.effect_id,
-        testimony.fence,
-        to_micros(testimony.given_at),
-        testimony.status,
-        testimony.message.encode("utf-8", "surrogatepass"),
-        testimony.value,
-        int(testimony.exclude_value_from_context),
-        _plain(testimony.note),
-    )
-
-
-def load_testimony(columns: Columns) -> Testimony:
-    """The testimony that columns hold; with status `"unknown"`, and the faults in `note`, if they cannot be read."""
-    values, faults = _read(columns, Testimony._fields, _TESTIMONY_READERS, _UNREAD_TESTIMONY)
-    testimony = Testimony._make(values)
-    return testimony._replace(status="unknown", note=_unreadable(faults)) if faults else testimony
 
 
 def session_columns(row: SessionRow) -> tuple[object, ...]:
@@ -308,13 +284,6 @@ def _flag(value: object) -> bool:
     return _number(value) == 1
 
 
-def _testimony_status(value: object) -> str:
-    status = _text(value)
-    if status not in TESTIMONY_STATUSES:
-        raise ValueError(status)
-    return status
-
-
 _READERS: tuple[Callable[[object], Any], ...] = (
     *(_text,) * 10,
     _number,
@@ -330,44 +299,19 @@ _READERS: tuple[Callable[[object], Any], ...] = (
 _UNREAD: tuple[Any, ...] = (*("",) * 9, "unknown", 0, _EPOCH, None, None, None, "", None, False, "", None, None)
 
 
-_TESTIMONY_READERS: tuple[Callable[[object], Any], ...] = (
-    _text,
-    _number,
-    _moment,
-    _testimony_status,
-    _message,
-    _maybe_bytes,
-    _flag,
-    _text,
-)
-_UNREAD_TESTIMONY: tuple[Any, ...] = ("", 0, _EPOCH, "unknown", "", None, False, "")
-
-
 def _salvaged(columns: Columns) -> EffectRow:
     """What can be read of an effect whose columns are not all what they must be."""
-    values, faults = _read(columns, EFFECT_FIELDS, _READERS, _UNREAD)
-    (*first, session, reply, call, process) = values[:9]
-    row = EffectRow._make((*first, ClaimOwner(session, reply or None, call, process), *values[9:]))
-    return row._replace(status="unknown", note=_unreadable(faults))
-
-
-def _read(
-    columns: Columns, names: Sequence[str], readers: Sequence[Callable[[object], Any]], unread: Sequence[Any]
-) -> tuple[list[Any], list[str]]:
-    """What can be read of columns, what stands for the others in `unread`, and what is wrong with those."""
     values: list[Any] = []
     faults: list[str] = []
-    for name, read, instead, column in zip(names, readers, unread, columns, strict=True):
+    for name, read, unread, column in zip(EFFECT_FIELDS, _READERS, _UNREAD, columns, strict=True):
         try:
             values.append(read(column))
         except (TypeError, ValueError, OverflowError):
-            values.append(instead)
+            values.append(unread)
             faults.append(f"{name} is {_shown(column)}")
-    return values, faults
-
-
-def _unreadable(faults: Sequence[str]) -> str:
-    return f"the stored row cannot be read: {'; '.join(faults)}"
+    (*first, session, reply, call, process) = values[:9]
+    row = EffectRow._make((*first, ClaimOwner(session, reply or None, call, process), *values[9:]))
+    return row._replace(status="unknown", note=f"the stored row cannot be read: {'; '.join(faults)}")
 
 
 def _faults(name: str, value: object, kind: type) -> list[str]:

@@ -1,4 +1,4 @@
-"""The statements that a store sends to its database: effects and testimony, sessions and their entries, commits.
+"""The statements that a store sends to its database: effects, sessions and their entries, commits.
 
 `?` stands for a value; a driver whose database writes something else puts that in its place.
 """
@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from handrail.session.persistence.protocol import EntryPosition
-from handrail.store.protocol import Testimony
 from handrail.store.sql.rows import (
     ANSWER_COLUMNS,
     EFFECT_COLUMNS,
@@ -16,7 +15,6 @@ from handrail.store.sql.rows import (
     ENTRY_COLUMNS,
     POSITION_COLUMNS,
     SESSION_COLUMNS,
-    TESTIMONY_COLUMNS,
 )
 from handrail.store.sql.version import IS_CURRENT
 
@@ -99,18 +97,6 @@ RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE s
 
 END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {SEEN} AND {IS_CURRENT}"
 """A lease that ends at once, if the row is still the one seen."""
-
-INSERT_TESTIMONY = (
-    f"INSERT INTO handrail_testimony ({TESTIMONY_COLUMNS}) VALUES ({', '.join('?' for _ in Testimony._fields)}) "
-    "ON CONFLICT (effect_id, fence) DO NOTHING"
-)
-"""Testimony, unless that fencing token has testified."""
-
-GET_TESTIMONY = f"SELECT {TESTIMONY_COLUMNS} FROM handrail_testimony WHERE effect_id = ?"
-"""All testimony about an effect."""
-
-DELETE_TESTIMONY = "DELETE FROM handrail_testimony WHERE effect_id = ?"
-"""No testimony about an effect."""
 
 ENTRIES_PER_PAGE = 1000
 """So many entries or sessions are read at a time."""
@@ -284,7 +270,6 @@ LOCK_DELETED = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND
 DELETE_SESSION = "DELETE FROM handrail_sessions WHERE session_id = ? AND head < 0"
 """The end of a deletion."""
 
-_EFFECTS_OF_SESSION = "FROM handrail_effects WHERE partition = ? AND partition <> '' ORDER BY key LIMIT ?"
 REMOVE_FROM_SESSION = (
     (
         "DELETE FROM handrail_entries WHERE session_id = ? AND number IN "
@@ -298,14 +283,12 @@ REMOVE_FROM_SESSION = (
         "DELETE FROM handrail_answers WHERE session_id = ? AND (reply, call_id) IN "
         "(SELECT reply, call_id FROM handrail_answers WHERE session_id = ? ORDER BY reply, call_id LIMIT ?)"
     ),
-    f"DELETE FROM handrail_effects WHERE partition = ? AND key IN (SELECT key {_EFFECTS_OF_SESSION})",
+    (
+        "DELETE FROM handrail_effects WHERE partition = ? AND key IN "
+        "(SELECT key FROM handrail_effects WHERE partition = ? AND partition <> '' ORDER BY key LIMIT ?)"
+    ),
 )
-"""Some rows of a session, one kind after the other; the testimony about its effects goes before them."""
-
-REMOVE_TESTIMONY_OF_SESSION = (
-    f"DELETE FROM handrail_testimony WHERE effect_id IN (SELECT effect_id {_EFFECTS_OF_SESSION})"
-)
-"""The testimony about the effects that the last statement of `REMOVE_FROM_SESSION` removes."""
+"""Some rows of a session, one kind after the other."""
 
 _EXPIRED = "status IN ('done', 'failed') AND expires_at <= ?"
 EXPIRED_EFFECTS = f"SELECT count(*), coalesce(sum({_VALUES}), 0) FROM handrail_effects WHERE {_EXPIRED}"
@@ -317,19 +300,11 @@ LAST_OF_PAGE = (
 )
 """The key that comes so many after the next one; none if there are not as many."""
 
-_AFTER, _PAGE = "(partition, key) > (?, ?)", "(partition, key) > (?, ?) AND (partition, key) <= (?, ?)"
-REMOVE_EXPIRED = f"DELETE FROM handrail_effects WHERE {_PAGE} AND {_EXPIRED}"
-"""The expired effects of a page."""
+REMOVE_LAST_EXPIRED = f"DELETE FROM handrail_effects WHERE (partition, key) > (?, ?) AND {_EXPIRED}"
+"""The expired effects after the last whole page."""
 
-REMOVE_LAST_EXPIRED = f"DELETE FROM handrail_effects WHERE {_AFTER} AND {_EXPIRED}"
-"""Those after the last whole page."""
-
-_THEIRS = "DELETE FROM handrail_testimony WHERE effect_id IN (SELECT effect_id FROM handrail_effects WHERE "
-REMOVE_TESTIMONY_OF_EXPIRED = f"{_THEIRS}{_PAGE} AND {_EXPIRED})"
-"""The testimony about the first."""
-
-REMOVE_TESTIMONY_OF_LAST_EXPIRED = f"{_THEIRS}{_AFTER} AND {_EXPIRED})"
-"""The testimony about the second."""
+REMOVE_EXPIRED = f"{REMOVE_LAST_EXPIRED} AND (partition, key) <= (?, ?)"
+"""Those of a page."""
 
 INSERT_DECISION = "INSERT INTO handrail_decisions (journal_id) VALUES (?) ON CONFLICT (journal_id) DO NOTHING"
 """That the call of a journal has been committed."""

@@ -1,4 +1,4 @@
-"""A store in a database: effects and testimony, sessions and their entries, and which calls have been committed."""
+"""A store in a database: effects, sessions and their entries, and which calls have been committed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from handrail.store.protocol import (
     ExpiredEffects,
     MarkApplied,
     RefusedWrite,
-    Testimony,
     WatchCallback,
     open_call,
 )
@@ -48,7 +47,6 @@ from handrail.store.sql.rows import (
     checkpoint_of,
     effect_of,
     entry_of,
-    load_testimony,
     missing_entry,
     position_of,
     session_columns,
@@ -167,7 +165,7 @@ class SqlStore:
         self._units.close()
         self._driver.close()
 
-    # ------------------------------------------------------------------------------------------ effects and testimony
+    # -------------------------------------------------------------------------------------------------------- effects
 
     def process(self) -> str:
         """Names this process in the claims that it makes.
@@ -234,11 +232,6 @@ class SqlStore:
         """
         return outlast(self._units.submit(unit))
 
-    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
-        """All testimony about an effect, in the order of the fencing tokens."""
-        found = map(load_testimony, self._database.query(statements.GET_TESTIMONY, (effect_id,)))
-        return tuple(sorted(found, key=lambda testimony: testimony.fence))
-
     def rows(self) -> Iterator[EffectRow]:
         """All rows in the order of their keys; each as it stood when the iteration came near it."""
         found = self._database.query(statements.FIRST_EFFECTS)
@@ -255,7 +248,7 @@ class SqlStore:
         return removal.expired_effects(self._database, now)
 
     def remove_expired(self, now: datetime) -> int:
-        """Remove these rows, with the testimony about their effects, in many transactions; returns how many."""
+        """Remove these rows in many transactions; returns how many."""
         return removal.remove_expired(self._database, now)
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:

@@ -23,14 +23,13 @@ from handrail.store.protocol import (
     EffectRow,
     MarkApplied,
     RefusedWrite,
-    Testimony,
     points_of,
 )
 from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.store.sql.database import Database
-from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, keeps_testimony, replace_row, write_with
+from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, replace_row, write_with
 from handrail.store.sql.version import check_version
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -42,10 +41,6 @@ class StoredRows(Protocol):
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
-        ...
-
-    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
-        """All testimony about an effect."""
         ...
 
     def is_committed(self, journal_id: str) -> bool:
@@ -188,7 +183,7 @@ class UnitApplier:
                 return insert_row(self._database, insert)
             case (EffectInsert() as insert, SessionHeld() as held):
                 return insert_row(self._database, insert, held)
-            case (EffectChange() as change,) if keeps_testimony(change):
+            case (EffectChange() as change,):
                 return self._change(change)
             case _:
                 return None if self._written_at_once(unit) else self._write_together(unit)
@@ -257,8 +252,6 @@ class UnitApplier:
             case EffectChange(seen, row) | MarkApplied(seen, row):
                 # Who has removed a row is not known, so a removal counts once.
                 return row is not None and self._rows.get(seen.partition, seen.key) == row
-            case Testimony():
-                return write in self._rows.testimony(write.effect_id)
             case SessionAppend(lock, head, entries):
                 return holder(self._database, lock) == (lock.token, head + len(entries))
             case AnswerChange(_, row):
@@ -272,9 +265,7 @@ def _says_why(refused: RefusedWrite) -> bool:
     match refused:
         case RefusedWrite(EffectInsert(), standing):
             return standing is not None
-        case RefusedWrite(EffectChange(seen), standing):
-            return standing is not None and (standing.effect_id, standing.fence, standing.status) != (
-                (seen.effect_id, seen.fence, seen.status)
-            )
+        case RefusedWrite(EffectChange() as change, standing):
+            return standing is not None and not change.fits(standing)
         case _:  # written in a transaction, which asks for the version as it begins
             return True

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias
 
 from handrail.crash_points import reached
 from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionEntry, SessionHeld, SessionLock
 from handrail.store import session_locks
-from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, MarkApplied, RefusedWrite, Testimony
+from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, MarkApplied, RefusedWrite
 from handrail.store.sql import statements
-from handrail.store.sql.driver import DriverConnection, StatementExecutor, StatementParameters
-from handrail.store.sql.rows import (
-    ENTRY_COLUMNS,
-    answer_columns,
-    applied_columns,
-    effect_columns,
-    effect_of,
-    testimony_columns,
-)
+from handrail.store.sql.driver import DriverConnection, Statement, StatementExecutor, StatementParameters
+from handrail.store.sql.rows import ENTRY_COLUMNS, answer_columns, applied_columns, effect_columns, effect_of
 from handrail.store.sql.version import GET_VERSION, TABLES_VERSION
 from handrail.transaction import RecordCommit
 
@@ -53,13 +46,12 @@ def write_with(link: DriverConnection, write: object) -> None:
         StoreError: the statement has failed.
     """
     match write:
-        case EffectInsert() | EffectChange() | MarkApplied() | Testimony() | AnswerChange():
+        case EffectInsert() | EffectChange() | MarkApplied() | AnswerChange():
             refused = _write_row(link, write)
             if refused is not None:
                 raise RefusedError(refused)
-            point = _POINTS.get(type(write))
-            if point is not None:
-                reached(point)
+            if not isinstance(write, AnswerChange):
+                reached("unit-ledger-written")
         case SessionAppend():
             _append(link, write)
             reached("unit-session-written")
@@ -71,29 +63,19 @@ def write_with(link: DriverConnection, write: object) -> None:
             pass
 
 
-_POINTS: Mapping[type, str] = {
-    EffectInsert: "unit-ledger-written",
-    EffectChange: "unit-ledger-written",
-    MarkApplied: "unit-ledger-written",
-    Testimony: "unit-testimony-written",
-}
-
-
 def _write_row(
-    link: DriverConnection, write: EffectInsert | EffectChange | MarkApplied | Testimony | AnswerChange
+    link: DriverConnection, write: EffectInsert | EffectChange | MarkApplied | AnswerChange
 ) -> RefusedWrite | None:
-    """Write the row of an effect, of testimony or of an answer, unless another one than the one seen stands there."""
+    """Write the row of an effect or of an answer, unless another one than the one seen stands there."""
     match write:
         case EffectInsert():
             return insert_row(link, write)
         case EffectChange():
-            return _change_row(link, write)
+            return replace_row(link.execute, write, link)
         case MarkApplied(seen, row):
             compared = (seen.partition, seen.key, seen.effect_id)
             is_written = link.execute(statements.MARK_APPLIED, (*applied_columns(row), *compared))
             return None if is_written else RefusedWrite(write, _standing(link, seen))
-        case Testimony():
-            return None if link.execute(statements.INSERT_TESTIMONY, testimony_columns(write)) else RefusedWrite(write)
         case AnswerChange():
             return _change_answer(link, write)
 
@@ -121,35 +103,28 @@ def insert_row(
     return None
 
 
-def keeps_testimony(change: EffectChange) -> bool:
-    """Whether a change leaves the testimony about the effect as it is, so that it is one statement."""
-    return change.row is not None and change.row.effect_id == change.seen.effect_id
+def change_statement(change: EffectChange) -> Statement:
+    """The statement of a change, which changes nothing if the row is not the one seen."""
+    seen, row = change
+    compared = (seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
+    if row is None:
+        return Statement(statements.DELETE_EFFECT, compared)
+    return Statement(statements.REPLACE_EFFECT, (*effect_columns(row)[2:], *compared))
 
 
 def replace_row(execute: Execute, change: EffectChange, executor: StatementExecutor) -> RefusedWrite | None:
     """Put a row in the place of the one seen, if that is still there; or remove that, if no row takes its place."""
     seen, row = change
-    identity = (seen.partition, seen.key)
-    compared = (seen.effect_id, seen.fence, seen.status)
-    values: tuple[object, ...] = () if row is None else effect_columns(row)[2:]
-    if execute(statements.DELETE_EFFECT if row is None else statements.REPLACE_EFFECT, (*values, *identity, *compared)):
+    if execute(*change_statement(change)):
         return None
     standing = _standing(executor, seen)
     # A row that could not be read is shown with another status than it has, so it is compared as it is shown.
-    is_shown = standing is not None and (standing.effect_id, standing.fence, standing.status) == compared
-    unread = statements.DELETE_READ_EFFECT if row is None else statements.REPLACE_READ_EFFECT
-    if seen.status == "unknown" and is_shown and execute(unread, (*values, *identity)):
-        return None
+    if seen.status == "unknown" and change.fits(standing):
+        values: tuple[object, ...] = () if row is None else effect_columns(row)[2:]
+        unread = statements.DELETE_READ_EFFECT if row is None else statements.REPLACE_READ_EFFECT
+        if execute(unread, (*values, seen.partition, seen.key)):
+            return None
     return RefusedWrite(change, standing)
-
-
-def _change_row(link: DriverConnection, change: EffectChange) -> RefusedWrite | None:
-    refused = replace_row(link.execute, change, link)
-    if refused is None and not keeps_testimony(change):
-        # On PostgreSQL testimony that another transaction is adding meanwhile is not seen. It stays, and is never
-        # read: testimony is looked up by the id in the row of its effect.
-        link.execute(statements.DELETE_TESTIMONY, (change.seen.effect_id,))
-    return refused
 
 
 def _change_answer(link: DriverConnection, change: AnswerChange) -> RefusedWrite | None:

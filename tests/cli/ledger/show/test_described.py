@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from handrail.cli.ledger import show
-from handrail.cli.ledger.show import Beside
 from handrail.cli.sessions import rows
 from handrail.errors import StoreCorruptError
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
@@ -116,7 +115,7 @@ def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
         False,
     )
     assert told["lease_until"] == "2026-01-01T11:59:00+00:00"
-    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written", "testimony", "parts"}
+    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written", "parts"}
     assert told["owner"] == {
         "session_id": SESSION,
         "reply": "resp_1",
@@ -125,7 +124,7 @@ def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
         "in_words": wording,
     }
     assert (told["agent"], told["arguments"], told["written"], told["applied_at"]) == (None, None, None, None)
-    assert show.effect_json(row, NOW, Beside(agent="desk"))["agent"] == "desk"
+    assert show.effect_json(row, NOW, "desk")["agent"] == "desk"
     applied = effect("k", "done", NOW, applied_at=NOW, arguments=b'{"order":7}')
     assert show.effect_json(applied, NOW)["applied_at"] == "2026-01-01T12:00:00+00:00"
     assert show.effect_json(applied, NOW)["arguments"] == {"order": 7}
@@ -192,7 +191,7 @@ def test_arguments_are_shown_with_what_the_model_wrote(
     assert show.effect_cells(row, NOW)[-1] == line
     arguments = line if arguments is None else arguments
     assert show.arguments_texts(row) == (arguments, written)
-    fields = dict(show.effect_fields(row, NOW, Beside(agent="desk")))
+    fields = dict(show.effect_fields(row, NOW, "desk"))
     assert (fields["agent"], fields["arguments"], fields.get("model wrote", "")) == ("desk", arguments, written)
     told = show.effect_json(row, NOW)
     pair = isinstance(recorded, dict) and "written" in recorded

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.cli.ledger.show import found_beside, newest
+from handrail.cli.ledger.show import newest, with_agents
 from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
-from handrail.store import Store, protocol
+from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
-from tests.store.units import append, give_testimony, insert, replace
+from tests.store.units import append, insert, replace
 from tests.wording import Wording
 
 
@@ -205,44 +205,8 @@ def test_the_agent_is_the_one_whose_conversation_the_session_holds(
     slot = effect("s", "unknown", store.now(), owner=ClaimOwner(), partition="talk")
     gone = effect("g", "unknown", store.now(), owner=ClaimOwner("gone", None, "c"))
     nobody = effect("n", "unknown", store.now(), owner=ClaimOwner())
-    shown = found_beside(store, [row, slot, gone, nobody])
-    assert [beside.agent for _, beside in shown] == [agent, agent, "", ""]
-
-
-def test_an_effect_is_shown_with_what_was_learned_late(handrail: Command, store: Store, wording: Wording) -> None:
-    """Who gave up an effect may know that it happened; where another owner has started it since, it may be two."""
-    insert(store, effect("late", "done", store.now())._replace(fence=3))
-    row = store.get("", "late")
-    assert row is not None
-    give_testimony(store, protocol.Testimony(row.effect_id, 1, store.now(), "done", "charged 500"))
-    told = handrail("ledger", "show", "late").out
-    (line,) = [line for line in told.splitlines() if "charged 500" in line]
-    assert line.partition(" UTC, ")[2] == wording
-    (said,) = json.loads(handrail("ledger", "show", "late", "--format", "json").out)["testimony"]
-    assert (said["fence"], said["status"], said["message"]) == (1, "done", "charged 500")
-    assert said["possible_duplicate"] is True
-
-
-def test_list_shows_what_was_learned_late_and_picks_possible_duplicates(
-    handrail: Command, store: Store, wording: Wording
-) -> None:
-    """In the column of the states; with `--possible-duplicate` nothing else is listed."""
-    kept: list[tuple[str, protocol.EffectStatus, int]] = [
-        ("twice", "done", 3),
-        ("late", "unknown", 2),
-        ("once", "done", 2),
-    ]
-    for key, status, fence in kept:
-        insert(store, effect(key, status, store.now())._replace(fence=fence, effect_id=key.ljust(32, "0")))
-        if key != "once":
-            give_testimony(store, protocol.Testimony(key.ljust(32, "0"), 1, store.now(), "done", "charged 500"))
-    heading, *rows = handrail("ledger", "list").out.splitlines()
-    states = {row.split()[0]: row[heading.index("status") : heading.index("fence")].strip() for row in rows}
-    assert [states[key] for key in ("twice", "late", "once")] == wording
-    picked = handrail("ledger", "list", "--possible-duplicate", "--format", "json").out.splitlines()
-    assert [json.loads(line)["key"] for line in picked] == ["twice"]
-    nothing = handrail("ledger", "list", "--possible-duplicate", "--tool", "nothing")
-    assert nothing.out == wording
+    shown = with_agents(store, [row, slot, gone, nobody])
+    assert [agent for _, agent in shown] == [agent, agent, "", ""]
 
 
 def test_list_picks_what_waits_to_be_applied(handrail: Command, store: Store) -> None:
