@@ -470,12 +470,12 @@ def _done(tool: Tool[Any, Any]) -> str:
 
 def _unknown(tool: Tool[Any, Any]) -> str:
     said = f"Whether {tool.name} took effect is unknown"
-    if tool.on_orphan == "retry":
-        return f"{said}. Asked for again with the same arguments, it is run again."
     if tool.reconcile is not None:
-        return f"{said}. Asked for again with the same arguments, it is first determined whether it did."
-    if tool.external is not None and tool.external.repeat_unknown == "allow" and tool.idempotency is None:
-        return f"{said}. Find out what happened before asking for it again."
+        return f"{said}, so it is not run again. Do not ask for it again; the program asks what happened."
+    if tool.on_orphan == "retry" and tool.idempotency is not None:
+        return f"{said}. Another call with the same key is the same effect."
+    if tool.on_orphan == "retry" or (tool.external is not None and tool.external.repeat_unknown == "allow"):
+        return f"{said}. {_NOT_AGAIN}"
     return unknown_outcome(tool.name)
 
 
