@@ -59,7 +59,7 @@ async def inspect_run(run: AgentRun) -> Inspection:
         OverridesError: an override is of a text that accepts none, or its text is invalid.
         BaseException: what a toolset raises when it is entered.
     """
-    ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
+    ctx = _context(run)
     run.permit_unbound()
     run.texts.collects = True
     with run.opened():
@@ -78,6 +78,25 @@ async def inspect_run(run: AgentRun) -> Inspection:
             reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
             texts = run.texts
             return Inspection(tuple(reports), listings, closed_characters, texts.known, texts.report, texts.missing)
+
+
+async def settle_run(run: AgentRun) -> None:
+    """Make and enter all toolsets of a run as if it began, and settle the open calls of their tools.
+
+    Raises:
+        BaseException: as for `inspect_run`, and what settling raises.
+    """
+    ctx = _context(run)
+    run.permit_unbound()
+    with run.opened():
+        toolset = await run.toolset(dict).for_run(ctx)
+        async with toolset:
+            await (await toolset.for_run_step(ctx)).get_tools(ctx)
+            await run.settle()
+
+
+def _context(run: AgentRun) -> RunContext[Any]:
+    return RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
 
 
 async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:
