@@ -17,7 +17,7 @@ from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import check_rules_match, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.run.executors import ToolReport
-from handrail.agents.run.inspection import Inspection, inspect_run, settle_run
+from handrail.agents.run.inspection import Inspection, inspect_run
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
 from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
 from handrail.agents.run.run_command import check_resumed
@@ -142,31 +142,25 @@ class LoadedAgent:
             OverridesError: as for `inspect`.
             BaseException: as for `inspect`.
         """
-        tree = await self._group(options)
-        try:
-            # No model is asked during an inspection, so none has to be configured.
-            await read_ahead(tree.session, DynamicAgent)
-            run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model="none")
-            return await inspect_run(run)
-        finally:
-            await tree.close()
+        return await self._inspected(options)
 
     @asynchronous_entry
     async def settle_open_async(self, options: RunOptions = DEFAULT_OPTIONS) -> None:
         """Settle the open calls of `options.session`, as a run does before its first request; no model is asked.
 
         Raises:
-            AgentError: as for `inspect`, or another run of the session is at work.
-            OverridesError: as for `inspect`.
-            BaseException: as for `inspect`.
+            DeveloperMistake: a reconciler or an `apply` is at fault.
+            Exception: as for `inspect`.
         """
+        await self._inspected(options, settles=True)
+
+    async def _inspected(self, options: RunOptions, *, settles: bool = False) -> Inspection:
         tree = await self._group(options)
         try:
-            with one_at_a_time(tree.session, self.name, of="agent"):
-                await read_ahead(tree.session, DynamicAgent)
-                await settle_run(
-                    await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model="none")
-                )
+            # No model is asked during an inspection, so none has to be configured.
+            await read_ahead(tree.session, DynamicAgent)
+            run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model="none")
+            return await inspect_run(run, settles=settles)
         finally:
             await tree.close()
 

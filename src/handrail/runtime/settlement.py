@@ -11,8 +11,8 @@ arguments that the model wrote are not known here, and a call is recognized by t
 answered from the ledger.
 
 Where the parameters that the effect began with are not known any more, as those with secrets after a restart, the
-result cannot be applied by the program. A record `settled` of the failure has that reported once. A person applies the
-result by hand, and records that (`handrail ledger reconcile --applied`).
+result cannot be applied by the program. A person applies it by hand, and records that (`handrail ledger reconcile
+--applied`).
 
 An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
 final record: then it is not made again.
@@ -20,17 +20,17 @@ final record: then it is not made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
+from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_apply
@@ -90,50 +90,37 @@ async def settle_before_run(environment: Environment, mode: ExecutionMode) -> No
 async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
     """Settle the open calls of a session whose effects have happened or are unknown, one by one.
 
-    A call whose result cannot be applied here is returned once, and only logged from then on.
-
     Raises:
         DeveloperMistake: the program is at fault; the others have been settled. If there are several, the first is
             raised, with the others as notes.
         RunAbortedError: the run is over; the calls after that one have not been settled.
         StoreError: the store cannot be read.
     """
-    found = await _settle_each(environment, mode, None)
-    refused = [each for each in found if not each.was_tried]
-    if not refused:
-        return tuple(each.settled for each in found)
-    reported = await mode.write_to(environment.session.store, partial(_note_refused, environment, refused))
-    return tuple(each.settled for each in found if each.settled.call not in reported)
+    return tuple(await _settle_each(environment, mode, None))
 
 
-class _Outcome(NamedTuple):
-    """An open call that was settled; `was_tried`: its tool and its parameters are known, so it was tried to apply."""
-
-    settled: SettledCall
-    row: EffectRow
-    was_tried: bool
-
-
-async def _settle_each(environment: Environment, mode: ExecutionMode, tools: AbstractSet[str] | None) -> list[_Outcome]:
+async def _settle_each(
+    environment: Environment, mode: ExecutionMode, tools: AbstractSet[str] | None
+) -> list[SettledCall]:
     """Settle the calls of these tools, `None` for all, and log what still waits; raises as `settle_open` does."""
-    found: list[_Outcome] = []
+    found: list[SettledCall] = []
     mistakes: list[BaseException] = []
     for call, row in await mode.in_thread(lambda: list(_unsettled(environment))):
         if tools is not None and row.tool not in tools:
             continue
         try:
-            outcome = await _settle(environment, mode, call.call, row)
+            settled = await _settle(environment, mode, call.call, row)
         except BaseException as error:
             if not mistakes_in(error):
                 note_mistakes(error, mistakes)
                 raise
             mistakes.append(error)
             continue
-        if outcome is None:
+        if settled is None:
             continue
-        found.append(outcome)
-        if not outcome.settled.message.success:
-            _log.warning("call %s: %s", outcome.settled.call, outcome.settled.message.content)
+        found.append(settled)
+        if not settled.message.success:
+            _log.warning("call %s: %s", settled.call, settled.message.content)
     if mistakes:
         raise first_mistake(mistakes)
     return found
@@ -185,32 +172,32 @@ def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
     return bool(records) and not any(record is not None and record.final for record in records)
 
 
-async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> _Outcome | None:
+async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> SettledCall | None:
     """The outcome of an open call; `None` while its effect is unknown."""
     tool = _tool_of(environment, row.tool)
     arguments = None if tool is None else await mode.in_thread(partial(_arguments_of, environment, ref, row, tool))
     if tool is None or arguments is None:
         if row.status != "done":
             return None
-        text = cannot_apply(row.tool, _why_not(tool, row))
-        message = ToolMessage(SETTLED, text, success=False, result=ToolResult.error(text))
-        return _Outcome(SettledCall(ref, row.tool, message), row, was_tried=False)
+        return _refused(ref, row, cannot_apply(row.tool, _why_not(tool, row)))
     if environment.tool(row.tool) is None:  # its section is closed
         shown = environment.rendered_prompt
         environment = environment.with_rendered(replace(shown, tools=(*shown.tools, tool)))
     name = CallRef.nested(ref, SETTLED)
     call = ToolCall(SETTLED, tool.name, arguments)
     if row.status != "done":
-        settled = await _reconciled(Invocation(call, name.reply, replace(environment, settles=row), mode), tool, row)
-        if settled is None:
+        asks = Invocation(call, name.reply, replace(environment, settles=row), mode)
+        if (known := await _reconciled(asks, tool, row)) is None:
             return None
-        row = settled
+        row = known
     if row.status == "failed":
-        text = f"{tool.name} has not taken effect, as has been found out since. It was not run again."
-        message = ToolMessage(SETTLED, text, success=False, result=ToolResult.error(text))
-    else:
-        message = await invoke(call, name.reply, replace(environment, settles=row), mode)
-    return _Outcome(SettledCall(ref, row.tool, message), row, was_tried=True)
+        return _refused(ref, row, f"{tool.name} has not taken effect, as is known now. It was not run again.")
+    message = await invoke(call, name.reply, replace(environment, settles=row), mode)
+    return SettledCall(ref, row.tool, message)
+
+
+def _refused(ref: CallRef, row: EffectRow, why: str) -> SettledCall:
+    return SettledCall(ref, row.tool, ToolMessage(SETTLED, why, success=False, result=ToolResult.error(why)))
 
 
 async def _reconciled(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectRow | None:
@@ -232,45 +219,6 @@ def _why_not(tool: Tool[Any, Any] | None, row: EffectRow) -> str:
     if tool.masking.hides and row.arguments is not None and MASK.encode() in row.arguments:
         return SECRETS_GONE
     return "the parameters that it began with cannot be restored from their record"
-
-
-def _note_refused(environment: Environment, refused: Iterable[_Outcome]) -> set[CallRef]:
-    """Record that results cannot be applied, so that each is reported once; returns those that had been before.
-
-    Within another call nothing is recorded: it may be undone.
-    """
-    session, reported = environment.session, set[CallRef]()
-    for settled, row, _ in refused:
-        name = CallRef.nested(settled.call, SETTLED)
-        record = session.recorded_call(name)
-        event = _refusal(environment, name, row, settled.message.result)
-        if isinstance(record, ToolInvoked) and _is_same(record, event):
-            reported.add(settled.call)
-        elif current() is None:
-            session.log_event(event, name)
-    return reported
-
-
-def _is_same(record: ToolInvoked, event: ToolInvoked) -> bool:
-    return (record.effect_key, record.result.message) == (event.effect_key, event.result.message)
-
-
-def _refusal(environment: Environment, name: CallRef, row: EffectRow, result: ToolResult[Any]) -> ToolInvoked:
-    return ToolInvoked(
-        call=ToolCall(name.call_id, row.tool, {}),
-        params=None,
-        result=result,
-        refused_at=Step.PARSE,
-        handler_seconds=None,
-        total_seconds=0.0,
-        effect_key=row.key,
-        replayed=False,
-        session_id=environment.session.session_id,
-        run_context=environment.run_context,
-        at=environment.clock.now(),
-        reply=name.reply,
-        final=False,
-    )
 
 
 def _tool_of(environment: Environment, name: str) -> Tool[Any, Any] | None:

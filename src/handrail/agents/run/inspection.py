@@ -49,17 +49,18 @@ class Inspection(NamedTuple):
     missing_overrides: str = ""
 
 
-async def inspect_run(run: AgentRun) -> Inspection:
+async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
     """Make and enter all toolsets of a run as if it began, and say which tools they have; no model is asked.
 
-    Resources need not be bound: a program may bind them with the options of its runs.
+    Resources need not be bound: a program may bind them with the options of its runs. With `settles`, the open calls of
+    its tools are settled, as a run does before its first request.
 
     Raises:
         AgentError: a factory made no toolset, or names are taken twice.
         OverridesError: an override is of a text that accepts none, or its text is invalid.
         BaseException: what a toolset raises when it is entered.
     """
-    ctx = _context(run)
+    ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
     run.permit_unbound()
     run.texts.collects = True
     with run.opened():
@@ -67,6 +68,8 @@ async def inspect_run(run: AgentRun) -> Inspection:
         async with toolset:
             of_step = await toolset.for_run_step(ctx)
             tools = (await of_step.get_tools(ctx)).values()
+            if settles:
+                await run.settle()
             closed_characters = 0
             if run.may_open:
                 at_start = await _request_size(of_step, ctx) + run.disclosure_size
@@ -78,25 +81,6 @@ async def inspect_run(run: AgentRun) -> Inspection:
             reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
             texts = run.texts
             return Inspection(tuple(reports), listings, closed_characters, texts.known, texts.report, texts.missing)
-
-
-async def settle_run(run: AgentRun) -> None:
-    """Make and enter all toolsets of a run as if it began, and settle the open calls of their tools.
-
-    Raises:
-        BaseException: as for `inspect_run`, and what settling raises.
-    """
-    ctx = _context(run)
-    run.permit_unbound()
-    with run.opened():
-        toolset = await run.toolset(dict).for_run(ctx)
-        async with toolset:
-            await (await toolset.for_run_step(ctx)).get_tools(ctx)
-            await run.settle()
-
-
-def _context(run: AgentRun) -> RunContext[Any]:
-    return RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
 
 
 async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:

@@ -212,26 +212,20 @@ def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, 
 def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> bool:
     """Print the effects that may have happened, and how they are settled; returns whether there are any."""
     unknown = [] if session is None else [each for each in session.open_calls if each.state == "unknown"]
-    keys = [each.key for each in unknown if each.key is not None]
-    beside = [each for each in listener.unknown if session is None or len(each.path) > 1]
-    if not keys and not beside:
+    # The agents that it has called have sessions of their own.
+    tools = [each.tool for each in listener.unknown if session is None or len(each.path) > 1]
+    if not unknown and not tools:
         return False
-    effects = count_noun(len(keys) + len(beside), "effect")
-    if session is None:
-        tools = enumerated(tuple(dict.fromkeys(each.tool for each in beside)), limit=_MOST_NAMED)
+    named = enumerated(tuple(dict.fromkeys([each.tool for each in unknown] + tools)), limit=_MOST_NAMED)
+    screen.remark(f"{count_noun(len(unknown) + len(tools), 'effect')} of the run may have happened: {named}.")
+    if session is not None:
         screen.remark(
-            f"{effects} of the run may have happened ({tools}), and no store has recorded what was asked for."
+            "Ask the tools, or without --ask record what you have found out; ledger show KEY has the arguments:"
         )
-        return True
-    screen.remark(
-        f"{effects} of the run may have happened. See the arguments, and settle each: --ask asks its tool, and"
-    )
-    screen.remark("without it you record what you have found out.")
-    for key in keys:
-        screen.command(run.store_words("handrail", "ledger", "show", key), aside=True)
-        ask = ("--ask", str(run.agent_file))
-        screen.command(run.store_words("handrail", "ledger", "reconcile", key, *ask), aside=True)
-    if beside:  # of agents that the agent has called, on sessions of their own
+    for each in unknown:
+        words = ("handrail", "ledger", "reconcile", each.key or "", "--ask", str(run.agent_file))
+        screen.command(run.store_words(*words), aside=True)
+    if session is not None and tools:
         screen.command(run.store_words("handrail", "ledger", "list", "--status", "unknown"), aside=True)
     return True
 

@@ -2,96 +2,84 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from datetime import timedelta
+from contextlib import redirect_stdout
 from pathlib import Path
-from types import FunctionType
+from pkgutil import resolve_name
+
+from cyclopts import CycloptsError
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.cli.agents.commands import imports_unsearched, need_extra
 from handrail.cli.agents.options import AGENT_SUFFIX, check_agent_path
 from handrail.cli.ledger.show import effect_json, found_effect, newest
 from handrail.cli.options import StoreOptions
-from handrail.cli.overrides.named_template import imported_attribute
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
-from handrail.errors import PromptValidationError, SessionLockedError
+from handrail.errors import SessionError
 from handrail.runtime.ledger.states import lease_expired
 from handrail.session import Session
-from handrail.store import EffectRow, Store
+from handrail.store import EffectRow
 from handrail.waiting import run_on_new_loop
-
-Settle = Callable[[Session], object]
-"""Settles the open calls of a session."""
-
-_WAIT = timedelta(seconds=1)
 
 
 def ask_reconcilers(name: str, key: str | None, partition: str | None, options: StoreOptions) -> int:
-    """Ask about one effect, or all that are unknown, and say what each has come to; returns the exit code.
-
-    Args:
-        name: an agent file, or `module:attribute` of a function that makes the executor of a session.
-        key: the key of the effect; `None` for all.
-        partition: its partition; `None` for the only one that has the key.
-        options: the store.
+    """Ask about all unknown effects, or those of the session of `key`; returns the exit code.
 
     Raises:
-        CycloptsError: there is no such file, module or attribute.
+        CycloptsError: `name` is neither an agent file nor `module:function`.
         HandrailError: the store, the agent or the program cannot be used.
     """
-    settle, screen = _named_settler(name), Screen()
+    with redirect_stdout(sys.stderr):
+        settle = _named_settler(name)
+    screen = Screen()
     with options.open(writing=True) as store:
         now = store.now()
         unknown = (row for row in store.rows() if row.status == "unknown" or lease_expired(row, now))
         rows = newest(unknown, None) if key is None else [found_effect(store, key, partition)]
         for session_id in dict.fromkeys(row.owner.session_id for row in rows):
-            _settle_session(store, session_id, settle, screen)
+            try:
+                with Session.open(store, session_id, create=False) as session, redirect_stdout(sys.stderr):
+                    settle(session)
+            except SessionError as error:  # it is open elsewhere, or only in memory
+                screen.remark(f"session {session_id}: its tools are not asked: {error}")
         standing = [store.get(row.partition, row.key) or row for row in rows]
-        for row in standing:
-            if options.as_json:
-                screen.json(effect_json(row, now), lines=True)
-            else:
-                screen.say(_outcome(row))
-    if not rows and not options.as_json:
-        screen.note("No effect is unknown.")
+    for row in standing:
+        if options.as_json:
+            screen.json(effect_json(row, now), lines=True)
+        else:
+            screen.say(_outcome(row))
     return DONE if all(row.status in {"done", "failed"} for row in standing) else FAILED
-
-
-def _settle_session(store: Store, session_id: str, settle: Settle, screen: Screen) -> None:
-    # An effect of a session in memory is in the ledger alone.
-    if store.find(session_id) is None:
-        screen.remark(f"The session {session_id!r} is not in the store, so its effects are not asked about.")
-        return
-    try:
-        with Session.open(store, session_id, wait=_WAIT) as session:
-            settle(session)
-    except SessionLockedError:
-        screen.remark(f"Session {session_id} is in use by another process, so its effects are not asked about.")
 
 
 def _outcome(row: EffectRow) -> str:
     if row.status == "done":
-        return f"{row.key} has happened: {row.message}"
+        return f"{row.key} has happened."
     if row.status == "failed":
         return f"{row.key} has not happened, so the same call may run again."
-    return f"{row.key} is still {row.status}; find out, and record it with handrail ledger reconcile {row.key}"
+    return f"{row.key} is still unknown. Find out, and record it with handrail ledger reconcile."
 
 
-def _named_settler(name: str) -> Settle:
+def _named_settler(name: str) -> Callable[[Session], object]:
     if name.endswith(AGENT_SUFFIX) or Path(name).is_file():
         need_extra()
         check_agent_path(Path(name))
         with imports_unsearched():
             from handrail.agents import RunOptions, load_agent  # noqa: PLC0415 - needs the extra, which is there
-        agent = load_agent(Path(name))
+        agent = load_agent(name)
         return lambda session: run_on_new_loop(agent.settle_open_async(RunOptions(session=session)))
-    made = imported_attribute(name, "a program", FunctionType)
+    sys.path.insert(0, str(Path.cwd()))
+    wanted = f"--ask {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
+    try:
+        executor_of = resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CycloptsError(msg=f"{wanted}: {error}") from error
 
     def settle(session: Session) -> None:
-        executor: object = made(session) if callable(made) else made
+        executor = executor_of(session) if callable(executor_of) else None
         if not isinstance(executor, ToolExecutor):
-            raise PromptValidationError(f"{name} must be a function that takes a Session and returns its ToolExecutor.")
+            raise CycloptsError(msg=wanted)
         executor.settle_open()
 
     return settle

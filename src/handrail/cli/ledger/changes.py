@@ -173,7 +173,7 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401 - the signature that `json` 
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def reconcile_effect(
+def reconcile_effect(  # noqa: PLR0913 - the options of the command
     key: Annotated[
         str | None, Parameter(metavar="KEY", help="The key of the effect, or give --all with --ask.")
     ] = None,

@@ -1,4 +1,4 @@
-"""What a command line names as `module:attribute`: a template of a prompt, or another value of a program."""
+"""The template of a prompt that a command line names, as `module:attribute`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def named_template(name: str) -> PromptTemplate[Any]:
         CycloptsError: `name` is not `module:attribute`, or the module or attribute does not exist.
         PromptValidationError: the attribute is not a template or a prompt, or the module cannot be imported.
     """
-    found = imported_attribute(name, "a prompt", PromptTemplate, Prompt)
+    module, colon, attribute = name.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
+        raise CycloptsError(msg=f"{name!r} is not a prompt; write MODULE:ATTRIBUTE, such as desk.prompts:TEMPLATE")
+    found = _attribute(_imported(module), module, attribute)
     is_prompt = isinstance(found, Prompt)
     if not is_prompt and not isinstance(found, PromptTemplate):
         raise PromptValidationError(
@@ -38,24 +41,6 @@ def named_template(name: str) -> PromptTemplate[Any]:
             f"{name} is a prompt with overrides already; name its template, so that the texts of the code are read."
         )
     return prompt.template
-
-
-def imported_attribute(name: str, meant: str, *kinds: type[Any]) -> object:
-    """Import what `module:attribute` names; the current folder is searched first, as by `python -m`.
-
-    Args:
-        name: the words of the command line.
-        meant: what it should be, for messages.
-        kinds: the types of attributes to propose.
-
-    Raises:
-        CycloptsError: `name` is not `module:attribute`, or the module or attribute does not exist.
-        PromptValidationError: the module cannot be imported.
-    """
-    module, colon, attribute = name.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
-        raise CycloptsError(msg=f"{name!r} is not {meant}; write MODULE:ATTRIBUTE, such as desk.prompts:TEMPLATE")
-    return _attribute(_imported(module), module, attribute, kinds)
 
 
 def _imported(module: str) -> object:
@@ -80,13 +65,14 @@ def _imported(module: str) -> object:
         raise PromptValidationError(message) from error
 
 
-def _attribute(module: object, name: str, attribute: str, kinds: tuple[type[Any], ...]) -> object:
+def _attribute(module: object, name: str, attribute: str) -> object:
     found = module
     for part in attribute.split("."):
         if not hasattr(found, part):
+            kinds = (PromptTemplate, Prompt)
             known = [key for key, value in vars(module).items() if isinstance(value, kinds)]
             near = nearest(attribute, known)
-            hint = f" Did you mean {name}:{near}?" if near else f" It has: {', '.join(known) or 'none'}."
+            hint = f" Did you mean {name}:{near}?" if near else f" Its prompts: {', '.join(known) or 'none'}."
             raise CycloptsError(msg=f"the module {name} has no attribute {attribute!r}.{hint}")
         found = getattr(found, part)
     return found

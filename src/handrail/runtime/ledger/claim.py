@@ -473,7 +473,7 @@ def _unknown(tool: Tool[Any, Any]) -> str:
     if tool.reconcile is not None:
         return f"{said}, so it is not run again. Do not ask for it again; the program asks what happened."
     if tool.on_orphan == "retry" and tool.idempotency is not None:
-        return f"{said}. Another call with the same key is the same effect."
+        return f"{said}. A call with the same arguments is the same effect."
     if tool.on_orphan == "retry" or (tool.external is not None and tool.external.repeat_unknown == "allow"):
         return f"{said}. {_NOT_AGAIN}"
     return unknown_outcome(tool.name)
