@@ -56,7 +56,7 @@ def pay(folder: Path, run: Run, *kept: str) -> tuple[int, str]:
     model = script(folder, {"calls": [call("pay", order="A")]}, {"text": "Done."})
     ran = run("pay it", "--model", model, *(kept or KEPT))
     assert ran.out == "Done.\n"
-    return ran.code
+    return ran.code, ran.err
 
 
 @pytest.mark.parametrize("kept", [KEPT, ("--approve", "approve-all")], ids=["stored", "not stored"])
