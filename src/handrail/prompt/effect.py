@@ -95,8 +95,8 @@ class External:
             `TimeoutError` and their bases; `HandrailError`, `ModelVisibleError`, and `RunAbortedError` with its
             subclasses.
         on_orphan: what the next call of an effect does that is unknown, or whose owner's lease has expired.
-        reconcile: determines whether the effect happened; without it, `on_orphan="reconcile"` is refused, and with it
-            `on_orphan="retry"`, which never asks it.
+        reconcile: determines whether the effect happened, bounded as the handler is; without it,
+            `on_orphan="reconcile"` is refused, and with it `on_orphan="retry"`, which never asks it.
         reconcile_proves_absence: whether `None` of the reconciler counts also right after an answer was lost: the other
             side knows every request that was sent, or refuses one that arrives later. Otherwise the effect stays
             unknown until the reconciler is asked again.

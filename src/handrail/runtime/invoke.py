@@ -159,10 +159,10 @@ async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult
     except BaseException as again:  # noqa: BLE001 - decided as any other
         error = again
     result, answer = await run.fail(error)
-    return await _settled(run, result, error) if run.ended_in_doubt else (result, answer)
+    return await _ask_at_once(run, result, error) if run.ended_in_doubt else (result, answer)
 
 
-async def _settled(
+async def _ask_at_once(
     run: Invocation, failed: ToolResult[Any], error: BaseException
 ) -> tuple[ToolResult[Any], ToolMessage | None]:
     """The outcome of a call whose handler has ended in doubt, once its reconciler was asked."""

@@ -15,9 +15,9 @@ at before the handler starts:
 | has happened, as was determined later, and no call was answered with that | is answered with its result |
 | anything else | runs |
 
-So each effect that has happened is one success that the model reads, whoever has found out: the reconciler, a person, a
-late result. The answer is recorded in the unit that commits the call (`EffectReported`). The refusal is final for the
-identity of the call; under another id it is looked at anew.
+So an effect of which that is found out, by the reconciler, by a person or by a late result, is one success that the
+model reads. The answer is recorded in the unit that commits the call (`EffectReported`). The refusal is
+final for the identity of the call; under another id it is looked at anew.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from typing import Any
 
 from handrail.errors import DumpError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
-from handrail.limits import seconds_left
+from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
+from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import EffectRef, is_result
+from handrail.runtime.ledger.claim import is_result
 from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
@@ -114,23 +115,14 @@ async def settle_at_once(run: Invocation, tool: Tool[Any, Any]) -> EffectRow | N
     Raises:
         DeveloperMistake: as for `settle_unknown`.
     """
-    effect = run.claim.effect
-    if effect is None or tool.reconcile is None:
-        return None
-    row = await run.mode.write_to(run.environment.effect_ledger.units, partial(_own_unknown, run, effect))
-    if row is None:
+    ledger, key = run.environment.effect_ledger, await effect_key_of(run, tool)
+    row = await run.mode.write_to(ledger.units, partial(ledger.row, key.key, partition=key.partition))
+    if row is None or row.status != "unknown":
         return None
     try:
         return await settle_unknown(run, tool, row, at_once=True)
     except CallRefusedError:
         return None
-
-
-def _own_unknown(run: Invocation, effect: EffectRef) -> EffectRow | None:
-    ledger = run.environment.effect_ledger
-    rows = (ledger.row(effect.key, partition=each) for each in (run.environment.session.session_id, ""))
-    own = next((row for row in rows if row is not None and row.effect_id == effect.effect_id.hex), None)
-    return own if own is not None and own.status == "unknown" else None
 
 
 async def settle_unknown(run: Invocation, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
@@ -171,7 +163,7 @@ async def _ask_reconciler(run: Invocation, tool: Tool[Any, Any], row: EffectRow)
     message = Unknown(row).message
     if reconcile is None:
         raise CallRefusedError(message)
-    seconds = seconds_left(run.environment.deadline)
+    seconds, _ = time_limit(tool.timeout, run.environment.deadline)
     params = _params_of(row, run, tool, message)
     named = {"context": run.context()} if takes_context(reconcile) else {}
     # Never committed: a reconciler may only read, so there is nothing to keep.
