@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger import show
-from handrail.cli.ledger.asking import ask_reconcilers
 from handrail.cli.ledger.show import Partition, Shown, found_beside, found_effect, newest, print_effects
 from handrail.cli.options import AS_SET, PAGE, StoreOptions
 from handrail.cli.screen import Screen
@@ -207,6 +206,8 @@ def reconcile_effect(  # noqa: PLR0913 - the options of the command
     if ask is not None:
         if finding != NOT_GIVEN:
             raise CycloptsError(msg="--ask is answered by the tools; leave out what a person has found")
+        from handrail.cli.ledger.asking import ask_reconcilers  # noqa: PLC0415 - it loads what agents need
+
         return ask_reconcilers(ask, key, partition, options)
     return _record_finding(key or "", partition, finding, options)
 
