@@ -151,9 +151,9 @@ def test_reconciler_is_asked_before_the_model_reads_anything(kept: Store) -> Non
 def test_absence_counts_at_once_only_where_it_is_proved(kept: Store, wording: Wording, *, proves: bool) -> None:
     """A request whose answer was lost may still be on its way; asked later, it counts."""
     bank = Bank(True, False)
-    said = {"reconcile": lambda _params, _key: None, "reconcile_proves_absence": proves}
     with Session.open(kept, "s") as session:
-        door = executor(bank.tool(**said), session=session)
+        paying = bank.tool(reconcile=lambda _params, _key: None, reconcile_proves_absence=proves)
+        door = executor(paying, session=session)
         message = ask(door, "r1/c1")
         assert not message.success
         assert message.content == wording
@@ -177,11 +177,13 @@ def test_reconciler_that_fails_at_once_leaves_the_call_unknown(kept: Store, word
 
 def test_cancelled_call_asks_nobody(kept: Store) -> None:
     """Nobody reads its message; its effect is settled when the session is resumed."""
-    bank, asked = Bank(), list[str]()
+    bank, asked, started = Bank(), list[str](), asyncio.Event()
 
     async def pay(_params: Payment, *, context: ToolContext) -> ToolResult[str]:
         bank.charges.append(str(context.idempotency_key))
-        raise asyncio.CancelledError
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok("paid")
 
     def find(params: object, key: str) -> ToolResult[str] | None:
         asked.append(key)
@@ -189,6 +191,8 @@ def test_cancelled_call_asks_nobody(kept: Store) -> None:
 
     async def cancelled(door: ToolExecutor) -> None:
         task = asyncio.ensure_future(door.execute_async(ToolCall("c1", "pay", {"to": "ann"}), reply="r1"))
+        await started.wait()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
