@@ -146,7 +146,7 @@ def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(folder: Path
         assert process.stderr is not None
         process.send_signal(signal.SIGINT)
         lines: list[str] = []
-        while not lines or "ledger show" not in lines[-1]:
+        while not lines or "ledger reconcile" not in lines[-1]:
             lines.append(process.stderr.readline().rstrip("\n"))
             assert lines[-1]
         process.send_signal(signal.SIGINT)

@@ -143,6 +143,8 @@ shop = Path("shop.txt")
 
 
 def ask_the_shop(params, key: str, *, context: ToolContext) -> ToolResult[str] | None:
+    if "closed" in sys.argv:
+        raise ConnectionError("the shop is closed")
     return ToolResult.ok("the shop has it") if key in shop.read_text() else None
 
 
@@ -291,7 +293,7 @@ TASKS: Final[dict[str, Task]] = {
     "Find out whether an unknown payment happened": Task(
         (
             File("task.py", _RECONCILED),
-            Command("python task.py", "False no answer"),
+            Command("python task.py closed", "False no answer"),
             Command("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
             Command("python task.py", "True the shop has it"),
         )

@@ -83,6 +83,7 @@ def test_fields_are_held_to_their_ranges(wording: Wording) -> None:
         {"not_applied_on": ConnectionRefusedError},
         {"on_orphan": "again"},
         {"repeat_unknown": "yes"},
+        {"reconcile_proves_absence": 1},
         {"accept_late_result": 1},
         {"lease": 60},
         {"lease": timedelta(0)},
@@ -91,6 +92,17 @@ def test_fields_are_held_to_their_ranges(wording: Wording) -> None:
         with pytest.raises(PromptValidationError) as raised:
             External(**fields)
         assert str(raised.value) == wording
+
+
+def test_what_none_of_a_reconciler_means_is_said_of_a_reconciler(wording: Wording) -> None:
+    """It may be given as the short form."""
+    said = External(reconcile_proves_absence=True)
+    with pytest.raises(PromptValidationError) as raised:
+        pay(effect=said)
+    assert str(raised.value) == wording
+    external = pay(effect=said, reconcile=find_out).external
+    assert external is not None
+    assert external.reconcile_proves_absence
 
 
 def test_word_means_the_defaults() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,19 @@ def paying(params: type[Any], handler: Any, **said: Any) -> Tool[Any, Any]:
 
 
 def ask(door: ToolExecutor, ref: str, arguments: Any, written: Any = None) -> ToolMessage:
-    """Ask for a payment as the call `reply/id`."""
+    """Ask for a payment as the call `reply/id`; `/id` has no reply."""
     reply, _, number = ref.partition("/")
-    return door.execute(ToolCall(number, "pay", arguments, written=written), reply=reply)
+    return door.execute(ToolCall(number, "pay", arguments, written=written), reply=reply or None)
+
+
+def later(find: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """A reconciler that cannot answer at once: the line is dead when it is asked for the first time."""
+    asked: list[str] = []
+
+    def ask_bank(params: Any, key: str) -> Any:
+        asked.append(key)
+        if len(asked) == 1:
+            raise ConnectionError("the line is dead")
+        return find(params, key)
+
+    return ask_bank

@@ -255,10 +255,10 @@ def test_secrets_are_not_taken_from_another_call(stall: Shop, reply: str, id: st
 
 
 @both_entries
-def test_a_result_whose_secrets_are_gone_is_reported_once_and_waits_for_a_person(
+def test_a_result_whose_secrets_are_gone_is_reported_until_a_person_has_applied_it(
     shop: Shop, is_async: bool, wording: Wording
 ) -> None:
-    """A run that only logs it reports nothing. What a person has applied by hand is not applied again."""
+    """A run only logs it. What a person has applied by hand is not applied again."""
     pins: list[str] = []
     charging = _charging(pins, Secret, ValueError("closed"))
     with Session.open(shop.store, "till", types=(Booked, Note)) as session:
@@ -269,10 +269,9 @@ def test_a_result_whose_secrets_are_gone_is_reported_once_and_waits_for_a_person
         (reported,) = settle(door, is_async)
         assert (reported.call, reported.message.success) == (CallRef("r1", "call-1"), False)
         assert reported.message.content == cannot_apply("charge", SECRETS_GONE)
-        assert settle(door, is_async) == ()
     session = shop.session()
     door = shop.door(session, charging)
-    assert settle(door, is_async) == ()
+    assert settle(door, is_async) == (reported,)
     assert [each.state for each in session.open_calls] == ["unapplied"]
     with pytest.raises(SessionError):
         session.reset()
@@ -310,21 +309,6 @@ async def test_an_async_apply_on_a_loop_says_what_to_call(stall: Shop) -> None:
     assert [each.state for each in session.open_calls] == ["unapplied"]
     (settled,) = await door.settle_open_async()
     assert (settled.message.success, len(session[Booked])) == (True, 1)
-
-
-def test_a_refusal_to_settle_is_not_recorded_within_a_call(stall: Shop) -> None:
-    """The call may be undone, and the model would never be told."""
-    settled: list[int] = []
-
-    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        settled.append(len(door.settle_open()))
-        return ToolResult.error("undone")
-
-    session = stall.session()
-    door = stall.door(session, _charging([], Marked, ValueError("closed")), tool("outer", outer))
-    door.execute(ASKED, reply="r1")
-    assert not ask(door, name="outer", reply="r2").success
-    assert (settled, len(door.settle_open()), len(door.settle_open())) == ([1], 1, 0)
 
 
 def test_a_tool_in_a_closed_section_is_settled(stall: Shop) -> None:

@@ -179,3 +179,30 @@ def test_the_conversation_has_the_arguments_of_a_call_that_was_not_recorded(till
     assert replace(till.store, row, row._replace(owner=owner))
     (settled,) = till.door().settle_open()
     assert (settled.call, settled.message.success, till.applied) == (CallRef("r2", "gone"), True, [Note("lamp")])
+
+
+@pytest.mark.parametrize("before_run", [False, True])
+@pytest.mark.parametrize("happened", [True, False])
+def test_the_reconciler_is_asked_about_what_is_unknown(till: Till, *, happened: bool, before_run: bool) -> None:
+    """What it does not know stays open; what has happened is applied, and what has not is failed and no longer open."""
+    answers: list[ToolResult[Note] | None] = [ToolResult.ok(Note("lamp"), "found") if happened else None]
+
+    def find(_params: object, key: str) -> ToolResult[Note] | None:
+        if till.fails:
+            raise till.fails.pop()
+        return answers.pop()
+
+    door = executor(tool("charge", lost, effect=External(reconcile=find)), session=till.session, clock=till.clock)
+    till.fails += [ConnectionError("closed"), ConnectionError("closed")]
+    assert not door.execute(ToolCall("c1", "charge", {"text": "lamp"}), reply="r1").success
+    assert door.settle_open() == ()
+    assert [each.state for each in till.session.open_calls] == ["unknown"]
+    if before_run:
+        asyncio.run(door.settle_before_run_async())
+    else:
+        (settled,) = door.settle_open()
+        assert (settled.call, settled.message.success) == (CallRef("r1", "c1"), happened)
+    assert till.session.open_calls == ()
+    assert [row.status for row in till.store.rows()] == ["done" if happened else "failed"]
+    assert till.session[Note].all() == ((Note("lamp"),) if happened else ())
+    assert door.settle_open() == ()

@@ -360,16 +360,16 @@ class ToolExecutor:
 
     @synchronous_entry
     def settle_open(self) -> tuple[SettledCall, ...]:
-        """Apply the results of open calls whose effects have happened; call it when a session is resumed.
+        """Settle open calls whose effects are unknown or have happened; call it when a session is resumed.
 
-        Those are the calls that `session.open_calls` lists as `"unapplied"`: a person has resolved their effects, say.
-        `External.apply` of the tool runs, policies record the result, reducers apply it. No policy and no approver
-        decides, and no handler runs. Each is recorded as a call `settled` nested in the open one. Calls that are nested
-        themselves are left to their parents, unless these have final records. A call of a tool without `apply` is
-        settled once.
+        Those are the calls that `session.open_calls` lists as `"unknown"`, whose reconciler is asked, and as
+        `"unapplied"`: a person has resolved their effects, say. What has happened is applied: `External.apply` of the
+        tool runs, policies record the result, reducers apply it. No policy and no approver decides, and no handler
+        runs. Each is recorded as a call `settled` nested in the open one. Calls that are nested themselves are left to
+        their parents, unless these have final records. A call of a tool without `apply` is settled once.
 
         Returns:
-            The outcome of each, in the order of `session.open_calls`. One that can never be applied is returned once.
+            The outcome of each that is known now, in the order of `session.open_calls`; see `SettledCall`.
 
         Raises:
             DeveloperMistake: the program is at fault; the other calls have been settled.
@@ -391,7 +391,7 @@ class ToolExecutor:
 
     @asynchronous_entry
     async def settle_before_run_async(self) -> None:
-        """Apply what waits for the tools with `External.apply`, and log what still waits; the adapters call it.
+        """Settle the calls of tools with `apply` or `reconcile`, and log what still waits; the adapters call it.
 
         Raises:
             DeveloperMistake: as for `settle_open`.

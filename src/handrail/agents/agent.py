@@ -142,12 +142,25 @@ class LoadedAgent:
             OverridesError: as for `inspect`.
             BaseException: as for `inspect`.
         """
+        return await self._inspected(options)
+
+    @asynchronous_entry
+    async def settle_open_async(self, options: RunOptions = DEFAULT_OPTIONS) -> None:
+        """Settle the open calls of `options.session`, as a run does before its first request; no model is asked.
+
+        Raises:
+            DeveloperMistake: a reconciler or an `apply` is at fault.
+            Exception: as for `inspect`.
+        """
+        await self._inspected(options, settles=True)
+
+    async def _inspected(self, options: RunOptions, *, settles: bool = False) -> Inspection:
         tree = await self._group(options)
         try:
             # No model is asked during an inspection, so none has to be configured.
             await read_ahead(tree.session, DynamicAgent)
             run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model="none")
-            return await inspect_run(run)
+            return await inspect_run(run, settles=settles)
         finally:
             await tree.close()
 

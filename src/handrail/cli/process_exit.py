@@ -35,7 +35,7 @@ USAGE = 2
 """The command line, or a file or name in it, is invalid; nothing has run."""
 
 WAITING = 3
-"""A run waits for approvals; it is stored, and can be resumed."""
+"""A run waits for approvals, is stored and can be resumed; or it has ended, and an effect of it is unknown."""
 
 READER_GONE = 141
 """The output pipe is closed: 128 and the number of the signal."""

@@ -95,8 +95,11 @@ class External:
             `TimeoutError` and their bases; `HandrailError`, `ModelVisibleError`, and `RunAbortedError` with its
             subclasses.
         on_orphan: what the next call of an effect does that is unknown, or whose owner's lease has expired.
-        reconcile: determines whether the effect happened; without it, `on_orphan="reconcile"` is refused, and with it
-            `on_orphan="retry"`, which never asks it.
+        reconcile: determines whether the effect happened, bounded as the handler is; without it,
+            `on_orphan="reconcile"` is refused, and with it `on_orphan="retry"`, which never asks it.
+        reconcile_proves_absence: whether `None` of the reconciler counts also right after an answer was lost: the other
+            side knows every request that was sent, or refuses one that arrives later. Otherwise the effect stays
+            unknown until the reconciler is asked again.
         apply: writes what belongs to an effect that has happened, once for each effect, however its result was found:
             by the handler, from the ledger, by the reconciler or by a person. It is committed with the call, bounded as
             the handler is, and repeated by the next call of the effect if it fails. Session and ledger must be in one
@@ -114,6 +117,7 @@ class External:
     not_applied_on: tuple[type[Exception], ...] = ()
     on_orphan: OnOrphan = _NOT_GIVEN
     reconcile: Reconcile[Any, Any] | None = None
+    reconcile_proves_absence: bool = False
     apply: ApplyEffect[Any, Any] | None = None
     repeat_unknown: OnRepeat = "refuse"
     accept_late_result: bool = False
@@ -126,8 +130,9 @@ class External:
         check_setting("External", "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         if self.on_orphan == "retry" and self.reconcile is not None:
             _refuse(_never_asked())
-        if not isinstance(cast("object", self.accept_late_result), bool):
-            _refuse(f"accept_late_result is {self.accept_late_result!r}; it must be True or False.")
+        for name in ("reconcile_proves_absence", "accept_late_result"):
+            if not isinstance(getattr(self, name), bool):
+                _refuse(f"{name} is {getattr(self, name)!r}; it must be True or False.")
         check_span("External", "lease", self.lease, "It is how long a claim is valid without a renewal.")
 
     def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
@@ -147,11 +152,14 @@ class External:
                 "repeat_unknown='allow' is for a tool without a key: with idempotency=..., each call of a key is the "
                 "same effect. Leave one of the two out."
             )
+        reconcile = self.reconcile or reconcile
+        if self.reconcile_proves_absence and reconcile is None:
+            _refuse("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
         return replace(
             self,
             on_orphan=given or on_orphan or self.on_orphan,
             lease=lease if self.lease == MINUTE else self.lease,
-            reconcile=self.reconcile or reconcile,
+            reconcile=reconcile,
         )
 
     def _check_agreement(self, name: str, said: object, default: object, short: object) -> None:

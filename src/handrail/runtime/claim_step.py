@@ -24,7 +24,7 @@ from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
 from handrail.runtime.ledger.unapplied import replayed
-from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
+from handrail.runtime.unknown_effects import repeated_effect, settle_unknown
 from handrail.session.call_ref import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import current
@@ -59,24 +59,19 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
     key = await effect_key_of(run, tool)
     run.effect_key = key.key
     request = _request_of(run, tool, key)
-    if tool.idempotency is None:
-        await refuse_repeat(run, tool, key, request.arguments)
-    unknown: EffectRow | None = None
     waits: _Waits | None = None
     while True:
+        settled = await repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
         # Ctrl-C comes before a row is written, or when the claim belongs to the call, which settles it.
         with run.mode.held():
-            answer = await _ask(run, ledger, request, unknown=unknown)
+            answer = await _ask(run, ledger, request) if settled is None else Hit(settled)
             if isinstance(answer, Claimed):
                 return await _granted(run, tool, answer)
-        unknown = None
         if isinstance(answer, Conflict):
             raise _conflict(run, tool, answer)
         config = tool.idempotency or _SLOT
-        if isinstance(answer, Unknown) and await has_not_happened(run, tool, answer.row, ttl=config.ttl):
-            if tool.idempotency is None:
-                await refuse_repeat(run, tool, key, request.arguments, not_applied=answer.row)
-            unknown = answer.row
+        if isinstance(answer, Unknown):
+            await settle_unknown(run, tool, answer.row)
             continue
         waits = waits or _Waits(run)
         stored = await _stored(run, tool, answer, config, waits)
@@ -85,15 +80,10 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
             return stored
 
 
-async def _ask(
-    run: Invocation, ledger: EffectLedger, request: ClaimRequest, *, unknown: EffectRow | None = None
-) -> ClaimAnswer:
-    """Claim an effect, or the `unknown` one that is known not to have happened."""
+async def _ask(run: Invocation, ledger: EffectLedger, request: ClaimRequest) -> ClaimAnswer:
     try:
         apply = await _apply_of(run, ledger)
-        if unknown is None:
-            return await ledger.claim_in(apply, request, run.mode.in_thread)
-        return await ledger.reclaim_in(apply, unknown, request, run.mode.in_thread)
+        return await ledger.claim_in(apply, request, run.mode.in_thread)
     except (SessionError, StoreError) as error:
         raise run.unrecordable(error) from error
 
@@ -183,8 +173,13 @@ def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit) -> ReplayedResult
         stored = load_result(tool, hit)
     except Exception as error:
         raise _unreadable(tool, hit.row, error) from error
-    environment = run.environment
-    return replayed(environment.effect_ledger, hit, tool, stored, settles=environment.settles is not None)
+    environment, row = run.environment, hit.row
+    run.effect_key = row.key
+    settles = environment.settles is not None
+    if row.was_found_done and not settles:
+        run.reports = row.effect_id
+        settles = environment.effect_ledger.units is environment.session.store
+    return replayed(environment.effect_ledger, hit, tool, stored, settles=settles)
 
 
 def _settled(run: Invocation, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult:

@@ -112,9 +112,7 @@ class Invocation:
             for an effect that had been started already.
         secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
             has some.
-        with_record: called before the final record of the refusal is written, which is stored in one unit with what
-            it appends to LOGs; `None` for nothing.
-        once_recorded: called once the refusal of the call has a final record; `None` for nothing.
+        reports: the id of the effect that the call is answered with, if its outcome was determined after its own call.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
 
@@ -136,8 +134,7 @@ class Invocation:
     is_undecided: bool = False
     secrets: CallSecrets | None = None
     _secrets_before: CallSecrets | None = None
-    with_record: Callable[[], object] | None = None
-    once_recorded: Callable[[], object] | None = None
+    reports: str | None = None
     taint_place: int | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
@@ -402,6 +399,12 @@ class Invocation:
             await transaction.rollback_by(self.mode.in_thread)
 
     @property
+    def ended_in_doubt(self) -> bool:
+        """Whether the model would read that the effect of the call is unknown, and a reconciler can be asked."""
+        reconciles = self.tool is not None and self.tool.reconcile is not None
+        return reconciles and self.raises is None and self.claim.unsettled and self.turn.is_first
+
+    @property
     def replays_unapplied(self) -> bool:
         """Whether the call was answered from the ledger, and applied the result."""
         claim = self.claim
@@ -410,7 +413,8 @@ class Invocation:
     def reopen(self) -> None:
         """Prepare to answer the call once more: its claim has ended, and the commit has closed its resources."""
         self.claim = NO_CLAIM
-        self.handler_context = None
+        self.handler_context = self.refused_at = None
+        self.is_final = self.turn.outer is None
         self.resources = self.environment.resources.call_scope()
 
     def _undone(self, error: Exception) -> CallRefusedError:

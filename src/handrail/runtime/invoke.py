@@ -27,7 +27,8 @@ through an `ExecutionMode`, so that one coroutine serves both entry points.
 `run.step` is the current step; it is set only here, and recorded with a call that fails. Leaving a block, in any way,
 rolls back the transaction with the claim enlisted in it (steps 7 and 8), and releases the ticket (step 3). Committing
 is explicit: `run.commit(...)`. Where another call has applied the result of the effect meanwhile, the commit is refused
-(`AppliedMeanwhileError`), and steps 7 to 11 are repeated once, with the result in the ledger.
+(`AppliedMeanwhileError`), and steps 7 to 11 are repeated once, with the result in the ledger. So they are if a handler
+ends in doubt, and the reconciler of its tool says that the effect has happened.
 
 A call whose effect an earlier attempt has started was decided before that, and is answered from the ledger: what steps
 4 and 5 say comes too late. If step 7 finds out that the effect has not happened, steps 4 to 7 are repeated.
@@ -60,6 +61,7 @@ from handrail.runtime.steps import (
     run_handler,
     unknown_tool,
 )
+from handrail.runtime.unknown_effects import settle_at_once
 from handrail.session.call_ref import ToolCall
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, thirteen times a call.
@@ -163,15 +165,33 @@ async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult
             return await _answer_anew(run, error), None
     except BaseException as again:  # noqa: BLE001 - decided as any other
         error = again
-    return await run.fail(error)
+    result, answer = await run.fail(error)
+    return await _ask_at_once(run, result, error) if run.ended_in_doubt else (result, answer)
 
 
-async def _answer_anew(run: Invocation, error: AppliedMeanwhileError) -> ToolResult[Any]:
-    """Steps 7 to 11 once more, for a call that was answered from the ledger; its handler does not run.
+async def _ask_at_once(
+    run: Invocation, failed: ToolResult[Any], error: BaseException
+) -> tuple[ToolResult[Any], ToolMessage | None]:
+    """The outcome of a call whose handler has ended in doubt, once its reconciler was asked."""
+    tool = run.tool or await unknown_tool(run)
+    try:
+        row = await settle_at_once(run, tool)
+        if row is None:
+            return failed, None
+        if row.status == "done":
+            return await _answer_anew(run, error), None
+    except BaseException as again:  # noqa: BLE001 - decided as any other
+        return await run.fail(again)
+    said = failed.message.removesuffix(run.claim.unresolved_note())
+    run.claim = NO_CLAIM
+    return ToolResult.error(f"{said}{tool.name} has not taken effect."), None
+
+
+async def _answer_anew(run: Invocation, error: BaseException) -> ToolResult[Any]:
+    """Steps 7 to 11 once more, for a call whose effect has happened; its handler does not run.
 
     Raises:
-        AppliedMeanwhileError: the effect has been claimed or removed meanwhile.
-        BaseException: as in these steps.
+        BaseException: as in these steps; `error` if the effect has been claimed or removed meanwhile.
     """
     tool = run.tool or await unknown_tool(run)
     run.reopen()

@@ -1,17 +1,18 @@
-"""Applying the results of effects that happened, and that no call of the model will ask for again.
+"""Settling the effects of open calls that no call of the model will ask for again, when a session is resumed.
 
-A person resolves an effect after its call was answered; or the process died between the effect and the commit, in a
-reply that is not repeated. The effect is done, and the call is open: `"unapplied"`. It is settled by the
-pipeline, from the row of the effect: its result is applied as that of a call that is answered from the ledger is.
-Policies and approvers are not asked, because the effect has happened, and no handler runs.
+The reconciler of the tool is asked about an effect that is unknown. One that has not happened is failed, and its call
+may run again. One that has happened is done, as it is after a person has recorded that, or after the process died
+between the effect and the commit; and the call is open: `"unapplied"`. It is settled by the pipeline, from the row of
+the effect: its result is applied as that of a call that is answered from the ledger is. Policies and approvers are not
+asked, because the effect has happened, and no handler runs.
 
 What was done is recorded as a call nested in the open one, named `settled`, and the open call keeps its own record: the
 arguments that the model wrote are not known here, and a call is recognized by them. Asked again, the open call is
 answered from the ledger.
 
 Where the parameters that the effect began with are not known any more, as those with secrets after a restart, the
-result cannot be applied by the program. A record `settled` of the failure has that reported once. A person applies the
-result by hand, and records that (`handrail ledger reconcile --applied`).
+result cannot be applied by the program. A person applies it by hand, and records that (`handrail ledger reconcile
+--applied`).
 
 An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
 final record: then it is not made again.
@@ -19,23 +20,27 @@ final record: then it is not made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
+from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
-from handrail.runtime.failures import SECRETS_GONE, cannot_apply
+from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_apply
+from handrail.runtime.invocation import Invocation
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
+from handrail.runtime.ledger.states import lease_expired
 from handrail.runtime.masked_records import arguments_with_secrets, masks_in
+from handrail.runtime.steps import parse_arguments
+from handrail.runtime.unknown_effects import settle_unknown
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.session import Session
@@ -50,13 +55,13 @@ SETTLED = "settled"
 
 @dataclass(frozen=True, slots=True)
 class SettledCall:
-    """An open call whose effect has happened, and whether its result was applied.
+    """An open call whose effect is known now.
 
     Attributes:
         call: the identity of the open call.
         tool: name of the tool.
-        message: the message of the application. If it is a success, the result is applied; if not, it says why the
-            result still waits, and that the call is not to be made again.
+        message: if it is a success, the effect has happened and the result is applied; if not, it says that the effect
+            has not happened, or why its result still waits.
     """
 
     call: CallRef
@@ -65,7 +70,7 @@ class SettledCall:
 
 
 async def settle_before_run(environment: Environment, mode: ExecutionMode) -> None:
-    """Apply, before a model is asked, what waits for the tools of a prompt that have `apply`; log what still waits.
+    """Settle, before a model is asked, the calls of tools that have `apply` or `reconcile`; log what still waits.
 
     Inside a call nothing is done: its result may be applied by that call.
 
@@ -76,15 +81,14 @@ async def settle_before_run(environment: Environment, mode: ExecutionMode) -> No
     """
     if environment.session.store is None or current() is not None:
         return
-    tools = frozenset(tool.name for tool, _ in environment.prompt.template.placed_tools() if tool.apply is not None)
+    placed = (tool for tool, _ in environment.prompt.template.placed_tools())
+    tools = frozenset(tool.name for tool in placed if tool.apply is not None or tool.reconcile is not None)
     if tools:
         await _settle_each(environment, mode, tools)
 
 
 async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
-    """Apply the results of the open calls of a session whose effects have happened, one by one.
-
-    A call whose result cannot be applied here is returned once, and only logged from then on.
+    """Settle the open calls of a session whose effects have happened or are unknown, one by one.
 
     Raises:
         DeveloperMistake: the program is at fault; the others have been settled. If there are several, the first is
@@ -92,58 +96,58 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
         RunAbortedError: the run is over; the calls after that one have not been settled.
         StoreError: the store cannot be read.
     """
-    found = await _settle_each(environment, mode, None)
-    refused = [each for each in found if not each.was_tried]
-    if not refused:
-        return tuple(each.settled for each in found)
-    reported = await mode.write_to(environment.session.store, partial(_note_refused, environment, refused))
-    return tuple(each.settled for each in found if each.settled.call not in reported)
+    return tuple(await _settle_each(environment, mode, None))
 
 
-class _Outcome(NamedTuple):
-    """An open call that was settled; `was_tried`: its tool and its parameters are known, so it was tried to apply."""
-
-    settled: SettledCall
-    row: EffectRow
-    was_tried: bool
-
-
-async def _settle_each(environment: Environment, mode: ExecutionMode, tools: AbstractSet[str] | None) -> list[_Outcome]:
+async def _settle_each(
+    environment: Environment, mode: ExecutionMode, tools: AbstractSet[str] | None
+) -> list[SettledCall]:
     """Settle the calls of these tools, `None` for all, and log what still waits; raises as `settle_open` does."""
-    found: list[_Outcome] = []
+    found: list[SettledCall] = []
     mistakes: list[BaseException] = []
-    for call, row in await mode.in_thread(lambda: list(_unapplied(environment))):
+    for call, row in await mode.in_thread(lambda: list(_unsettled(environment))):
         if tools is not None and row.tool not in tools:
             continue
         try:
-            found.append(await _settle(environment, mode, call.call, row))
+            settled = await _settle(environment, mode, call.call, row)
         except BaseException as error:
             if not mistakes_in(error):
                 note_mistakes(error, mistakes)
                 raise
             mistakes.append(error)
             continue
-        settled = found[-1].settled
+        if settled is None:
+            continue
+        found.append(settled)
         if not settled.message.success:
-            _log.warning("the result of call %s is not applied yet: %s", settled.call, settled.message.content)
+            _log.warning("call %s: %s", settled.call, settled.message.content)
     if mistakes:
         raise first_mistake(mistakes)
     return found
 
 
-def _unapplied(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
-    """The open calls whose effects are done and not applied, with their rows; without those left to their parents."""
+def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
+    """The open calls whose effects are unknown, or done and not applied, without those left to their parents."""
     session, ledger = environment.session, environment.effect_ledger
     if session.store is not ledger.units:
         return
     for call in (*session.open_calls, *_found_by_a_person(environment)):
-        if call.state != "unapplied" or call.key is None or _is_left_to_parent(session, call.call):
+        if call.key is None or _is_left_to_parent(session, call.call):
             continue
         for partition in (session.session_id, ""):
             row = ledger.row(call.key, partition=partition)
-            if row is not None and row.owner.call == call.call and (row.status, row.applied_at) == ("done", None):
+            if row is not None and row.owner.call == call.call and _waits(environment, row):
                 yield call, row
                 break
+
+
+def _waits(environment: Environment, row: EffectRow) -> bool:
+    if row.status == "done":
+        return row.applied_at is None
+    if row.status != "unknown" and not lease_expired(row, environment.effect_ledger.store.now()):
+        return False
+    tool = _tool_of(environment, row.tool)
+    return tool is not None and tool.reconcile is not None
 
 
 def _found_by_a_person(environment: Environment) -> Iterator[OpenCall]:
@@ -168,20 +172,45 @@ def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
     return bool(records) and not any(record is not None and record.final for record in records)
 
 
-async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> _Outcome:
+async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> SettledCall | None:
+    """The outcome of an open call; `None` while its effect is unknown."""
     tool = _tool_of(environment, row.tool)
     arguments = None if tool is None else await mode.in_thread(partial(_arguments_of, environment, ref, row, tool))
     if tool is None or arguments is None:
-        text = cannot_apply(row.tool, _why_not(tool, row))
-        message = ToolMessage(SETTLED, text, success=False, result=ToolResult.error(text))
-        return _Outcome(SettledCall(ref, row.tool, message), row, was_tried=False)
+        if row.status != "done":
+            return None
+        return _refused(ref, row, cannot_apply(row.tool, _why_not(tool, row)))
     if environment.tool(row.tool) is None:  # its section is closed
         shown = environment.rendered_prompt
         environment = environment.with_rendered(replace(shown, tools=(*shown.tools, tool)))
     name = CallRef.nested(ref, SETTLED)
     call = ToolCall(SETTLED, tool.name, arguments)
+    if row.status != "done":
+        asks = Invocation(call, name.reply, replace(environment, settles=row), mode)
+        if (known := await _reconciled(asks, tool, row)) is None:
+            return None
+        row = known
+    if row.status == "failed":
+        return _refused(ref, row, f"{tool.name} has not taken effect, as is known now. It was not run again.")
     message = await invoke(call, name.reply, replace(environment, settles=row), mode)
-    return _Outcome(SettledCall(ref, row.tool, message), row, was_tried=True)
+    return SettledCall(ref, row.tool, message)
+
+
+def _refused(ref: CallRef, row: EffectRow, why: str) -> SettledCall:
+    return SettledCall(ref, row.tool, ToolMessage(SETTLED, why, success=False, result=ToolResult.error(why)))
+
+
+async def _reconciled(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectRow | None:
+    """The row of an unknown effect once its reconciler has settled it; `None` if it could not, which is logged."""
+    try:
+        await parse_arguments(run, tool)
+        await run.turn.acquire(run.mode, run.environment.deadline)
+        return await settle_unknown(run, tool, row)
+    except CallRefusedError as error:
+        _log.warning("the outcome of call %s is still unknown: %s", row.owner.call, error)
+        return None
+    finally:
+        run.close()
 
 
 def _why_not(tool: Tool[Any, Any] | None, row: EffectRow) -> str:
@@ -190,45 +219,6 @@ def _why_not(tool: Tool[Any, Any] | None, row: EffectRow) -> str:
     if tool.masking.hides and row.arguments is not None and MASK.encode() in row.arguments:
         return SECRETS_GONE
     return "the parameters that it began with cannot be restored from their record"
-
-
-def _note_refused(environment: Environment, refused: Iterable[_Outcome]) -> set[CallRef]:
-    """Record that results cannot be applied, so that each is reported once; returns those that had been before.
-
-    Within another call nothing is recorded: it may be undone.
-    """
-    session, reported = environment.session, set[CallRef]()
-    for settled, row, _ in refused:
-        name = CallRef.nested(settled.call, SETTLED)
-        record = session.recorded_call(name)
-        event = _refusal(environment, name, row, settled.message.result)
-        if isinstance(record, ToolInvoked) and _is_same(record, event):
-            reported.add(settled.call)
-        elif current() is None:
-            session.log_event(event, name)
-    return reported
-
-
-def _is_same(record: ToolInvoked, event: ToolInvoked) -> bool:
-    return (record.effect_key, record.result.message) == (event.effect_key, event.result.message)
-
-
-def _refusal(environment: Environment, name: CallRef, row: EffectRow, result: ToolResult[Any]) -> ToolInvoked:
-    return ToolInvoked(
-        call=ToolCall(name.call_id, row.tool, {}),
-        params=None,
-        result=result,
-        refused_at=Step.PARSE,
-        handler_seconds=None,
-        total_seconds=0.0,
-        effect_key=row.key,
-        replayed=False,
-        session_id=environment.session.session_id,
-        run_context=environment.run_context,
-        at=environment.clock.now(),
-        reply=name.reply,
-        final=False,
-    )
 
 
 def _tool_of(environment: Environment, name: str) -> Tool[Any, Any] | None:

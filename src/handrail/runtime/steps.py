@@ -413,6 +413,20 @@ class EffectApplied:
     effect_id: UUID
 
 
+@stored_as("handrail.effect_reported")
+@dataclass(frozen=True, slots=True)
+class EffectReported:
+    """A call was answered with the result of an effect whose outcome was determined later.
+
+    Attributes:
+        effect_id: the effect.
+    """
+
+    survives_reset: ClassVar[bool] = True
+
+    effect_id: str
+
+
 async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
     """Apply a successful result; an exception rolls the call back.
 
@@ -432,11 +446,8 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     if claim.effect is not None:
         if claim.apply is not None:
             await apply_effect(run, claim, result)
-        if claim.stored is not None:
-            was_applied = await run.mode.write_to(session.store, partial(_has_applied, session, claim.effect))
-            if was_applied:
-                return
-        session[EffectApplied].append(EffectApplied(*claim.effect))
+        if not await _note_applied(run, claim, claim.effect):
+            return
     if run.policies and tool is not None:
         await _record_by_policies(run, tool, result, claim)
     value: object = result.value
@@ -444,6 +455,17 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
         session.dispatch(value)
     if tool is not None and tool.sanitizes:
         note_sanitized(session, tool, run.ref, value)
+
+
+async def _note_applied(run: Invocation, claim: Claim, effect: EffectRef) -> bool:
+    """Record that the session applies and reports an effect; returns `False` if it has applied it before."""
+    session = run.environment.session
+    if run.reports is not None:
+        session[EffectReported].append(EffectReported(run.reports))
+    if claim.stored is not None and await run.mode.write_to(session.store, partial(_has_applied, session, effect)):
+        return False
+    session[EffectApplied].append(EffectApplied(*effect))
+    return True
 
 
 def _has_applied(session: Session, effect: EffectRef) -> bool:
@@ -481,15 +503,11 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         if event is None:
             event = run.event(result)
             nested = run.turn.outer is not None
-            if run.refused_at is not None and run.with_record is not None and event.final:
-                run.with_record()
             if nested or not run.is_stored:  # the record of a nested call is written with its parent
                 session.log_event(event, run.ref, nested=nested)
             else:
                 await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))
         reached("after-record")
-        if run.refused_at is not None and run.once_recorded is not None:
-            await _note_found(run, event, run.once_recorded)
     except (CancelledError, GeneratorExit):  # the task was cancelled, or its loop closed; the call is recorded by then
         if event is not None and session.listens(ToolInvoked):
             _notify_listeners(run, event)
@@ -506,20 +524,6 @@ def _notify_listeners(run: Invocation, event: ToolInvoked) -> None:
         _announce(run, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
-
-
-async def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], object]) -> None:
-    """Record what a refused call has found out about another; not if its own record is not final.
-
-    An interrupted call runs again when it is repeated, and would then find the other one done. If the store fails here,
-    the other call stays unknown. A nested call has no record to be answered from.
-    """
-    if not event.final and run.has_identity:
-        return
-    try:
-        await run.mode.write_to(run.environment.effect_ledger.units, note)
-    except Exception:  # noqa: BLE001 - logged, because the call is over
-        _log.exception("the outcome found by a repeat of %s could not be recorded", run.call.name)
 
 
 def _announce(run: Invocation, event: ToolInvoked) -> None:

@@ -1,117 +1,93 @@
-"""Effects whose outcome is unknown: detecting a call that repeats one, and reconciling it with the external system.
+"""Effects whose outcome is unknown: who is asked about them, and what an equal call is answered.
 
-A model that reads that the outcome of a call is unknown often repeats it under another id. The slot of that id is free,
-so only the arguments show that it is the same payment. Therefore the effects of equal calls of the session are checked
-before the handler starts:
+The reconciler of the tool asks the external system. It is asked when the handler has ended in doubt, before the model
+reads anything (`settle_at_once`); when a session is resumed (`handrail.runtime.settlement`); and by the next call of
+the effect, or an equal one. That it happened counts at once. That it did not counts at once only if the tool declares
+`reconcile_proves_absence`, because a request whose answer was lost may still be on its way; asked later, it counts.
+
+A model that reads that the outcome of a call is unknown may repeat it under another id. The slot of that id is free,
+so only the arguments show that it is the same payment. Therefore the effects of equal calls of the session are looked
+at before the handler starts:
 
 | an equal call of the session | the call |
 |---|---|
-| is unknown | is refused, or its reconciler determines one of the next two |
-| has not happened | runs |
-| has happened, as is determined now | is refused |
-| has happened, as was determined before, in the same reply | is refused: the model could not know of it |
-| has happened, as was determined before, in another reply | is refused, unless it was reported to the model |
-| has recorded its own result | runs |
+| is unknown | is refused, if the reconciler does not determine one of the next two |
+| has happened, as was determined later, and no call was answered with that | is answered with its result |
+| anything else | runs |
 
-It was reported if the equal call itself was answered with a final record, or if another call was refused for
-it. So a person who records what happened does not permit a second time: the conversation still says that the outcome is
-unknown, and it is the next equal call that says otherwise, once.
-
-A refusal is final for the identity of the call: a repeat after a crash is answered from the record. Under another id
-the call is checked again. Therefore the finding is recorded only after the refusal: if the process dies in between, the
-effect stays unknown and is reconciled again.
-
-The reconciler of the tool asks the external system.
+So an effect of which that is found out, by the reconciler, by a person or by a late result, is one success that the
+model reads. The answer is recorded in the unit that commits the call (`EffectReported`). The refusal is
+final for the identity of the call; under another id it is looked at anew.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from handrail.errors import DumpError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
-from handrail.limits import seconds_left
+from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
+from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import is_result
-from handrail.runtime.ledger.effects import EffectResult, NotApplied, Unknown
+from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
-from handrail.runtime.steps import note_taint
-from handrail.session import SlicePolicy, stored_as
+from handrail.runtime.steps import EffectReported, note_taint
 from handrail.store.protocol import UNTIL_APPLIED, EffectRow
 from handrail.transaction import Transaction
 
 _CURE = "A reconciler returns what it finds; `apply` of the tool writes."
 """What a reconciler does instead of a write; the end of the message that refuses one."""
 
-_LOOKED_UP = NotApplied("found out by its reconciler")
-
 _log = redacted_logger("handrail.runtime")
 
 
-@stored_as("handrail.repeat_refused")
-@dataclass(frozen=True, slots=True)
-class RepeatRefused:
-    """A call was refused because an equal one had taken effect, which reports that. Its slice is a LOG.
-
-    Attributes:
-        effect_id: the effect that had happened.
-    """
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-    survives_reset: ClassVar[bool] = True
-
-    effect_id: str
-
-
-async def refuse_repeat(
-    run: Invocation,
-    tool: Tool[Any, Any],
-    slot: EffectKey,
-    arguments: bytes | None,
-    *,
-    not_applied: EffectRow | None = None,
-) -> None:
-    """Refuse a call before its handler starts, if it repeats one that has happened or may have happened.
+async def repeated_effect(
+    run: Invocation, tool: Tool[Any, Any], slot: EffectKey, arguments: bytes | None
+) -> EffectRow | None:
+    """The effect that answers a call which repeats it; `None` if the call is a new one.
 
     Args:
         run: the call.
         tool: its tool.
         slot: the slot of the call.
         arguments: what is recorded of its arguments.
-        not_applied: the row of the slot, if it was unknown and has been found not applied.
 
     Raises:
-        FinalRefusal: it repeats such a call.
+        FinalRefusal: it repeats a call whose outcome is unknown.
         DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
     external = tool.external
     if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
-        return
+        return None
     ledger = run.environment.effect_ledger
     looked_up = partial(ledger.unresolved_slots, slot.partition, tool.name)
     rows = await run.mode.write_to(ledger.units, looked_up)
     equal = [row for row in rows if row.key != slot.key and _is_equal(row, slot, arguments, tool)]
-    if not equal:
-        return
-    # An equal call may refuse this one, which is not reclaimed then: the finding about its own slot is recorded first.
-    if not_applied is not None:
-        await run.mode.write_to(ledger.units, partial(ledger.resolve, not_applied, _LOOKED_UP))
-    elif not await run.mode.write_to(ledger.units, partial(_starts_handler, run, slot)):
-        return
+    if not equal or not await run.mode.write_to(ledger.units, partial(_starts_handler, run, slot)):
+        return None
     for row in equal:
-        await _refuse_if_happened(run, tool, row)
+        if row.status == "done":
+            settled = row
+        else:
+            try:
+                settled = await settle_unknown(run, tool, row)
+            except CallRefusedError as error:
+                raise FinalRefusal(str(error)) from error
+        if settled.status == "done" and not await run.mode.write_to(ledger.units, partial(_is_reported, run, row)):
+            return settled
+    return None
 
 
 def _starts_handler(run: Invocation, slot: EffectKey) -> bool:
@@ -129,86 +105,65 @@ def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: To
     return row.params_hash == slot.params_hash or (not tool.masking.hides and same_arguments(row.arguments, arguments))
 
 
-async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> None:
-    """Determine the outcome of an effect that a call repeats, and refuse the call unless the effect was not applied."""
-    ledger = run.environment.effect_ledger
-    if row.status == "done":
-        if row.owner.reply == run.ref.reply:
-            raise _happened(run, tool, row)
-        if not await run.mode.write_to(ledger.units, partial(_is_reported, run, row)):
-            raise _happened(run, tool, row)
-        return
-    try:
-        found = await _found(run, tool, row)
-    except CallRefusedError as error:
-        raise FinalRefusal(str(error)) from error
-    if found is not None:
-        # Only once the refusal is recorded: if the process dies in between, the effect stays unknown and is reconciled
-        # again.
-        run.once_recorded = partial(ledger.resolve, row, found, ttl=DAY)
-        raise _happened(run, tool, row)
-    if await run.mode.write_to(ledger.units, partial(ledger.resolve, row, _LOOKED_UP)):
-        return
-    # Another caller has resolved it meanwhile.
-    standing = await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
-    if standing is None or standing.status == "failed":
-        return
-    raise _happened(run, tool, standing) if standing.status == "done" else FinalRefusal(Unknown(standing).message)
-
-
 def _is_reported(run: Invocation, row: EffectRow) -> bool:
-    """Whether the model has read that an effect happened: from its own call, or from the refusal of an equal one."""
-    session = run.environment.session
-    record = session.recorded_call(row.owner.call)
-    if record is not None and record.final:
-        return True
-    return any(each.effect_id == row.effect_id for each in reversed(session[RepeatRefused]))
+    return any(each.effect_id == row.effect_id for each in reversed(run.environment.session[EffectReported]))
 
 
-def _happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> FinalRefusal:
-    """The refusal of a call whose equal has happened. Its record says that this was reported."""
-    session = run.environment.session
-    run.with_record = partial(session.log_item, RepeatRefused, RepeatRefused(row.effect_id), written="deferred")
-    return FinalRefusal(
-        f"an earlier call of {tool.name} with the same arguments has taken effect, as was determined since. This "
-        "one was not run. To do it once more, ask for it again."
-    )
+async def settle_at_once(run: Invocation, tool: Tool[Any, Any]) -> EffectRow | None:
+    """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown.
+
+    Raises:
+        DeveloperMistake: as for `settle_unknown`.
+    """
+    ledger, key = run.environment.effect_ledger, await effect_key_of(run, tool)
+    row = await run.mode.write_to(ledger.units, partial(ledger.row, key.key, partition=key.partition))
+    if row is None or row.status != "unknown":
+        return None
+    try:
+        return await settle_unknown(run, tool, row, at_once=True)
+    except CallRefusedError:
+        return None
 
 
-async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow, *, ttl: timedelta | None) -> bool:
-    """Determine whether an unknown effect happened; returns whether it certainly did not. The reconciler may only read.
-
-    If it happened, that is recorded, with what the reconciler returned.
+async def settle_unknown(run: Invocation, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
+    """Ask the reconciler about an unknown effect, and record what it says; returns the row, which is done or failed.
 
     Args:
         run: the call that asks.
         tool: the tool of the effect.
         row: the effect.
-        ttl: how long the result is replayed; `None` for ever.
+        at_once: whether the answer has only just been lost.
 
     Raises:
-        CallRefusedError: the outcome stays unknown, or the reconciler cannot be asked.
+        CallRefusedError: the outcome stays unknown.
         DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
-    found = await _found(run, tool, row)
-    if found is None:
-        return True
+    finding: Finding = await _ask_reconciler(run, tool, row) or NotApplied("found out by its reconciler")
+    proves = tool.external is not None and tool.external.reconcile_proves_absence
+    if at_once and isinstance(finding, NotApplied) and not proves:
+        raise CallRefusedError(Unknown(row).message)
     ledger = run.environment.effect_ledger
-    # What belongs to it is applied by the call that asks, which may fail.
-    lasting = ttl if tool.apply is None else UNTIL_APPLIED
-    await run.mode.write_to(ledger.units, partial(ledger.resolve, row, found, ttl=lasting))
-    return False
+    # What belongs to it is applied by a later call, which may fail.
+    ttl = UNTIL_APPLIED if tool.apply is not None else DAY if tool.idempotency is None else tool.idempotency.ttl
+    await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
+    # Read again: another caller may have resolved it meanwhile.
+    standing = await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
+    if standing is None:  # removed by force
+        return row._replace(status="failed")
+    if standing.status not in {"done", "failed"}:
+        raise CallRefusedError(Unknown(standing).message)
+    return standing
 
 
-async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
-    """The outcome of an unknown effect; `None` if it certainly has not happened. Raises as `has_not_happened` does."""
+async def _ask_reconciler(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
+    """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
     # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
     note_taint(run, tool)
     reconcile: Any = tool.reconcile
     message = Unknown(row).message
     if reconcile is None:
         raise CallRefusedError(message)
-    seconds = seconds_left(run.environment.deadline)
+    seconds, _ = time_limit(tool.timeout, run.environment.deadline)
     params = _params_of(row, run, tool, message)
     named = {"context": run.context()} if takes_context(reconcile) else {}
     # Never committed: a reconciler may only read, so there is nothing to keep.

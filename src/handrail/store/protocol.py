@@ -150,11 +150,11 @@ class EffectRow(NamedTuple):
 
     @property
     def was_found_done(self) -> bool:
-        """Whether this is the slot of a call of a reply that did not learn itself that its effect was done.
+        """Whether this is the slot of a call that did not learn itself that its effect was done.
 
         Such a row never expires; that of a call which has recorded its own result does.
         """
-        return self.expires_at is None and self.status == "done" and self.is_slot and self.owner.reply is not None
+        return self.expires_at is None and self.status == "done" and self.is_slot
 
 
 class ExpiredEffects(NamedTuple):

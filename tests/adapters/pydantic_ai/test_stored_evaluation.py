@@ -408,3 +408,34 @@ async def test_what_a_person_has_found_is_applied_before_the_model_is_asked(room
         await PydanticAIAdapter(FunctionModel(reply)).evaluate_async(prompt, session=session, user_prompt="And now?")
         assert session.open_calls == ()
     assert (booked, seen) == (["lamp"], [["lamp"]])
+
+
+async def test_a_repeat_of_the_model_is_answered_with_what_was_found_out_before_the_run(room: Room) -> None:
+    """The reconciler is asked before the first request; the model reads the result once, and then it pays anew."""
+    charged: list[str] = []
+    asked: list[str] = []
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        charged.append(str(context.idempotency_key))
+        if len(charged) == 1:
+            raise TimeoutError
+        return ToolResult.ok(params, "paid")
+
+    def find(params: Note, key: str) -> ToolResult[Note] | None:
+        asked.append(key)
+        if len(asked) == 1:
+            raise ConnectionError("the bank is closed")
+        return ToolResult.ok(params, "paid, says the bank") if key in charged else None
+
+    paying = Tool[Note, Note](name="pay", description="Pays.", handler=pay, effect=External(reconcile=find))
+    section = MarkdownSection(title="Desk", template="Pay.", tools=[paying])
+    prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        await PydanticAIAdapter(model(asks("lamp", tool="pay"))).evaluate_async(prompt, session=session)
+        assert [each.state for each in session.open_calls] == ["unknown"]
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        adapter = PydanticAIAdapter(model(asks("lamp", tool="pay"), asks("lamp", tool="pay")))
+        await adapter.evaluate_async(prompt, session=session, user_prompt="And again?")
+        calls = [event for event in session[ToolInvoked] if event.reply and not event.reply.startswith("@")]
+    assert [(event.success, event.replayed) for event in calls] == [(False, False), (True, True), (True, False)]
+    assert (len(charged), len(asked)) == (2, 2)

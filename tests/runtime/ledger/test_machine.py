@@ -224,9 +224,8 @@ class LedgerMachine(RuleBasedStateMachine):
         model, row = self.models[key], self.ledgers[ledger].row(key, partition="s1")
         if row is None or model.status != "unknown":
             return
-        answer = self.ledgers[ledger].reclaim(
-            row, ClaimRequest("s1", key, "pay", row.params_hash, self._owner(), LEASE)
-        )
+        assert self.ledgers[ledger].resolve(row, NotApplied())
+        answer = self.ledgers[ledger].claim(ClaimRequest("s1", key, "pay", row.params_hash, self._owner(), LEASE))
         model.starts, model.retried = 0, False
         self._started(model, ledger, answer, row.params_hash)
 

@@ -171,7 +171,6 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "resolve: it happened": lambda world: world.ledger.resolve(world.seen(), RESULT),
     "resolve: it did not": lambda world: world.ledger.resolve(world.seen(), NotApplied("no charge found")),
     "resolve: applied by hand": lambda world: world.ledger.resolve(world.seen(), AppliedByHand("ada has booked it")),
-    "reclaim": lambda world: world.ledger.reclaim(world.seen(), REQUEST),
     "record": _record_with(PARAMS),
     "record, other arguments": _record_with({"order_id": "8"}),
     "invalidate": lambda world: world.ledger.invalidate(REQUEST.key),
@@ -313,22 +312,12 @@ def test_failed_row_expires_too(world: World) -> None:
     assert world.row is None
 
 
-def test_reclaim_of_what_is_no_riddle_is_a_claim(world: World) -> None:
-    """Whoever looked into an effect that was resolved meanwhile is answered as anybody who claims it."""
-    _lose(world)
-    looked_into = world.seen()
-    assert world.ledger.resolve(looked_into, RESULT)
-    assert type(world.ledger.reclaim(looked_into, REQUEST)).__name__ == "Hit"
-    assert type(world.ledger.reclaim(world.seen(), REQUEST)).__name__ == "Hit"
-    other = REQUEST._replace(params_hash="0" * 64)
-    assert type(world.ledger.reclaim(looked_into, other)).__name__ == "Conflict"
-
-
 def test_finding_about_an_earlier_start_does_not_count(world: World) -> None:
     """What was found out of one start says nothing of the next: it is refused, and the row stays."""
     _lose(world)
     looked_into = world.seen()
-    again = world.ledger.reclaim(looked_into, REQUEST)
+    assert world.ledger.resolve(looked_into, NotApplied())
+    again = world.ledger.claim(REQUEST)
     assert isinstance(again, Claimed)
     world.ledger.mark_unknown(again, "timed out again")
     before = world.seen()

@@ -1,4 +1,4 @@
-"""A process dies at each point of a call that repeats one which is found to have happened; then it is resumed."""
+"""A process dies at each point of a call that is answered with the effect which it repeats; then it is resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.crash.forks import fork_to_crash
 from tests.crash.pages import REPEAT, rows
 from tests.runtime import payments
 from tests.runtime.bench import executor
-from tests.wording import Wording
 
 
 @stored_as("tests.killed_repeats.payment")
@@ -29,8 +28,8 @@ class Payment:
 
 
 def door(folder: str, session: Session) -> ToolExecutor:
-    """A bank that charges, answers nothing the first time, and knows what it has charged."""
-    book = Path(folder, "bank.txt")
+    """A bank that charges, and answers nothing the first time; asked from then on, it knows what it has charged."""
+    book, asked = Path(folder, "bank.txt"), Path(folder, "asked.txt")
 
     def pay(params: Payment, *, context: ToolContext) -> ToolResult[str]:
         first = not book.exists()
@@ -41,6 +40,9 @@ def door(folder: str, session: Session) -> ToolExecutor:
         return ToolResult.ok("paid")
 
     def find(_params: object, key: str) -> ToolResult[str] | None:
+        if not asked.exists():
+            asked.touch()
+            raise ConnectionError("the line is dead")
         return ToolResult.ok("the bank says: paid") if key in book.read_text().split() else None
 
     return executor(payments.paying(Payment, pay, reconcile=find), session=session)
@@ -53,8 +55,8 @@ def ask(folder: str, ref: str) -> ToolMessage:
 
 
 def repeat(folder: str) -> None:
-    """Ask for it once more in another reply: the first one is found to have happened, so this one is refused."""
-    assert not ask(folder, "r2/c2").success
+    """Ask for it once more in another reply: the first one is found to have happened, which is the answer."""
+    assert ask(folder, "r2/c2").success
 
 
 def begun(folder: Path) -> str:
@@ -73,22 +75,20 @@ def test_the_page_has_a_row_for_each_point_that_a_repeat_passes(tmp_path: Path) 
 
 @pytest.mark.parametrize("row", rows(REPEAT), ids=lambda row: row[0])
 @pytest.mark.short(2)
-def test_a_repeat_whose_process_dies_is_refused_again_when_it_is_resumed(
-    row: tuple[str, ...], tmp_path: Path, wording: Wording
-) -> None:
-    """At whatever point it dies: what it repeats is recorded as done only once its own refusal is."""
-    point, first, refusal, told = row
+def test_a_repeat_whose_process_dies_is_answered_again_when_it_is_resumed(row: tuple[str, ...], tmp_path: Path) -> None:
+    """At whatever point it dies: the effect is answered once, by this call, and an equal call after it is a new one."""
+    point, first, answer, told = row
     folder = begun(tmp_path / "desk")
     fork_to_crash(repeat, folder, at=None if point == "nowhere" else point)
     with store.open(f"sqlite:///{folder}/s.db") as kept, Session.open(kept, "s") as session:
         standing = kept.get("s", "call:r1/c1")
         assert standing is not None
         recorded = any(event.call_id == "c2" and event.final for event in session[ToolInvoked])
-    assert (standing.status, "recorded" if recorded else "not recorded") == (first, refusal)
+    assert (standing.status, "recorded" if recorded else "not recorded") == (first, answer)
 
     again = ask(folder, "r2/c2")
     charges = Path(folder, "bank.txt").read_text().split()
-    assert f"{'ran' if again.success else 'refused'}: {len(charges)}" == told
-    assert again.content == wording
-    assert ask(folder, "r1/c1").success
-    assert Path(folder, "bank.txt").read_text().split() == ["call:r1/c1"]
+    assert f"{'answered' if again.success else 'refused'}: {len(charges)}" == told
+    assert again.content == "the bank says: paid"
+    assert ask(folder, "r3/c3").content == "paid"
+    assert Path(folder, "bank.txt").read_text().split() == ["call:r1/c1", "call:r3/c3"]

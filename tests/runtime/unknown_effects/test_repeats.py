@@ -15,7 +15,6 @@ import pytest
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import StoreUnavailableError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger import states
@@ -25,7 +24,7 @@ from handrail.store.protocol import change_effect
 from handrail.testing import FakeClock
 from tests.runtime import payments
 from tests.runtime.bench import executor
-from tests.runtime.payments import Card
+from tests.runtime.payments import Card, later
 from tests.wording import Wording
 
 
@@ -86,46 +85,19 @@ def row_of(kept: Store, ref: str) -> EffectRow:
 # ------------------------------------------------------------------------------------------------- refusals are final
 
 
-@pytest.mark.parametrize("reconciles", [True, False])
-def test_refused_repeat_is_answered_from_its_record_after_a_crash(kept: Store, *, reconciles: bool) -> None:
-    """What it repeats is found to have happened, then or later; the resumed reply does not run it."""
+def test_repeat_of_what_is_unknown_is_answered_from_its_record_after_a_crash(kept: Store) -> None:
+    """What it repeats is found to have happened later; the resumed reply does not run it."""
     bank = Bank()
-    paying = bank.tool(reconcile=bank.find if reconciles else None)
     with Session.open(kept, "s") as session:
-        door = executor(paying, session=session)
+        door = executor(bank.tool(), session=session)
         ask(door, "r1/c1")
         refused = ask(door, "r2/c2")
         assert not refused.success
         assert [event.final for event in session[ToolInvoked]] == [False, True]
-    if not reconciles:
-        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
+    assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
     with Session.open(kept, "s") as session:
-        again = ask(executor(paying, session=session), "r2/c2")
+        again = ask(executor(bank.tool(), session=session), "r2/c2")
     assert (again.success, again.replayed, again.content) == (False, True, refused.content)
-    assert bank.charges == ["call:r1/c1"]
-
-
-class _Unwritable(EffectLedger):
-    """A ledger whose store is lost when it is to record what happened to an unknown effect."""
-
-    def resolve(self, *_: Any, **__: Any) -> bool:
-        raise StoreUnavailableError("the server has gone", store="postgresql://desk")
-
-
-def test_refused_repeat_is_told_although_what_it_found_could_not_be_recorded(
-    kept: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The effect that it found stays unknown, and the next repeat finds it again."""
-    bank = Bank()
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(reconcile=bank.find), session=session, effect_ledger=_Unwritable(kept))
-        ask(door, "r1/c1")
-        caplog.clear()
-        told = [ask(door, ref) for ref in ("r2/c2", "r3/c3")]
-    assert [(message.success, message.replayed) for message in told] == [(False, False)] * 2
-    assert told[0].content == told[1].content
-    assert [record.exc_info and record.exc_info[0] for record in caplog.records] == [StoreUnavailableError] * 2
-    assert row_of(kept, "r1/c1").status == "unknown"
     assert bank.charges == ["call:r1/c1"]
 
 
@@ -141,55 +113,116 @@ def test_refused_repeat_is_looked_at_anew_under_another_id(kept: Store) -> None:
     assert bank.charges == ["call:r1/c1", "call:r3/c3"]
 
 
-@pytest.mark.parametrize("reopen", [False, True])
-def test_four_equal_calls_of_one_reply_charge_once(kept: Store, wording: Wording, *, reopen: bool) -> None:
-    """The model asked for them before it could learn of the first; also where a new process goes on with the reply."""
+def test_equal_calls_of_a_reply_are_refused_while_one_is_unknown(kept: Store) -> None:
+    """Also where a new process goes on with the reply, and where the calls have no reply."""
     bank = Bank()
-    paying = bank.tool(reconcile=bank.find)
-    told: list[str] = []
-    with Session.open(kept, "s") as session:
-        told += [ask(executor(paying, session=session), f"r1/c{number}").content for number in (1, 2)]
-        if not reopen:
-            told += [ask(executor(paying, session=session), f"r1/c{number}").content for number in (3, 4)]
-    if reopen:
-        with Session.open(kept, "s") as session:
-            told += [ask(executor(paying, session=session), f"r1/c{number}").content for number in (3, 4)]
-    assert bank.charges == ["call:r1/c1"]
-    assert len({*told[1:]}) == 1
-    assert told[1] == wording
+    for reply in ("r1", ""):
+        bank.charges.clear()
+        for number in (1, 2, 3):
+            with Session.open(kept, f"s{reply}") as session:
+                assert not ask(executor(bank.tool(), session=session), f"{reply}/c{number}").success
+        assert len(bank.charges) == 1
 
 
 def test_equal_calls_of_one_reply_that_were_all_answered_are_effects_of_their_own(kept: Store) -> None:
-    """Nothing was unknown; nor is it where the first one failed and was asked for again."""
-    bank = Bank(False, False, False)
+    """Nothing was unknown; nor is it where the first one was settled at once."""
+    bank = Bank(True, False, False)
     with Session.open(kept, "s") as session:
-        door = executor(bank.tool(), session=session)
+        door = executor(bank.tool(reconcile=bank.find), session=session)
         assert all(ask(door, f"r1/c{number}").success for number in (1, 2, 3))
     assert len(bank.charges) == 3
 
 
-def test_another_reply_may_repeat_what_was_found_to_have_happened(kept: Store) -> None:
-    """The model has read that it took effect, and asks for one more."""
+# -------------------------------------------------------------------------------------------------------- asked at once
+
+
+def test_reconciler_is_asked_before_the_model_reads_anything(kept: Store) -> None:
+    """That it happened is the message of the call, and its only record."""
+    bank = Bank()
+    with Session.open(kept, "s") as session:
+        message = ask(executor(bank.tool(reconcile=bank.find), session=session), "r1/c1")
+        (event,) = session[ToolInvoked]
+    assert (message.success, message.content) == (True, "the bank says: paid")
+    assert (event.final, event.refused_at, event.effect_key) == (True, None, "call:r1/c1")
+    assert row_of(kept, "r1/c1").status == "done"
+
+
+@pytest.mark.parametrize("proves", [False, True])
+def test_absence_counts_at_once_only_where_it_is_proved(kept: Store, wording: Wording, *, proves: bool) -> None:
+    """A request whose answer was lost may still be on its way; asked later, it counts."""
     bank = Bank(True, False)
     with Session.open(kept, "s") as session:
-        door = executor(bank.tool(reconcile=bank.find), session=session)
-        ask(door, "r1/c1")
-        assert not ask(door, "r2/c2").success
-        assert ask(door, "r3/c3").success
+        paying = bank.tool(reconcile=lambda _params, _key: None, reconcile_proves_absence=proves)
+        door = executor(paying, session=session)
+        message = ask(door, "r1/c1")
+        assert not message.success
+        assert message.content == wording
+        assert row_of(kept, "r1/c1").status == ("failed" if proves else "unknown")
+        assert ask(door, "r2/c2").success
+    assert bank.charges == ["call:r1/c1", "call:r2/c2"]
+
+
+def test_reconciler_that_fails_at_once_leaves_the_call_unknown(kept: Store, wording: Wording) -> None:
+    """The message does not ask the model to ask again, and the reconciler is asked again by the next equal call."""
+    bank = Bank()
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(reconcile=later(bank.find)), session=session)
+        message = ask(door, "r1/c1")
+        assert not message.success
+        assert message.content == wording
+        again = ask(door, "r2/c2")
+    assert (again.success, again.replayed, again.content) == (True, True, "the bank says: paid")
+    assert bank.charges == ["call:r1/c1"]
+
+
+def test_cancelled_call_asks_nobody(kept: Store) -> None:
+    """Nobody reads its message; its effect is settled when the session is resumed."""
+    bank, asked, started = Bank(), list[str](), asyncio.Event()
+
+    async def pay(_params: Payment, *, context: ToolContext) -> ToolResult[str]:
+        bank.charges.append(str(context.idempotency_key))
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok("paid")
+
+    def find(params: object, key: str) -> ToolResult[str] | None:
+        asked.append(key)
+        return bank.find(params, key)
+
+    async def cancelled(door: ToolExecutor) -> None:
+        task = asyncio.ensure_future(door.execute_async(ToolCall("c1", "pay", {"to": "ann"}), reply="r1"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    paying = payments.paying(Payment, pay, reconcile=find)
+    with Session.open(kept, "s") as session:
+        door = executor(paying, session=session)
+        asyncio.run(cancelled(door))
+        assert asked == []
+        (settled,) = door.settle_open()
+    assert settled.message.success
+    assert asked == ["call:r1/c1"]
+
+
+# ------------------------------------------------------------------------------------------------------ answered, once
 
 
 @pytest.mark.parametrize("reopen", [False, True])
 @pytest.mark.parametrize("settled", [False, True])
-def test_equal_call_is_refused_until_the_model_has_read_what_a_person_has_found(
-    kept: Store, wording: Wording, *, reopen: bool, settled: bool
+@pytest.mark.parametrize("reply", ["r1", ""])
+def test_equal_call_is_answered_once_with_what_a_person_has_found(
+    kept: Store, *, reopen: bool, settled: bool, reply: str
 ) -> None:
     """To record that it happened permits no second charge: the model still reads that the outcome is unknown."""
     bank = Bank(True, False)
     told: list[ToolMessage] = []
     refs = iter(("r2/c2", "r3/c3"))
     with Session.open(kept, "s") as session:
-        ask(executor(bank.tool(), session=session), "r1/c1")
-        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
+        ask(executor(bank.tool(), session=session), f"{reply}/c1")
+        (row,) = kept.rows()
+        assert EffectLedger(kept).resolve(row, EffectResult("it is paid"))
         if not reopen:
             told += [ask(executor(bank.tool(), session=session), ref) for ref in refs]
     for ref in refs:  # each in a process of its own
@@ -198,22 +231,41 @@ def test_equal_call_is_refused_until_the_model_has_read_what_a_person_has_found(
             if settled:
                 door.settle_open()
             told.append(ask(door, ref))
-    assert told[0].content == wording
-    assert [message.success for message in told] == [False, True]
-    assert bank.charges == ["call:r1/c1", "call:r3/c3"]
+    assert told[0].content.startswith("it is paid")
+    assert [(message.success, message.replayed) for message in told] == [(True, True), (True, False)]
+    assert len(bank.charges) == 2
+    assert not Session.open(kept, "s").open_calls
 
 
 def test_call_that_was_answered_with_what_a_person_has_found_permits_an_equal_one(kept: Store) -> None:
-    """Its own reply was asked again, so an equal call of another reply is a new one."""
-    bank = Bank(True, False)
+    """Its own reply was asked again, so an equal call is a new one."""
+    bank = Bank(True, False, False)
     with Session.open(kept, "s") as session:
         door = executor(bank.tool(), session=session)
         ask(door, "r1/c1")
         assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
         assert ask(door, "r1/c1").content == "it is paid"
-        assert not ask(door, "r1/c2").success
+        assert ask(door, "r1/c2").success
         assert ask(door, "r2/c3").success
-    assert bank.charges == ["call:r1/c1", "call:r2/c3"]
+    assert bank.charges == ["call:r1/c1", "call:r1/c2", "call:r2/c3"]
+
+
+def test_answer_that_cannot_be_committed_is_given_to_the_next_equal_call(kept: Store) -> None:
+    """What belongs to it cannot be applied the first time; that it was answered is rolled back with that."""
+    bank, fails = Bank(True, False), [False, True]
+
+    def book(_params: object, _result: object, *, context: ToolContext) -> None:
+        if fails.pop():
+            raise RuntimeError("the book is full")
+
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(apply=book), session=session)
+        ask(door, "r1/c1")
+        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
+        assert not ask(door, "r2/c2").success
+        again = ask(door, "r3/c3")
+    assert (again.success, again.replayed, again.content) == (True, True, "it is paid")
+    assert bank.charges == ["call:r1/c1"]
 
 
 # ------------------------------------------------------------------------------------- others who resolve at that time
@@ -240,7 +292,7 @@ def test_what_was_recorded_while_the_reconciler_looked_counts(
         ask(door, "r1/c1")
         message = ask(door, "r2/c2")
     assert len(bank.charges) == charges
-    assert message.success is (charges == 2)
+    assert message.success
 
 
 def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: Store, wording: Wording) -> None:
@@ -255,7 +307,7 @@ def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: 
         return None
 
     with Session.open(kept, "s") as session:
-        door = executor(bank.tool(reconcile=find), session=session)
+        door = executor(bank.tool(reconcile=later(find)), session=session)
         ask(door, "r1/c1")
         message = ask(door, "r2/c2")
     assert len(bank.charges) == 1
@@ -378,7 +430,7 @@ def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
             ask(executor(beside, session=session), f"r1/c{number}")
         message = ask(executor(bank.tool(reconcile=find), session=session), "r1/c1")
     assert len(bank.charges) == charges
-    assert message.success is (found != "the other")
+    assert message.success
     first, second = (row_of(kept, f"r1/c{number}").status for number in (1, 2))
     assert (first, second) == {
         "both": ("done", "unknown"),

@@ -49,10 +49,11 @@ class Inspection(NamedTuple):
     missing_overrides: str = ""
 
 
-async def inspect_run(run: AgentRun) -> Inspection:
+async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
     """Make and enter all toolsets of a run as if it began, and say which tools they have; no model is asked.
 
-    Resources need not be bound: a program may bind them with the options of its runs.
+    Resources need not be bound: a program may bind them with the options of its runs. With `settles`, the open calls of
+    its tools are settled, as a run does before its first request.
 
     Raises:
         AgentError: a factory made no toolset, or names are taken twice.
@@ -67,6 +68,8 @@ async def inspect_run(run: AgentRun) -> Inspection:
         async with toolset:
             of_step = await toolset.for_run_step(ctx)
             tools = (await of_step.get_tools(ctx)).values()
+            if settles:
+                await run.settle()
             closed_characters = 0
             if run.may_open:
                 at_start = await _request_size(of_step, ctx) + run.disclosure_size

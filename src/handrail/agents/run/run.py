@@ -264,6 +264,11 @@ class AgentRun:
         """Offer also the tools whose resources nothing binds; for a run that calls none."""
         self._doors.permits_unbound = True
 
+    async def settle(self) -> None:
+        """Settle the open calls of the tools of Handrail whose toolsets have been made."""
+        for executor in self._doors.own_executors():
+            await executor.settle_before_run_async()
+
     def listings(self) -> Listings:
         """The tools of the toolsets that have been made, as far as they are known at this step."""
         return {

@@ -163,7 +163,7 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
             result = run_on_new_loop(_listened(run, session, screen, listener))
         except asyncio.CancelledError as error:  # only a signal cancels the whole run
             if not interruption.is_termination:
-                _end_interrupted(run, session, screen, waits=listener.calls_interrupted)
+                _end_interrupted(run, session, screen, listener)
             raise interruption.error() from error
         except Exception as error:
             # Raised by the listener, so the output cannot be written; `application.run` handles it.
@@ -172,15 +172,18 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
                 if interruption.is_termination:
                     raise interruption.error() from error
                 raise
-            return _failure(error, run, screen, listener)
+            code = _failure(error, run, screen, listener)
+            _print_unknown(run, session, screen, listener)
+            return code
     # Only a stored run can be resumed; without a session a waiting run ends here with its output.
     if result.status == "waiting" and session is not None:
         _print_waiting(run, session, screen, result)
+        _print_unknown(run, session, screen, listener)
         return WAITING
     teller.answer(result.output)
     # After the answer, because a script that was not played to its end does not make the answer wrong.
     check_played(run.model)
-    return DONE
+    return WAITING if _print_unknown(run, session, screen, listener) else DONE
 
 
 def _print_waiting(run: PreparedRun, session: Session, screen: Screen, result: RunResult) -> None:
@@ -194,25 +197,37 @@ def _print_waiting(run: PreparedRun, session: Session, screen: Screen, result: R
     screen.command(run.resuming(session, deciding=True), aside=True)
 
 
-def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, *, waits: bool) -> None:
+def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> None:
     """End a run that a person has interrupted: print how it is resumed, and wait for its functions."""
     if session is not None and len(session[ConversationPart]):
-        _print_resuming(run, session, screen)
-    if waits:
+        with suppress(OutputError):
+            screen.remark(f"Session {session.session_id} holds the run up to here. Resume it with:")
+            screen.command(run.resuming(session), aside=True)
+            _print_unknown(run, session, screen, listener)
+    if listener.calls_interrupted:
         # A function cannot be stopped. It is not cut off in the middle; a third Ctrl-C does that.
         THREADS.join()
 
 
-def _print_resuming(run: PreparedRun, session: Session, screen: Screen) -> None:
-    with suppress(OutputError):
-        screen.remark(f"Session {session.session_id} holds the run up to here. Resume it with:")
-        screen.command(run.resuming(session), aside=True)
-        unknown = [each.key for each in session.open_calls if each.state == "unknown" and each.key is not None]
-        if unknown:
-            effects = f"{count_noun(len(unknown), 'effect')} of the run may have happened"
-            screen.remark(f"{effects}. See the arguments, and record the outcome with handrail ledger reconcile:")
-        for key in unknown:
-            screen.command(run.store_words("handrail", "ledger", "show", key), aside=True)
+def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> bool:
+    """Print the effects that may have happened, and how they are settled; returns whether there are any."""
+    unknown = [] if session is None else [each for each in session.open_calls if each.state == "unknown"]
+    # The agents that it has called have sessions of their own.
+    tools = [each.tool for each in listener.unknown if session is None or len(each.path) > 1]
+    if not unknown and not tools:
+        return False
+    named = enumerated(tuple(dict.fromkeys([each.tool for each in unknown] + tools)), limit=_MOST_NAMED)
+    screen.remark(f"{count_noun(len(unknown) + len(tools), 'effect')} of the run may have happened: {named}.")
+    if session is not None:
+        screen.remark(
+            "Ask the tools, or without --ask record what you have found out; ledger show KEY has the arguments:"
+        )
+    for each in unknown:
+        words = ("handrail", "ledger", "reconcile", each.key or "", "--ask", str(run.agent_file))
+        screen.command(run.store_words(*words), aside=True)
+    if session is not None and tools:
+        screen.command(run.store_words("handrail", "ledger", "list", "--status", "unknown"), aside=True)
+    return True
 
 
 def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
@@ -285,6 +300,7 @@ class _Listener:
         has_events: whether there was any event.
         failure: why reporting failed, if it did.
         calls: the tools of the calls that run.
+        unknown: the calls whose outcome is unknown.
         asks: whether a person is asked at this moment.
         calls_interrupted: whether calls were running when the run was interrupted.
         waited_for: what was running then, in words; empty for a question, which ends at once.
@@ -301,6 +317,7 @@ class _Listener:
         "has_events",
         "interrupt",
         "stop",
+        "unknown",
         "waited_for",
     )
 
@@ -309,6 +326,7 @@ class _Listener:
         self.has_events = False
         self.failure: OutputError | None = None
         self.calls: dict[tuple[tuple[str, ...], str | None, str], str] = {}
+        self.unknown: list[CallEnded] = []
         self.asks = False
         self.calls_interrupted = False
         self.waited_for = ""
@@ -328,6 +346,7 @@ class _Listener:
             self.calls[event.path, event.reply, event.call_id] = event.tool
         elif isinstance(event, CallEnded):
             self.calls.pop((event.path, event.reply, event.call_id), None)
+            self.unknown += [event] if event.outcome_unknown else []
         elif isinstance(event, QuestionAsked | QuestionDecided):
             self.asks = isinstance(event, QuestionAsked)
         # The run needs some time to stop, and continues to report until then.

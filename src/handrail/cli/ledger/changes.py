@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger import show
-from handrail.cli.ledger.show import Key, Partition, Shown, found_effect, newest, print_effects, with_agents
+from handrail.cli.ledger.show import Partition, Shown, found_effect, newest, print_effects, with_agents
 from handrail.cli.options import AS_SET, PAGE, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.errors import LedgerError
@@ -172,11 +172,22 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401 - the signature that `json` 
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def reconcile_effect(
-    key: Key,
+def reconcile_effect(  # noqa: PLR0913 - the options of the command
+    key: Annotated[
+        str | None, Parameter(metavar="KEY", help="The key of the effect, or give --all with --ask.")
+    ] = None,
     /,
     *,
     partition: Partition = None,
+    ask: Annotated[
+        str | None,
+        Parameter(
+            metavar="NAME",
+            help="Ask the tools' own `reconcile` instead: of an agent file, or of MODULE:FUNCTION, which takes a "
+            "Session and returns its ToolExecutor.",
+        ),
+    ] = None,
+    every: Annotated[bool, Parameter(name="--all", negative="", help="With --ask: about all that is unknown.")] = False,
     finding: EffectFinding = NOT_GIVEN,
     options: StoreOptions = AS_SET,
 ) -> int:
@@ -186,8 +197,22 @@ def reconcile_effect(
     cannot verify your answer. If the effect has happened, the same call is answered with that from now on; if it has
     not, the same call may run again. The result of an effect that is done can be corrected until it is applied. Where
     its program cannot apply it, do by hand what its tool would write, and record that by --applied.
+
+    With --ask the tools find out themselves, and what has happened is applied to its session.
     """
     finding.check()
+    if every if key is not None else not (every and ask):
+        raise CycloptsError(msg="give either the KEY of one effect, or --all with --ask NAME")
+    if ask is not None:
+        if finding != NOT_GIVEN:
+            raise CycloptsError(msg="--ask is answered by the tools; leave out what a person has found")
+        from handrail.cli.ledger.asking import ask_reconcilers  # noqa: PLC0415 - it loads what agents need
+
+        return ask_reconcilers(ask, key, partition, options)
+    return _record_finding(key or "", partition, finding, options)
+
+
+def _record_finding(key: str, partition: str | None, finding: EffectFinding, options: StoreOptions) -> int:
     screen = Screen()
     # Asked on a terminal only, and before the store is opened.
     is_decided = finding.applied or finding.happened is not None

@@ -521,12 +521,12 @@ def _lost(tool: Tool[Any, Any], finding: EffectResult | NotApplied | NotKnown) -
 
 def _unknown(tool: Tool[Any, Any]) -> str:
     said = f"Whether {tool.name} took effect is unknown"
-    if tool.on_orphan == "retry":
-        return f"{said}. Asked for again with the same arguments, it is run again."
     if tool.reconcile is not None:
-        return f"{said}. Asked for again with the same arguments, it is first determined whether it did."
-    if tool.external is not None and tool.external.repeat_unknown == "allow" and tool.idempotency is None:
-        return f"{said}. Find out what happened before asking for it again."
+        return f"{said}, so it is not run again. Do not ask for it again; the program asks what happened."
+    if tool.on_orphan == "retry" and tool.idempotency is not None:
+        return f"{said}. A call with the same arguments is the same effect."
+    if tool.on_orphan == "retry" or (tool.external is not None and tool.external.repeat_unknown == "allow"):
+        return f"{said}. {_NOT_AGAIN}"
     return unknown_outcome(tool.name)
 
 

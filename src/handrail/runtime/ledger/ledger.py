@@ -276,24 +276,6 @@ class EffectLedger:
 
     # ------------------------------------------------------------------------------------------ resolve unknown effects
 
-    def reclaim(self, row: EffectRow, request: ClaimRequest) -> ClaimAnswer:
-        """Claim an unknown effect that is known not to have happened, in order to run it.
-
-        If the row has changed since, this is an ordinary claim.
-        """
-        return self._renewed(run_blocking(self.reclaim_in(None, row, request)))
-
-    async def reclaim_in(
-        self, apply: Apply | None, row: EffectRow, request: ClaimRequest, in_thread: InThread | None = None
-    ) -> ClaimAnswer:
-        """As `reclaim`, without holding an event loop; see `claim_in`."""
-        fresh = await self._fresh_in(in_thread, request)
-        if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
-            passed_on = states.taken_over(row, fresh)
-            if await self._written(apply, EffectChange(row, passed_on), request, fresh.created_at) is None:
-                return Claimed(passed_on, request.lease, request.beat_until)
-        return await self.claim_in(apply, request, in_thread)
-
     def resolve(self, row: EffectRow, finding: Finding, *, ttl: timedelta | None = DAY) -> bool:
         """Record the outcome of an unknown effect, or of one whose owner's lease has expired; or correct a result.
 

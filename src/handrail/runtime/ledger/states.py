@@ -52,7 +52,6 @@ the same outcome again is answered `kept`, because the first answer may have bee
     running     give up                   as it was           kept
     unknown     resolve: it happened      done, same          kept
     unknown     resolve: it did not       failed, same        kept
-    unknown     reclaim                   running, fence + 1  claimed
     lapsed      resolve: it happened      done, fence + 1     kept
     lapsed      resolve: it did not       failed, fence + 1   kept
     corrupt     resolve: it happened      done, fence + 1     kept

@@ -88,7 +88,7 @@ RUNNING_EFFECTS_OF_SESSION = (
 
 UNRESOLVED_SLOTS = (
     f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = ? AND substr(key, 1, 5) = 'call:' AND (status IN "
-    "('running', 'unknown') OR (status = 'done' AND expires_at IS NULL AND owner_reply <> ''))"
+    "('running', 'unknown') OR (status = 'done' AND expires_at IS NULL))"
 )
 """The slots of a session that are running, unknown or were resolved as happened."""
 

@@ -1,0 +1,125 @@
+"""A run that ends while an effect is unknown, and the command that asks the tools what happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.agent_folders import call, script, write
+from tests.cli.desk import Command, Run
+from tests.wording import Wording
+
+AGENT = "---\nname: desk\ntools: [pay]\n---\nYou pay.\n"
+
+TOOLS = """
+    from pathlib import Path
+    from handrail import tool
+    from handrail.adapters.tool_executor import ToolExecutor
+    from handrail.prompt import External, Prompt, PromptTemplate, ToolResult, ToolsSection
+
+    def bank(params, key):
+        if not Path("open").exists():
+            raise ConnectionError("the bank is closed")
+        return ToolResult.ok("paid, says the bank") if Path("paid").exists() else None
+
+    @tool(effect=External(reconcile=bank))
+    def pay(order: str) -> str:
+        "Pays."
+        with Path("paid").open("a") as book:
+            book.write(order)
+        raise TimeoutError("no answer")
+
+    TOOLS = [pay]
+
+    def desk(session):
+        section = ToolsSection(title="Till", tools=[pay])
+        return ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session)
+
+    def clerk(session):
+        return "nobody"
+    """
+
+KEPT = ("--store", "sqlite:///pay.db", "--session", "monday", "--approve", "approve-all")
+STORE = ("--store", "sqlite:///pay.db")
+
+
+@pytest.fixture
+def pays(folder: Path) -> Path:
+    """A folder with an agent that pays, and a bank that is closed."""
+    write(folder, desk__agent=AGENT, tools__py=TOOLS)
+    return folder
+
+
+def pay(folder: Path, run: Run, *kept: str) -> tuple[int, str]:
+    """Have the agent pay once; the exit code, and what is reported."""
+    model = script(folder, {"calls": [call("pay", order="A")]}, {"text": "Done."})
+    ran = run("pay it", "--model", model, *(kept or KEPT))
+    assert ran.out == "Done.\n"
+    return ran.code, ran.err
+
+
+@pytest.mark.parametrize("kept", [KEPT, ("--approve", "approve-all")], ids=["stored", "not stored"])
+def test_a_run_that_leaves_an_effect_unknown_ends_with_3(
+    pays: Path, run: Run, kept: tuple[str, ...], wording: Wording
+) -> None:
+    """It names the effect, and the command that settles it."""
+    code, said = pay(pays, run, *kept)
+    assert code == 3
+    assert "\n".join(line for line in said.splitlines() if "may have" in line or "ledger" in line) == wording
+
+
+@pytest.mark.parametrize("name", ["desk.agent", "tools:desk"])
+def test_the_tools_are_asked_by_a_command(pays: Path, run: Run, handrail: Command, name: str) -> None:
+    """What has happened answers the next equal call, once."""
+    key = pay(pays, run)[1].split("ledger reconcile ")[1].split()[0]
+    asked = handrail("ledger", "reconcile", key, "--ask", name, *STORE)
+    assert asked.code == 1
+    assert asked.out.startswith(f"{key} is still unknown")
+    (pays / "open").touch()
+    asked = handrail("ledger", "reconcile", "--all", "--ask", name, *STORE)
+    assert (asked.code, asked.out) == (0, f"{key} has happened.\n")
+    code, said = pay(pays, run)
+    assert (code, (pays / "paid").read_text()) == (0, "A")
+    assert 'pay(order="A") ok' in said
+
+
+def test_a_run_asks_before_its_first_request(pays: Path, run: Run) -> None:
+    """The model that repeats the call is answered with what was found out."""
+    assert pay(pays, run)[0] == 3
+    (pays / "open").touch()
+    assert pay(pays, run)[0] == 0
+    assert (pays / "paid").read_text() == "A"
+
+
+def test_an_effect_that_did_not_happen_may_run_again(pays: Path, run: Run, handrail: Command) -> None:
+    """The bank has no record of it."""
+    pay(pays, run)
+    (pays / "open").touch()
+    (pays / "paid").unlink()
+    asked = handrail("ledger", "reconcile", "--all", "--ask", "desk.agent", *STORE)
+    assert asked.code == 0
+    assert "has not happened" in asked.out
+    asked = handrail("ledger", "reconcile", "--all", "--ask", "desk.agent", *STORE)
+    assert (asked.code, asked.out) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--all",),
+        ("--ask", "desk.agent"),
+        ("key", "--all", "--ask", "desk.agent"),
+        ("key", "--ask", "desk.agent", "--happened"),
+        ("--all", "--ask", "tools:nothing"),
+        ("--all", "--ask", "tools:clerk"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_fault_of_the_command_line(
+    pays: Path, run: Run, handrail: Command, words: tuple[str, ...], wording: Wording
+) -> None:
+    """It says what would be right."""
+    pay(pays, run)
+    asked = handrail("ledger", "reconcile", *words, *STORE)
+    assert asked.code == 2
+    assert asked.err == wording
