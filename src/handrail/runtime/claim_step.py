@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, SessionError, StoreError, UnknownTypeError
+from handrail.errors import CallIdReusedError, UnknownTypeError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey
@@ -49,6 +49,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
         FinalRefusal: it repeats a call of this session whose effect has happened or is unknown.
         CallIdReusedError: its slot belongs to another call.
         DeveloperMistake: the reconciler has one.
+        StoreError: a store is unavailable.
+        SessionError: the session has passed to another process.
     """
     if not tool.claims:
         return await run.store_deferred()
@@ -86,13 +88,10 @@ async def _ask(
     run: Invocation, ledger: EffectLedger, request: ClaimRequest, *, unknown: EffectRow | None = None
 ) -> ClaimAnswer:
     """Claim an effect, or the `unknown` one that is known not to have happened."""
-    try:
-        apply = await _apply_of(run, ledger)
-        if unknown is None:
-            return await ledger.claim_in(apply, request, run.mode.in_thread)
-        return await ledger.reclaim_in(apply, unknown, request, run.mode.in_thread)
-    except (SessionError, StoreError) as error:
-        raise run.unrecordable(error) from error
+    apply = await _apply_of(run, ledger)
+    if unknown is None:
+        return await ledger.claim_in(apply, request, run.mode.in_thread)
+    return await ledger.reclaim_in(apply, unknown, request, run.mode.in_thread)
 
 
 async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:

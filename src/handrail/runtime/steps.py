@@ -29,7 +29,7 @@ from handrail.errors import (
     ParseError,
     RunAbortedError,
     SessionBusyError,
-    StoreError,
+    SessionLostError,
     ToolValidationError,
 )
 from handrail.errors.developer import mistakes_in
@@ -130,11 +130,8 @@ async def _started(run: Invocation) -> OpenCall | None:
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
         return None
-    try:
-        session_id = run.environment.session.session_id
-        claims = await run.mode.write_to(recorder.store, partial(recorder.store.open_claims, session_id))
-    except StoreError as error:
-        raise run.unrecordable(error) from error
+    session_id = run.environment.session.session_id
+    claims = await run.mode.write_to(recorder.store, partial(recorder.store.open_claims, session_id))
     return next((claim for claim in claims if claim.call.stored == run.ref.stored), None)
 
 
@@ -487,6 +484,13 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     if run.raises is not None and is_unrecorded(run, run.raises):
         await note_open_call(run, run.raises)
         return
+    try:
+        await _append_record(run, result)
+    except SessionLostError as lost:
+        run.raises = run.raises or run.recording_error(lost, "has ended, and its record was not stored")
+
+
+async def _append_record(run: Invocation, result: ToolResult[Any]) -> None:
     session, event = run.environment.session, run.committed_event
     try:
         # A call that failed, or is nested, or whose session is in memory, was not recorded by its commit.

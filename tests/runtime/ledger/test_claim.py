@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import EffectUncertain, LeaseLostError, StoreUnavailableError
+from handrail.errors import LeaseLostError, RecordingError, StoreUnavailableError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolResult
 from handrail.runtime.ledger.claim import EffectClaim
 from handrail.runtime.ledger.effects import Unknown
@@ -107,7 +107,7 @@ def test_a_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, cl
     claim = granted(ledger)
     with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
         claim.record_now(ToolResult.ok(Note("A")))
-        with pytest.raises(EffectUncertain):
+        with pytest.raises(RecordingError):
             claim.not_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
     assert (status(ledger), claim.unsettled) == ("running", True)
     lose(ledger, clock)
@@ -120,7 +120,7 @@ def test_a_claim_that_was_not_recorded_in_three_attempts_is_left_to_its_lease(
     ledger = EffectLedger(failing, clock=clock)
     claim = granted(ledger, in_unit=False)
     failing.lose("replace", 3)
-    with pytest.raises(EffectUncertain):
+    with pytest.raises(RecordingError):
         end(claim, "done")
     assert (status(ledger), claim.unsettled) == ("running", True)
     lose(ledger, clock)
@@ -144,7 +144,7 @@ def test_a_note_adds_nothing_to_an_exception_that_has_stated_the_outcome(ledger:
     claim = granted(ledger, in_unit=in_unit)
     claim.record_now(ToolResult.ok(Note("A")))
     assert claim.unresolved_note()
-    with pytest.raises(EffectUncertain):
+    with pytest.raises(RecordingError):
         claim.not_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
     assert not claim.unresolved_note()
 

@@ -32,7 +32,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
-from handrail.errors import EffectUncertain, LeaseLostError
+from handrail.errors import LeaseLostError, RecordingError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
@@ -275,10 +275,16 @@ class EffectClaim(Claim):
             return
         # The exception states the outcome, so `unresolved_note` adds nothing to it.
         self._testified = True
-        if self._recorded:
-            raise EffectUncertain(f"{_done(self._tool)} Its changes here were not saved: {error}") from error
-        self._give_up()
-        raise _unrecorded(self._tool.name, error) from error
+        if not self._recorded:
+            self._give_up()
+            raise self._unrecorded(error)
+        what, row = f"{_done(self._tool)} Its changes in the session were rolled back", self._claimed.row
+        raise RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect="done")
+
+    def _unrecorded(self, error: Exception) -> RecordingError:
+        row = self._claimed.row
+        what = f"{row.tool} was done, but that could not be recorded, and it is not repeated"
+        return RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect="unknown")
 
     def unresolved_note(self) -> str:
         """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
@@ -435,7 +441,7 @@ class EffectClaim(Claim):
                 attempts += 1
                 if attempts == _ATTEMPTS_TO_RECORD:
                     self._give_up()
-                    raise _unrecorded(self._tool.name, error) from error
+                    raise self._unrecorded(error) from error
 
     def _give_up(self) -> None:
         """Leave the effect, which is done and not recorded, to its lease."""
@@ -484,13 +490,6 @@ def unknown_outcome(tool_name: str) -> str:
     return (
         f"Whether {tool_name} took effect is unknown, so it is not run again. Do not ask for it again; a person has to "
         "find out what happened."
-    )
-
-
-def _unrecorded(tool_name: str, error: Exception) -> EffectUncertain:
-    return EffectUncertain(
-        f"{tool_name} was done, but that could not be recorded ({type(error).__name__}). Do not ask for it again; "
-        "its result was not saved."
     )
 
 
