@@ -405,11 +405,11 @@ class Invocation:
 
     def _undone(self, error: Exception) -> RecordingError:
         what = "was rolled back, because it could not be recorded"
-        # An effect that has happened was recorded in the ledger when the call was rolled back, if that was possible.
-        aftermath = self.claim.unresolved_note()
-        ends = self.recording_error(error, f"{what}. {aftermath}".removesuffix(". ").removesuffix("."))
-        if aftermath:
-            ends.effect = "unknown" if self.claim.unsettled else "done"
+        aftermath = self.claim.unresolved_note()  # what has happened is recorded with the rollback, if it can be
+        if not aftermath:
+            return self.recording_error(error, what)
+        ends = self.recording_error(error, f"{what}. {aftermath}".removesuffix("."))
+        ends.effect = "unknown" if self.claim.unsettled else "done"
         return ends
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:

@@ -484,13 +484,6 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     if run.raises is not None and is_unrecorded(run, run.raises):
         await note_open_call(run, run.raises)
         return
-    try:
-        await _append_record(run, result)
-    except SessionLostError as lost:
-        run.raises = run.raises or run.recording_error(lost, "has ended, and its record was not stored")
-
-
-async def _append_record(run: Invocation, result: ToolResult[Any]) -> None:
     session, event = run.environment.session, run.committed_event
     try:
         # A call that failed, or is nested, or whose session is in memory, was not recorded by its commit.
@@ -506,6 +499,9 @@ async def _append_record(run: Invocation, result: ToolResult[Any]) -> None:
         reached("after-record")
         if run.refused_at is not None and run.once_recorded is not None:
             await _note_found(run, event, run.once_recorded)
+    except SessionLostError as lost:
+        run.raises = run.raises or run.recording_error(lost, "has ended, and its record was not stored")
+        return
     except (CancelledError, GeneratorExit):  # the task was cancelled, or its loop closed; the call is recorded by then
         if event is not None and session.listens(ToolInvoked):
             _notify_listeners(run, event)

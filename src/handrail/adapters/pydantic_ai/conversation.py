@@ -355,20 +355,16 @@ class StoredHistory:
             part = replace(part, ended=ended, restarts=whole, unchecked=unchecked)
             # A reply with calls is stored before the first of them starts, with its claim if it has one.
             asks = bool(part.calls) and isinstance(new[-1], ModelResponse) and not ended
-            failure: RecordingError | None = None
+            lost: Exception | None = None
             try:
                 self._conversation.add(part, written="deferred" if asks else "surely")
-            except (
-                SessionLostError,
-                StoreError,
-            ) as error:  # its next unit writes the part
-                what = "the last messages of the run were not stored"
-                failure = RecordingError(what, error, session_id=self._session.session_id)
+            except (SessionLostError, StoreError) as error:
+                lost = error  # the session has the part, and writes it with its next unit
             # Only after the append: if the store refuses it, the next call stores the same messages again.
             self._kept, self._whole = tuple(messages), False
             self.history, self._ended, self._unchecked = list(messages), ended, unchecked
-            if failure is not None:
-                raise failure
+            if lost is not None:
+                raise RecordingError("messages were not stored", lost, session_id=self._session.session_id)
 
     def _part(
         self, messages: Sequence[ModelMessage], new: Sequence[ModelMessage], *, continues: bool
