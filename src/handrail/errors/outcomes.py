@@ -163,7 +163,7 @@ class ModelUnreachableError(PromptEvaluationError):
         self.reason = reason
 
 
-# Ends the run: a model that is told of it asks again.
+# Ends the run: a model that reads of it asks again.
 class RecordingError(PromptEvaluationError):
     """The session of a run was lost, or a store does not answer. What was committed is safe; `phase` is `"store"`.
 
@@ -186,7 +186,7 @@ class RecordingError(PromptEvaluationError):
             phase="store",
             tool=tool,
         )
-        self.__cause__ = cause
+        self.__cause__: BaseException | None = cause
         self.session_id = session_id
         self.effect: EffectWord = effect
 

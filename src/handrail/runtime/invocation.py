@@ -309,7 +309,7 @@ class Invocation:
         return NO_CLAIM
 
     def recording_error(self, error: Exception, what: str) -> RecordingError:
-        """The end of the run, with what became of the call; see `handrail.runtime.failures`."""
+        """The end of the run; `what` says how far the call came. See `handrail.runtime.failures`."""
         session_id, tool = self.environment.session.session_id, self.call.name
         return RecordingError(f"{tool} {what}", error, session_id=session_id, tool=tool)
 
