@@ -307,3 +307,31 @@ def test_a_model_may_be_named_elsewhere(
     ran = run("hello", "--approve", "approve-all")
     assert ran.code == 0
     assert ran.err == wording
+
+
+LOSING = """
+import sqlite3
+
+def note(text: str) -> str:
+    "Has another process take the session over."
+    with sqlite3.connect("desk.db") as database:
+        database.execute("UPDATE handrail_sessions SET token = 'another'")
+    return text
+
+def look() -> str:
+    "Looks."
+    return ""
+
+TOOLS = [look, note]
+"""
+
+
+def test_run_whose_session_is_lost_says_to_try_again(run: Run, folder: Path, wording: Wording) -> None:
+    """One line and exit code 75: the model is not asked again."""
+    write(folder, tools__py=LOSING)
+    model = script(folder, {"text": "", "calls": [call("note", text="milk")]}, {"text": "All is done."})
+    words = ("--approve", "approve-all", "--store", "sqlite:///desk.db", "--session", "monday")
+    ran = run("note it", "--model", model, *words)
+    assert (ran.code, ran.out) == (75, "")
+    assert "Traceback" not in ran.err
+    assert ran.err.splitlines()[-1] == wording

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import SessionError
+from handrail.errors import RecordingError, SessionError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import Store
@@ -123,13 +123,13 @@ def test_a_ledger_elsewhere_is_asked_when_the_reply_is_stored(store: FaultyStore
 
 
 def test_a_reply_that_cannot_be_stored_keeps_the_effect_from_beginning(store: FaultyStore, make: Entry) -> None:
-    """The call is refused, and made again when the store answers."""
+    """The run ends, and the call is made again when the store answers."""
     payments = Payments(store)
     with Session.open(store, "s") as session:
         session.conversation.append({"n": 1}, calls=[CALL], reply="r1")
         store.lose("append", 1)
-        refused = make(payments.executor(session), CALL)
-        assert not refused.success
+        with pytest.raises(RecordingError):
+            make(payments.executor(session), CALL)
         assert payments.found == []
         assert make(payments.executor(session), CALL).success
         assert payments.found == [1]
@@ -141,8 +141,8 @@ def test_a_session_that_has_passed_on_claims_nothing(store: FaultyStore, make: E
     session = Session.open(store, "s")
     session.conversation.append({"n": 1}, calls=[CALL], reply="r1")
     store.release(store.holds[-1])
-    with Session.open(store, "s", wait=timedelta(0)):
-        assert not make(payments.executor(session), CALL).success
+    with Session.open(store, "s", wait=timedelta(0)), pytest.raises(RecordingError):
+        make(payments.executor(session), CALL)
     assert payments.found == []
     assert list(store.rows()) == []
     assert replies(store) == 0
@@ -154,7 +154,8 @@ def test_a_claim_in_doubt_closes_the_session(store: FaultyStore, make: Entry) ->
     session = Session.open(store, "s")
     session.conversation.append({"n": 1}, calls=[CALL], reply="r1")
     store.lose("committed", 9)
-    assert not make(payments.executor(session), CALL).success
+    with pytest.raises(RecordingError):
+        make(payments.executor(session), CALL)
     store.come_back()
     assert payments.found == []
     with pytest.raises(SessionError):

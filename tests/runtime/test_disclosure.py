@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from handrail import tool
 from handrail.adapters.tool_executor import Answered, ToolExecutor, Waiting
 from handrail.clock import SYSTEM_CLOCK
-from handrail.errors import CallPostponed, PromptRenderError, VisibilityExpansionRequired
+from handrail.errors import CallPostponed, PromptRenderError, RecordingError, VisibilityExpansionRequired
 from handrail.prompt import (
     MarkdownSection,
     PolicyDecision,
@@ -444,14 +444,14 @@ def test_a_repeated_reply_opens_nothing_that_was_closed_after_it(store: FaultySt
 
 
 def test_what_opens_is_written_in_one_unit_with_the_record(store: FaultyStore, wording: Wording) -> None:
-    """If the store is lost, neither is: the model reads that the call was undone, and the next one opens it."""
+    """If the store is lost, neither is: the run ends, and the next call opens it."""
     with Session.open(store, "s") as session:
         executor = desk(session)
         executor.execute(LOOK, reply="r0")
         store.go_down("commit", "append")
-        (message,) = executor.execute_all([opens("billing")], reply="r1")
-        assert not message.success
-        assert message.content == wording
+        with pytest.raises(RecordingError) as raised:
+            executor.execute_all([opens("billing")], reply="r1")
+        assert str(raised.value) == wording
         assert open_paths(executor) == set()
         store.come_back()
         executor.execute_all([opens("billing", id="2")], reply="r2")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EffectUncertain, LeaseLostError, PromptEvaluationError
+from handrail.errors import EffectUncertain, LeaseLostError, PromptEvaluationError, RecordingError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session
 from handrail.store import EffectRow
@@ -77,12 +77,13 @@ def test_without_its_store_no_effect_is_started(way: Run) -> None:
 
 @both_ways
 def test_an_effect_that_could_not_be_recorded_is_told_as_done(way: Run, wording: Wording) -> None:
-    """The world has changed: who reads "failed" asks for it again."""
+    """The world has changed: a model that reads "failed" asks for it again, so the run ends."""
     log: list[str] = []
     ledger = EffectLedger(Flaky(lambda row: row.status == "done"))
-    message = way(executor(pay_tool(paying(log)), effect_ledger=ledger), call("pay"))
+    with pytest.raises(RecordingError) as raised:
+        way(executor(pay_tool(paying(log)), effect_ledger=ledger), call("pay"))
     assert log == ["hello"]
-    assert message.content == wording
+    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("effect", ["external", "state"])
@@ -97,6 +98,8 @@ def test_a_claim_that_could_not_be_ended_is_not_kept_alive(effect: str, status: 
     door = executor(pay_tool(handler, effect=effect), effect_ledger=ledger)
     try:
         door.execute(call("pay"))
+    except RecordingError:
+        assert (status, effect) == ("done", "external")
     except PromptEvaluationError:
         assert status == "failed"
     clock.advance(timedelta(minutes=5))

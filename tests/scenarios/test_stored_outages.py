@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CommitInDoubtError
+from handrail.errors import CommitInDoubtError, RecordingError, SessionLostError
 from handrail.loop_guard import check_blocking
 from handrail.prompt import IdempotencyConfig, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
@@ -79,6 +79,14 @@ class Desk:
         return [row.status for row in self.store.rows()]
 
 
+def ended(desk: Desk, name: str, text: str, id: str = "call-1") -> RecordingError:
+    """What ends the run, in place of a message to the model."""
+    with pytest.raises(RecordingError) as raised:
+        desk.door.execute(call(name, text, id=id))
+    assert (raised.value.phase, raised.value.session_id, raised.value.tool) == ("store", "s", name)
+    return raised.value
+
+
 @pytest.fixture(params=list(STORES))
 def desk(request: pytest.FixtureRequest) -> Generator[Desk]:
     """The desk over each kind of store."""
@@ -105,10 +113,9 @@ def test_a_call_is_there_whole_when_the_session_is_opened_again(desk: Desk) -> N
     [("insert", "pay"), ("insert", "careful")],
 )
 def test_down_before_the_handler_nothing_is_run(desk: Desk, point: Point, name: str) -> None:
-    """The call is refused, and known to have been made; there is no row of the ledger."""
+    """The run ends, and the call is known to have been made; there is no row of the ledger."""
     desk.store.go_down(point)
-    message = desk.door.execute(call(name, "A"))
-    assert not message.success
+    assert ended(desk, name, "A").effect == "none"
     assert (desk.paid, desk.noted, desk.statuses()) == ([], [], [])
     desk.store.come_back()
     desk.again()
@@ -125,8 +132,8 @@ def test_down_each_call_is_logged_with_the_cause_first_and_one_traceback(
     """The call has both, or its first attempt to commit; later attempts and the session have the sentence alone."""
     desk.store.go_down("insert", "begin")
     request = call(name, "A")
-    message = asyncio.run(desk.door.execute_async(request)) if entry == "async" else desk.door.execute(request)
-    assert not message.success
+    with pytest.raises(RecordingError):
+        asyncio.run(desk.door.execute_async(request)) if entry == "async" else desk.door.execute(request)
     records = caplog.records
     assert [bool(record.exc_info) for record in records] == [True, *[False] * (len(records) - 1)]
     assert len(records) >= 2
@@ -149,8 +156,9 @@ def test_down_for_a_moment_after_the_handler_nobody_notices(desk: Desk, point: P
 def test_down_after_an_effect_it_is_said_and_never_done_again(desk: Desk, wording: Wording) -> None:
     """The row stays running, and is unknown when its lease has passed; the state is undone."""
     desk.store.go_down("begin", "replace")
-    message = desk.door.execute(call("pay", "A"))
-    assert message.content == wording
+    error = ended(desk, "pay", "A")
+    assert str(error) == wording
+    assert error.effect == "unknown"
     assert (desk.kept(), desk.statuses()) == ([], ["running"])
     desk.store.come_back()
     assert not desk.door.execute(call("pay", "A", id="call-2")).success
@@ -163,10 +171,9 @@ def test_down_after_an_effect_it_is_said_and_never_done_again(desk: Desk, wordin
 
 @pytest.mark.parametrize("name", ["note", "careful"])
 def test_down_after_a_call_that_changes_state_it_is_undone(desk: Desk, name: str, wording: Wording) -> None:
-    """And says so; asked again when the store answers, it runs."""
+    """And the run ends; asked again when the store answers, it runs."""
     desk.store.go_down("begin")
-    message = desk.door.execute(call(name, "A"))
-    assert message.content == wording
+    assert str(ended(desk, name, "A")) == wording
     assert desk.kept() == []
     desk.store.come_back()
     assert desk.door.execute(call(name, "A", id="call-2")).success
@@ -184,8 +191,7 @@ def test_a_commit_in_doubt_ends_the_run(desk: Desk, name: str, wording: Wording)
         desk.door.execute(call(name, "A"))
     assert str(raised.value) == wording
     desk.store.come_back()
-    refused = desk.door.execute(call(name, "B", id="call-2"))
-    assert refused.content == wording
+    assert str(ended(desk, name, "B", id="call-2")) == wording
     assert len(desk.paid + desk.noted) == 1
     desk.again()
     assert desk.kept() == ["A"]
@@ -220,7 +226,8 @@ def test_a_commit_asks_on_a_thread_whether_the_one_before_it_was_made(kind: str,
     with faulty(kind, clock) as store:
         desk = Desk(store, clock)
         store.go_down("begin")
-        assert not asyncio.run(desk.door.execute_async(call("note", "A"))).success
+        with pytest.raises(RecordingError):
+            asyncio.run(desk.door.execute_async(call("note", "A")))
         store.come_back()
         if deferred:  # as the reply of a model is, which is written with the first claim
             desk.session.log_item(Happened, Happened("a reply"), written="deferred")
@@ -243,8 +250,10 @@ def test_a_session_that_has_passed_to_another_is_told_and_nothing_is_done_outsid
     desk.store.release(desk.store.holds[-1])
     stale, desk.door = desk.door, desk.opened()
     desk.door.execute(call("note", "B", id="call-2"))
-    message = stale.execute(call(name, "C", id="call-3"))
-    assert message.content == wording
+    with pytest.raises(RecordingError) as raised:
+        stale.execute(call(name, "C", id="call-3"))
+    assert str(raised.value) == wording
+    assert isinstance(raised.value.__cause__, SessionLostError)
     assert desk.paid == []
     desk.door.execute(call("note", "D", id="call-4"))
     desk.again()
@@ -255,9 +264,9 @@ def test_a_session_that_has_passed_to_another_is_told_and_nothing_is_done_outsid
 def test_a_session_that_is_lost_while_the_handler_runs_keeps_nothing_of_it(desk: Desk, name: str) -> None:
     """What has been done outside is in the ledger all the same."""
     desk.store.at("begin", lambda: desk.store.release(desk.store.holds[-1]))
-    message = desk.door.execute(call(name, "A"))
-    assert not message.success
-    assert "SessionLostError" in message.content
+    error = ended(desk, name, "A")
+    assert isinstance(error.__cause__, SessionLostError)
+    assert error.effect == ("done" if name == "pay" else "none")
     assert desk.kept() == []
     desk.again()
     assert (desk.kept(), desk.statuses()) == ([], ["done"] if name == "pay" else [])
@@ -310,8 +319,10 @@ def test_an_effect_recorded_elsewhere_is_not_told_to_be_undone(desk: Desk, wordi
     environment = desk.door.environment
     door = ToolExecutor(prompt=environment.prompt, session=desk.session, effect_ledger=ledger, clock=desk.clock)
     desk.store.go_down("begin")
-    message = door.execute(call("pay", "A"))
-    assert message.content == wording
+    with pytest.raises(RecordingError) as raised:
+        door.execute(call("pay", "A"))
+    assert str(raised.value) == wording
+    assert raised.value.effect == "done"
     desk.store.come_back()
     again = door.execute(call("pay", "A"))
     assert (again.success, again.replayed, desk.paid, desk.kept()) == (True, True, ["A"], [])

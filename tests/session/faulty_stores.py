@@ -192,8 +192,8 @@ class FaultyStore(Store):
     def sessions(self) -> Iterator[SessionRow]:
         return self._store.sessions()
 
-    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
-        hold = self._store.acquire(session_id, wait=wait)
+    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
+        hold = self._store.acquire(session_id, wait=wait, evict=evict)
         self.holds.append(hold)
         return hold
 

@@ -24,13 +24,13 @@ The documentation is printed by handrail docs; the page of the commands by handr
 """What the command is for."""
 
 EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
-wrong; 3 a run waits for approvals, or left an effect unknown; 129 or 143 a run was ended by SIGHUP or SIGTERM;
-130 interrupted by Ctrl-C; 141 output pipe closed."""
+wrong; 3 a run waits for approvals, or left an effect unknown; 75 a run has lost its session or store: try again; 129 or
+143 a run was ended by SIGHUP or SIGTERM; 130 interrupted by Ctrl-C; 141 output pipe closed."""
 """The exit codes of all commands together."""
 
 _RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
-names, is invalid, and nothing has run; 3 the run waits for approvals, or left an effect unknown; 129 or 143 ended by
-SIGHUP or SIGTERM; 130 interrupted by Ctrl-C."""
+names, is invalid, and nothing has run; 3 the run waits for approvals, or left an effect unknown; 75 the session was
+lost, or its store does not answer: try again; 129 or 143 ended by SIGHUP or SIGTERM; 130 interrupted by Ctrl-C."""
 _CHECK_CODES = (
     """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is invalid."""
 )

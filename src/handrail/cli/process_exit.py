@@ -37,6 +37,9 @@ USAGE = 2
 WAITING = 3
 """A run waits for approvals, is stored and can be resumed; or it has ended, and an effect of it is unknown."""
 
+TRY_AGAIN = 75
+"""The session of a run was lost, or its store does not answer; `EX_TEMPFAIL` of `sysexits.h`."""
+
 READER_GONE = 141
 """The output pipe is closed: 128 and the number of the signal."""
 

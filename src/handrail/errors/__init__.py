@@ -79,6 +79,7 @@
     └── RunAbortedError                      ends the run: no model can correct it
         ├── PromptEvaluationError    the evaluation of a prompt stopped; `phase` says where
         │   ├── ModelUnreachableError  the provider of a model did not answer
+        │   ├── RecordingError       the session was lost, or a store does not answer: open the session again
         │   └── RollbackError        a participant could not be restored, so its state is not to be trusted
         ├── CommitInDoubtError       a store was lost in the moment of a commit
         ├── DeadlineExceededError    the time is up (the pipeline turns it into `PromptEvaluationError`)
@@ -162,6 +163,7 @@ from handrail.errors.outcomes import (
     ModelVisibleError,
     PromptEvaluationError,
     ReadOnlyViolation,
+    RecordingError,
     RollbackError,
     RunAbortedError,
     ToolValidationError,
@@ -232,6 +234,7 @@ __all__ = [
     "PromptValidationError",
     "ProviderError",
     "ReadOnlyViolation",
+    "RecordingError",
     "ReducerError",
     "RegistryError",
     "ResolutionError",

@@ -6,7 +6,9 @@ The root of the tree.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+EffectWord = Literal["none", "done", "unknown"]
 
 
 class HandrailError(Exception):
@@ -134,7 +136,7 @@ class PromptEvaluationError(RunAbortedError):
     """The evaluation of a prompt that stopped.
 
     Attributes:
-        phase: where it stopped: `"tool"`, `"request"`, `"response"`, `"budget"` or `"rollback"`.
+        phase: where it stopped: `"tool"`, `"request"`, `"response"`, `"budget"`, `"rollback"` or `"store"`.
         tool: name of the tool that ran, if one did.
     """
 
@@ -159,6 +161,34 @@ class ModelUnreachableError(PromptEvaluationError):
         self.model = model
         self.host = host
         self.reason = reason
+
+
+# Ends the run: a model that reads of it asks again.
+class RecordingError(PromptEvaluationError):
+    """The session of a run was lost, or a store does not answer. What was committed is safe; `phase` is `"store"`.
+
+    Open the session again, when the store answers, and resume the run. The cause is the error of session or store.
+
+    Attributes:
+        session_id: the session of the run.
+        effect: the external effect of the call: `"none"`, or it has happened, and is `"done"` in the ledger or
+            `"unknown"`. In no case is it repeated unasked.
+    """
+
+    text_for_model: ClassVar[str] = "the run could not be recorded"
+
+    def __init__(
+        self, what: str, cause: Exception, *, session_id: str, tool: str | None = None, effect: EffectWord = "none"
+    ) -> None:
+        super().__init__(
+            f"{what}. What was committed is safe: open session {session_id!r} again to resume the run. The cause is "
+            f"{type(cause).__name__}: {cause}",
+            phase="store",
+            tool=tool,
+        )
+        self.__cause__: BaseException | None = cause
+        self.session_id = session_id
+        self.effect: EffectWord = effect
 
 
 # Ends the run: a participant that was not restored may have a state that no sequence of calls produces.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, SessionError, StoreError, UnknownTypeError
+from handrail.errors import CallIdReusedError, UnknownTypeError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey
@@ -49,6 +49,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
         FinalRefusal: it repeats a call of this session whose effect has happened or is unknown.
         CallIdReusedError: its slot belongs to another call.
         DeveloperMistake: the reconciler has one.
+        StoreError: a store is unavailable.
+        SessionError: the session has passed to another process.
     """
     if not tool.claims:
         return await run.store_deferred()
@@ -81,11 +83,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
 
 
 async def _ask(run: Invocation, ledger: EffectLedger, request: ClaimRequest) -> ClaimAnswer:
-    try:
-        apply = await _apply_of(run, ledger)
-        return await ledger.claim_in(apply, request, run.mode.in_thread)
-    except (SessionError, StoreError) as error:
-        raise run.unrecordable(error) from error
+    return await ledger.claim_in(await _apply_of(run, ledger), request, run.mode.in_thread)
 
 
 async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:

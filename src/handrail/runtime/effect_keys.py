@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from handrail.errors import StoreError
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
 from handrail.runtime.calls import written_arguments
@@ -81,17 +80,15 @@ async def has_started(run: Invocation, tool: Tool[Any, Any]) -> bool:
     With `on_orphan="retry"` only what is done counts, because the handler runs again otherwise.
 
     Raises:
-        CallRefusedError: the ledger cannot be read, or as `effect_key_of`.
+        CallRefusedError: as `effect_key_of`.
+        StoreError: the ledger cannot be read.
     """
     environment = run.environment
     if not tool.claims or not run.ref.is_named:
         return False
     ledger = environment.effect_ledger
     key = await effect_key_of(run, tool)
-    try:
-        row = await run.mode.write_to(ledger.units, partial(_started, ledger, key))
-    except StoreError as error:
-        raise run.unrecordable(error) from error
+    row = await run.mode.write_to(ledger.units, partial(_started, ledger, key))
     if row is None:
         return False
     # Another call with the same key was decided, not this one.

@@ -7,6 +7,8 @@
 | `TypeError` from calling the handler wrongly | failed result that states what the handler must accept |
 | `HandlerTimeoutError` | failed result with its message |
 | `VisibilityExpansionRequired`, `PromptEvaluationError`, `BudgetExceededError` | raised again |
+| `SessionLostError` of the session of the run | `RecordingError`, raised |
+| a `StoreError` when a record is read or an effect claimed, one of `STORE_GONE` at a commit | the same |
 | `DeadlineExceededError` | `PromptEvaluationError(phase="tool")`, raised |
 | `CancelledError` of what the call awaited, while the call is not being cancelled | failed result |
 | any other `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
@@ -72,6 +74,10 @@ from handrail.errors import (
     ParseError,
     PromptEvaluationError,
     RunAbortedError,
+    StoreCorruptError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    StoreVersionError,
     ToolValidationError,
     VisibilityExpansionRequired,
 )
@@ -94,6 +100,9 @@ _REFUSALS = frozenset({"ModelRetry", "ToolFailed"})
 _POSTPONING = frozenset({"ApprovalRequired", "CallDeferred"})
 
 _OVER_BUDGET = frozenset({"UsageLimitExceeded"})
+
+STORE_GONE = (StoreUnavailableError, StoreReadOnlyError, StoreCorruptError, StoreVersionError)
+"""Errors at a commit that no other call would escape. Any other `StoreError` is about what this call has written."""
 
 SECRETS_GONE = "the secrets that it began with are not stored"
 """Why the result of an effect is not applied in another process; see `cannot_apply`."""

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from handrail.crash_points import reached
 from handrail.errors import (
     CallTransactionEndedError,
-    CommitInDoubtError,
     DeadlineExceededError,
     PromptRenderError,
+    RecordingError,
     SessionError,
     SessionLostError,
     StoreError,
@@ -51,9 +51,9 @@ from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode, ReplyEndedError
 from handrail.runtime.failures import (
+    STORE_GONE,
     CallRefusedError,
     as_sentence,
-    describe_error,
     failure_of,
     is_final_refusal,
     is_for_model,
@@ -205,7 +205,7 @@ class Invocation:
 
         Raises:
             CallIdReusedError: as of `recorded`.
-            CallRefusedError: as of `recorded`.
+            RecordingError: as of `recorded`.
         """
         session = self.environment.session
         if self.mode.inline or session.store is None or session.has_record_at_hand(self.ref):
@@ -217,13 +217,13 @@ class Invocation:
 
         Raises:
             CallIdReusedError: the identity belongs to another call, or a call without a reply has a final record.
-            CallRefusedError: the store is unavailable.
+            RecordingError: the store is unavailable.
         """
         ref = self.ref
         try:
             event = self.environment.session.recorded_call(ref)
-        except StoreError as error:
-            raise self.unrecordable(error) from error
+        except StoreError as error:  # also after the handler of a call that shares its turn
+            raise self.recording_error(error, "was not answered, because its record cannot be read") from error
         if not isinstance(event, ToolInvoked):
             return None
         if ref.reply is None and event.final:
@@ -269,7 +269,8 @@ class Invocation:
 
         Raises:
             DeadlineExceededError: the deadline has passed.
-            CallRefusedError: the store of the session is unavailable, or the session has passed to another process.
+            StoreError: the store of the session is unavailable.
+            SessionError: the session has passed to another process.
             DeveloperMistake: the program has closed the session or its store.
         """
         deadline = self.environment.deadline
@@ -278,15 +279,10 @@ class Invocation:
         recorder = self.environment.session.recorder
         if recorder is None:
             return
-        try:
-            store: object = self.environment.effect_ledger.units if tool.claims else recorder.store
-            conditions = partial(recorder.claim_conditions, store)
-            asked = None if store is recorder.store else recorder.store
-            self.claim_conditions = await self.mode.write_to(asked, conditions)
-        except DeveloperMistake:
-            raise
-        except (SessionError, StoreError) as error:
-            raise self.unrecordable(error) from error
+        store: object = self.environment.effect_ledger.units if tool.claims else recorder.store
+        conditions = partial(recorder.claim_conditions, store)
+        asked = None if store is recorder.store else recorder.store
+        self.claim_conditions = await self.mode.write_to(asked, conditions)
 
     @property
     def has_deferred(self) -> bool:
@@ -298,22 +294,19 @@ class Invocation:
         """Step 7, for a call without a claim: store its reply, if that was deferred until now.
 
         Raises:
-            CallRefusedError: the store is unavailable, or the session has passed to another process.
+            StoreError: the store is unavailable.
+            SessionError: the session has passed to another process.
+            CommitInDoubtError: it is unknown whether it was stored.
         """
         recorder = self.environment.session.recorder
         if recorder is not None:
-            try:
-                await self.mode.write(recorder.store, recorder.write_noted)
-            except (SessionError, StoreError, CommitInDoubtError) as error:
-                raise self.unrecordable(error) from error
+            await self.mode.write(recorder.store, recorder.write_noted)
         return NO_CLAIM
 
-    def unrecordable(self, error: Exception) -> CallRefusedError:
-        """The refusal of a call that could not be recorded, so that its handler is not started; the error is logged."""
-        _log.error("%s was not started: %s", self.call.name, error, exc_info=error)
-        return CallRefusedError(
-            f"{self.call.name} was not run, because it could not be recorded: {describe_error(error)}"
-        )
+    def recording_error(self, error: Exception, what: str) -> RecordingError:
+        """The end of the run; `what` says how far the call came. See `handrail.runtime.failures`."""
+        session_id, tool = self.environment.session.session_id, self.call.name
+        return RecordingError(f"{tool} {what}", error, session_id=session_id, tool=tool)
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
         """Step 8: the transaction of this call, to be entered; a savepoint for a nested call.
@@ -352,8 +345,8 @@ class Invocation:
         In a stored session the record of the call is part of the commit.
 
         Raises:
-            ModelVisibleError: the effect of the call has happened, and its store is unavailable.
-            CallRefusedError: a store is unavailable, and everything has been rolled back.
+            RecordingError: a store is unavailable. Everything is rolled back but an external effect.
+            SessionLostError: the same, for a session that has passed to another process.
             Exception: a resource of the call cannot be closed; it is rolled back.
         """
         # Before the commit: a resource that cannot be closed fails the call while it can still be rolled back.
@@ -369,13 +362,8 @@ class Invocation:
                 await self.mode.commit(transaction)
             else:
                 transaction.commit()
-        except StoreUnavailableError as error:
+        except STORE_GONE as error:
             claim.not_recorded(error)
-            raise self._undone(error) from error
-        except SessionLostError as error:
-            # An effect that has happened is recorded in the ledger when the call is rolled back.
-            if claim.effect is not None:
-                raise
             raise self._undone(error) from error
         finally:
             # The event was not stored, or it is unknown whether it was: `record_call` appends another.
@@ -417,10 +405,14 @@ class Invocation:
         self.is_final = self.turn.outer is None
         self.resources = self.environment.resources.call_scope()
 
-    def _undone(self, error: Exception) -> CallRefusedError:
-        return CallRefusedError(
-            f"{self.call.name} was undone, because it could not be recorded: {describe_error(error)}"
-        )
+    def _undone(self, error: Exception) -> RecordingError:
+        what = "was rolled back, because it could not be recorded"
+        aftermath = self.claim.unresolved_note()  # what has happened is recorded with the rollback, if it can be
+        if not aftermath:
+            return self.recording_error(error, what)
+        ends = self.recording_error(error, f"{what}. {aftermath}".removesuffix("."))
+        ends.effect = "unknown" if self.claim.unsettled else "done"
+        return ends
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:
         """The record of the call so far."""
@@ -470,6 +462,7 @@ class Invocation:
         if self.step is Step.HANDLER and isinstance(error, ToolValidationError):
             self.refusal = safe_refusal(error)
         error = self._opening_of(error)
+        error = self._lost_store(error)
         result, self.raises = failure_of(error, self.call.name)
         is_unknown = isinstance(self.raises, CallTransactionEndedError)
         self.is_final &= is_unknown or (self.raises is None and is_final_refusal(error, self.step))
@@ -492,10 +485,21 @@ class Invocation:
                 pass  # recorded out of order rather than not at all
             except (StoreUnavailableError, SessionLostError) as lost:
                 result, self.raises = failure_of(self._undone(lost), self.call.name)
+                self.is_final = False
             except BaseException as interrupt:  # noqa: BLE001 - recorded first, raised after
                 result, self.raises = failure_of(interrupt, self.call.name)
                 self.is_final = False
         return result, None if self.raises is not None or self.claim.unsettled else answer
+
+    def _lost_store(self, error: BaseException) -> BaseException:
+        """The end of the run, if an exception says that its session is lost, or that no claim can be made."""
+        if isinstance(error, DeveloperMistake) or not isinstance(error, SessionError | StoreError):
+            return error
+        if self.step < Step.BEGIN:  # what policies, approvers and reconcilers raise has become a refusal by now
+            _log.error("%s was not started: %s", self.call.name, error, exc_info=error)
+            return self.recording_error(error, "was not run, because it could not be recorded")
+        is_own = isinstance(error, SessionLostError) and error.session_id == self.environment.session.session_id
+        return self._undone(error) if is_own else error
 
     def _opening_of(self, error: BaseException) -> BaseException:
         """Note which sections an exception opens; returns it, or the refusal if the prompt cannot be rendered so."""

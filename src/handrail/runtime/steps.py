@@ -29,7 +29,7 @@ from handrail.errors import (
     ParseError,
     RunAbortedError,
     SessionBusyError,
-    StoreError,
+    SessionLostError,
     ToolValidationError,
 )
 from handrail.errors.developer import mistakes_in
@@ -129,11 +129,8 @@ async def _started(run: Invocation) -> OpenCall | None:
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
         return None
-    try:
-        session_id = run.environment.session.session_id
-        claims = await run.mode.write_to(recorder.store, partial(recorder.store.open_claims, session_id))
-    except StoreError as error:
-        raise run.unrecordable(error) from error
+    session_id = run.environment.session.session_id
+    claims = await run.mode.write_to(recorder.store, partial(recorder.store.open_claims, session_id))
     return next((claim for claim in claims if claim.call.stored == run.ref.stored), None)
 
 
@@ -508,6 +505,9 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
             else:
                 await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))
         reached("after-record")
+    except SessionLostError as lost:
+        run.raises = run.raises or run.recording_error(lost, "has ended, and its record was not stored")
+        return
     except (CancelledError, GeneratorExit):  # the task was cancelled, or its loop closed; the call is recorded by then
         if event is not None and session.listens(ToolInvoked):
             _notify_listeners(run, event)

@@ -34,6 +34,7 @@ class OpenOptions(TypedDict, total=False):
     create: bool
     wait: timedelta
     checkpoint_every: int
+    evict: bool
 
 
 async def open_on_thread(opening: Callable[[], Opened]) -> Opened:

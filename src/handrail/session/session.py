@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Self, TypeVar, Unpack, cast
 
-from handrail.errors import SessionError, SessionUseError, SnapshotError
+from handrail.errors import SessionError, SessionLostError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord, CallRecords, OpenCall
@@ -120,6 +120,7 @@ class Session:
         create: bool = True,
         wait: timedelta = timedelta(seconds=5),
         checkpoint_every: int = 1000,
+        evict: bool = False,
     ) -> Self:
         """Resume the session of that id in a store, or begin it: its values are there, and changes are stored.
 
@@ -136,6 +137,7 @@ class Session:
             create: whether to begin a session that is not there.
             wait: how long to wait for another process that has the session open.
             checkpoint_every: after how many entries the store gets a checkpoint, from which opening begins.
+            evict: whether to end the connection to PostgreSQL of another process that has it open, which is lost there.
 
         Raises:
             InvalidArgumentError: an argument is of another type. Nothing was written.
@@ -146,19 +148,15 @@ class Session:
         """
         check_stored_id("Session.open", session_id, tags)
         check_relatives("Session.open", Session, parent, dispatcher)
-        opening = LoadedSession.checked(store, types, create=create, wait=wait, checkpoint_every=checkpoint_every)
+        every = checkpoint_every
+        opening = LoadedSession.checked(store, types, create=create, wait=wait, checkpoint_every=every, evict=evict)
         return cls._resume(opening, session_id, tags, parent, dispatcher)
 
     @classmethod
     async def open_async(
         cls, store: SessionStore, session_id: str, *, parent: Session | None = None, **options: Unpack[OpenOptions]
     ) -> Self:
-        """As `open`, on a thread: the event loop runs while the store, or another holder of the session, is waited for.
-
-        Raises:
-            CancelledError: the task was cancelled; a session that is opened after that is closed again.
-            Exception: as of `open`.
-        """
+        """As `open`, on a thread: the event loop runs meanwhile. One opened for a cancelled task is closed again."""
         return await open_on_thread(partial(cls.open, store, session_id, parent=parent, **options))
 
     def __repr__(self) -> str:
@@ -575,7 +573,7 @@ class Session:
         if written == "deferred" or (caller is not None and caller.root.state != "ended" and caller.holds(self.turn)):
             return
         error = kept.flush()
-        if error is not None and written == "surely":
+        if error is not None and (written == "surely" or isinstance(error, SessionLostError)):
             raise error
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:

@@ -299,7 +299,7 @@ class MemoryStore:
         """There is nothing that a deletion has left."""
         return False
 
-    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
+    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
         """Become the only one that writes to a session; waits for another holder to let go.
 
         Raises:
@@ -308,7 +308,7 @@ class MemoryStore:
         """
         with self._lock:
             self._kept(session_id)
-        self._held.acquire(session_id, wait=wait)
+        self._held.acquire(session_id, wait=wait, evict=evict)
         try:
             with self._lock:
                 kept = self._kept(session_id)

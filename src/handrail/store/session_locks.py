@@ -27,8 +27,10 @@ _POLL_SECONDS = 0.01
 class LockBackend(Protocol):
     """Locks between processes, one for each session; used by one thread at a time."""
 
-    def lock(self, session_id: str) -> bool:
+    def lock(self, session_id: str, *, evict: bool = False) -> bool:
         """Take the lock of a session if it is free; returns whether it was taken.
+
+        With `evict`, the holder's connection is ended; a lock that lives as long as its process cannot be taken so.
 
         Raises:
             StoreError: the store cannot say.
@@ -65,7 +67,7 @@ class NoLockBackend:
 
     __slots__ = ()
 
-    def lock(self, session_id: str) -> bool:  # noqa: ARG002 - the interface's
+    def lock(self, session_id: str, *, evict: bool = False) -> bool:  # noqa: ARG002 - the interface's
         """No other process can take a lock."""
         return True
 
@@ -105,8 +107,8 @@ class SessionLockTable:
         self._freed = threading.Condition()
         self._held: dict[str, str] = {}
 
-    def acquire(self, session_id: str, *, wait: timedelta) -> None:
-        """Lock a session, as soon as it is free.
+    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> None:
+        """Lock a session, as soon as it is free; with `evict`, from another process whose lock can be taken.
 
         Raises:
             SessionLockedError: it is still locked after `wait`.
@@ -114,10 +116,10 @@ class SessionLockTable:
         """
         until = self._clock.monotonic() + wait.total_seconds()
         with self._freed:
-            while session_id in self._held or not self._locks.lock(session_id):
+            while session_id in self._held or not self._locks.lock(session_id, evict=evict):
                 left = until - self._clock.monotonic()
                 if left <= 0:
-                    raise self._refusal(session_id)
+                    raise self._refusal(session_id, evict=evict)
                 check_blocking("waiting for session", session_id)
                 self._freed.wait(min(left, _POLL_SECONDS * (0.5 + self._jitter())))
             self._held[session_id] = ""
@@ -165,12 +167,12 @@ class SessionLockTable:
             self._locks.close()
             self._freed.notify_all()
 
-    def _refusal(self, session_id: str) -> SessionLockedError:
+    def _refusal(self, session_id: str, *, evict: bool) -> SessionLockedError:
         who = "this process has it open already" if session_id in self._held else "another process has it open"
-        msg = (
-            f"session {session_id!r} in {self._store} has a writer: {who}. Close it there, wait longer with wait=, "
-            "or fork it"
-        )
+        cure = "Close it there, wait longer with wait=, or fork it"
+        if evict:  # what a process of this machine holds ends with it, and this one is not evicted by itself
+            cure = "evict=True does not end it, only a connection to PostgreSQL. Close it there, or end that process"
+        msg = f"session {session_id!r} in {self._store} has a writer: {who}. {cure}"
         return SessionLockedError(msg, session_id=session_id)
 
 

@@ -31,11 +31,11 @@ class SlowStore(FaultyStore):
         super().__init__(STORES[kind](FakeClock()))
         self.reached, self.permitted, self.loaded = threading.Event(), threading.Event(), threading.Event()
 
-    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
+    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
         if session_id == CHILD:
             self.reached.set()
             assert self.permitted.wait(PATIENCE.total_seconds())
-        return super().acquire(session_id, wait=wait)
+        return super().acquire(session_id, wait=wait, evict=evict)
 
     def contents(self, row: SessionRow) -> SessionContents:
         if row.session_id == CHILD:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import RecordingError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.store.memory import MemoryStore
@@ -61,12 +62,14 @@ def test_a_store_that_is_down_before_the_handler_keeps_it_from_running(way: Run)
 
 @both_ways
 def test_a_store_that_is_down_after_the_handler_says_that_it_was_done(way: Run, wording: Wording) -> None:
-    """The effect has happened and is not asked for again; the state is undone."""
+    """The effect has happened and the run ends; the state is undone."""
     store, done = FailingStore(), list[str]()
     door = door_of(done, store)
     store.down = {"replace"}
-    message = way(door, call("pay", "A"))
-    assert message.content == wording
+    with pytest.raises(RecordingError) as raised:
+        way(door, call("pay", "A"))
+    assert str(raised.value) == wording
+    assert raised.value.effect == "unknown"
     assert door.environment.session[Note].all() == ()
     row = door.environment.effect_ledger.row("session:A", partition="s")
     assert row is not None
@@ -80,7 +83,11 @@ def test_an_effect_is_recorded_in_three_attempts(way: Run, fails: int, recorded:
     store, done = FailingStore(), list[str]()
     door = door_of(done, store)
     store.fails = fails
-    assert way(door, call("pay", "A")).success is recorded
+    if recorded:
+        assert way(door, call("pay", "A")).success
+    else:
+        with pytest.raises(RecordingError):
+            way(door, call("pay", "A"))
     row = door.environment.effect_ledger.row("session:A", partition="s")
     assert row is not None
     assert (row.status, store.fails, done) == ("done" if recorded else "running", 0, ["A"])

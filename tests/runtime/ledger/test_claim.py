@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import EffectNotApplied, EffectUncertain, LeaseLostError, StoreUnavailableError
+from handrail.errors import EffectNotApplied, LeaseLostError, RecordingError, StoreUnavailableError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolResult
 from handrail.runtime.ledger.claim import EffectClaim
 from handrail.runtime.ledger.effects import Unknown
@@ -110,7 +110,7 @@ def test_a_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, cl
     claim = granted(ledger)
     with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
         claim.returned(ToolResult.ok(Note("A")))
-        with pytest.raises(EffectUncertain):
+        with pytest.raises(RecordingError):
             claim.not_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
     assert (status(ledger), claim.unsettled) == ("running", True)
     lose(ledger, clock)
@@ -123,7 +123,7 @@ def test_a_claim_that_was_not_recorded_in_three_attempts_is_left_to_its_lease(
     ledger = EffectLedger(failing, clock=clock)
     claim = granted(ledger, in_unit=False)
     failing.lose("replace", 3)
-    with pytest.raises(EffectUncertain):
+    with pytest.raises(RecordingError):
         end(claim, "done")
     assert (status(ledger), claim.unsettled) == ("running", True)
     lose(ledger, clock)
@@ -142,14 +142,14 @@ def test_an_effect_that_is_recorded_and_stays_needs_nothing_when_its_call_is_und
 
 
 @pytest.mark.parametrize("in_unit", [False, True], ids=["recorded", "not recorded"])
-def test_the_model_reads_once_that_the_effect_has_happened(ledger: EffectLedger, in_unit: bool) -> None:
-    """In the exception of an effect that was left to its lease; in the note of one that is recorded."""
+def test_the_end_of_the_run_says_whether_the_effect_is_recorded(ledger: EffectLedger, in_unit: bool) -> None:
+    """One that could not be recorded is left to its lease."""
     claim = granted(ledger, in_unit=in_unit)
     with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
         claim.returned(ToolResult.ok(Note("A")))
-        with pytest.raises(EffectUncertain) as raised:
+        with pytest.raises(RecordingError) as raised:
             claim.not_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
-    assert ("was done" in str(raised.value), bool(claim.unresolved_note())) == (in_unit, not in_unit)
+    assert raised.value.effect == ("unknown" if in_unit else "done")
 
 
 @pytest.mark.parametrize("external", [False, True])

@@ -43,7 +43,7 @@ def over(thread: Thread) -> None:
 def test_a_session_that_was_taken_over_is_told(
     store: FaultyStore, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
-    """Nothing of the new holder is written over; what is logged is not lost silently either."""
+    """Nothing of the new holder is written over; what is logged raises too, so it is not lost silently."""
     session = Session.open(store, "s")
     session[Note].append(Note("a"))
     store.release(store.holds[-1])
@@ -53,7 +53,8 @@ def test_a_session_that_was_taken_over_is_told(
             claim_conditions(session, None)
         with pytest.raises(SessionLostError):
             session[Note].append(Note("c"))
-        session.dispatch(Happened("x"))
+        with pytest.raises(SessionLostError):
+            session.dispatch(Happened("x"))
         assert caplog.messages == wording
         assert session[Note].all() == (Note("a"),)
         other[Note].append(Note("d"))

@@ -33,7 +33,14 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.adapters.pydantic_ai.questions import MADE_AGAIN
 from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
-from handrail.errors import AgentError, HandrailError, PromptEvaluationError
+from handrail.errors import (
+    AgentError,
+    HandrailError,
+    PromptEvaluationError,
+    RecordingError,
+    SessionLostError,
+    StoreError,
+)
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.calls import is_same_call, written_arguments
 from handrail.runtime.execution import ASYNC
@@ -317,7 +324,7 @@ class StoredHistory:
         Raises:
             AgentError: as of `save`.
             SessionError: as of `save`.
-            StoreUnavailableError: as of `save`.
+            RecordingError: as of `save`.
         """
         await self._off_loop(partial(self.save, messages, ended=ended))
 
@@ -334,8 +341,8 @@ class StoredHistory:
         Raises:
             AgentError: a message has a value that cannot be written as JSON. Lone surrogates are written as their
                 escapes.
-            SessionError: the session is closed, or has passed to another process.
-            StoreUnavailableError: its store is unavailable.
+            SessionError: the session is closed.
+            RecordingError: the session has passed to another process, or its store is unavailable.
         """
         # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
         whole = self._whole or not _follows(self._kept, messages)
@@ -348,10 +355,16 @@ class StoredHistory:
             part = replace(part, ended=ended, restarts=whole, unchecked=unchecked)
             # A reply with calls is stored before the first of them starts, with its claim if it has one.
             asks = bool(part.calls) and isinstance(new[-1], ModelResponse) and not ended
-            self._conversation.add(part, written="deferred" if asks else "now")
+            lost: Exception | None = None
+            try:
+                self._conversation.add(part, written="deferred" if asks else "surely")
+            except (SessionLostError, StoreError) as error:
+                lost = error  # the session has the part, and writes it with its next unit
             # Only after the append: if the store refuses it, the next call stores the same messages again.
             self._kept, self._whole = tuple(messages), False
             self.history, self._ended, self._unchecked = list(messages), ended, unchecked
+            if lost is not None:
+                raise RecordingError("messages were not stored", lost, session_id=self._session.session_id)
 
     def _part(
         self, messages: Sequence[ModelMessage], new: Sequence[ModelMessage], *, continues: bool

@@ -36,10 +36,18 @@ from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.store import check_stored, chosen_store, opened_session
 from handrail.cli.call_format import format_call
 from handrail.cli.output_streams import OutputError
-from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible, wake_on_signals
+from handrail.cli.process_exit import DONE, FAILED, TRY_AGAIN, USAGE, WAITING, interruptible, wake_on_signals
 from handrail.cli.screen import Screen, show_traceback
 from handrail.clock import SYSTEM_CLOCK
-from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
+from handrail.errors import (
+    AgentError,
+    ApprovalRulesError,
+    CommitInDoubtError,
+    DocumentError,
+    HandrailError,
+    RecordingError,
+    ScriptError,
+)
 from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun, enumerated
 from handrail.session import Session
@@ -242,7 +250,7 @@ def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _List
     screen.fault(
         f"{run.agent.name}: the run failed: {error if known else format_problem(error, run.agent.project.folder)}"
     )
-    return FAILED
+    return TRY_AGAIN if isinstance(error, RecordingError | CommitInDoubtError) else FAILED
 
 
 async def _listened(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> RunResult:

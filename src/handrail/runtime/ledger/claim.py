@@ -45,7 +45,7 @@ from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 from uuid import UUID
 
-from handrail.errors import EffectUncertain, LeaseLostError, TransactionClosedError
+from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
 from handrail.interrupts import HeldInterrupts
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
@@ -315,10 +315,16 @@ class EffectClaim(Claim):
         """Raise if the effect has happened; see `Claim.not_recorded`. The lease is left to expire."""
         if not isinstance(self._finding, EffectResult):
             return
-        if self.state == "recorded":
-            raise EffectUncertain(f"The changes of {self._tool.name} here were not saved: {error}") from error
-        self._leave()
-        raise _unrecorded(self._tool.name, error) from error
+        if self.state != "recorded":
+            self._leave()
+            raise self._unrecorded(error)
+        what, row = f"{_done(self._tool)} Its changes in the session were rolled back", self._claimed.row
+        raise RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect="done")
+
+    def _unrecorded(self, error: Exception) -> RecordingError:
+        row = self._claimed.row
+        what = f"{row.tool} was done, but that could not be recorded, and it is not repeated"
+        return RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect="unknown")
 
     def unresolved_note(self) -> str:
         """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
@@ -479,7 +485,7 @@ class EffectClaim(Claim):
                 attempts += 1
                 if attempts == _ATTEMPTS_TO_RECORD:
                     self._leave()
-                    raise _unrecorded(self._tool.name, error) from error
+                    raise self._unrecorded(error) from error
 
     def _leave(self) -> None:
         """Leave the effect, which is done and not recorded, to its lease."""
@@ -535,13 +541,6 @@ def unknown_outcome(tool_name: str) -> str:
     return (
         f"Whether {tool_name} took effect is unknown, so it is not run again. Do not ask for it again; a person has to "
         "find out what happened."
-    )
-
-
-def _unrecorded(tool_name: str, error: Exception) -> EffectUncertain:
-    return EffectUncertain(
-        f"{tool_name} was done, but that could not be recorded ({type(error).__name__}). Do not ask for it again; "
-        "its result was not saved."
     )
 
 

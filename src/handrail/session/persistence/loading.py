@@ -54,6 +54,7 @@ class LoadedSession(NamedTuple):
         create: whether to begin a session that is not there.
         wait: how long to wait for another holder.
         checkpoint_every: after how many entries there is another checkpoint.
+        evict: whether another holder is evicted.
     """
 
     store: SessionStore
@@ -61,10 +62,11 @@ class LoadedSession(NamedTuple):
     create: bool
     wait: timedelta
     checkpoint_every: int
+    evict: bool = False
 
     @classmethod
-    def checked(
-        cls, store: object, types: object, *, create: bool, wait: object, checkpoint_every: int
+    def checked(  # noqa: PLR0913 - what `Session.open` was given
+        cls, store: object, types: object, *, create: bool, wait: object, checkpoint_every: int, evict: bool
     ) -> LoadedSession:
         """What `Session.open` was given.
 
@@ -79,6 +81,7 @@ class LoadedSession(NamedTuple):
             expected = "zero or more"
             raise InvalidArgumentError(function="Session.open", argument="wait", given=wait, expected=expected)
         check_argument("Session.open", "create", create, bool, "True or False")
+        check_argument("Session.open", "evict", evict, bool, "True or False")
         every: object = checkpoint_every
         if type(every) is not int:  # a bool is an int, and no number of entries
             expected = "a whole number of entries: 1000"
@@ -94,7 +97,7 @@ class LoadedSession(NamedTuple):
                     function="Session.open", argument="one of types", given=kind, expected=expected
                 )
         classes = cast("tuple[type[Any], ...]", kinds)
-        return cls(cast("SessionStore", store), classes, create, cast("timedelta", wait), checkpoint_every)
+        return cls(cast("SessionStore", store), classes, create, cast("timedelta", wait), checkpoint_every, evict)
 
 
 def load_session(
@@ -112,13 +115,13 @@ def load_session(
         raise ValueError(f"checkpoint_every is {opening.checkpoint_every}; it must be 1 or more")
     store = opening.store
     try:
-        lock = store.acquire(session_id, wait=opening.wait)
+        lock = store.acquire(session_id, wait=opening.wait, evict=opening.evict)
     except SessionNotFoundError:
         if not opening.create:
             raise _not_found(store, session_id) from None
         # Another process may have created it since. `create` changes nothing then, and the row of the other is used.
         store.create(SessionRow(session_id, tags, parent, store.now()))
-        lock = store.acquire(session_id, wait=opening.wait)
+        lock = store.acquire(session_id, wait=opening.wait, evict=opening.evict)
     try:
         # The process that held the lock may have died in a call. Without this, the next claim would wait for its lease.
         if not lock.was_released:

@@ -311,8 +311,8 @@ class SessionStore(UnitStore, Protocol):
         """All sessions, the newest first."""
         ...
 
-    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
-        """Acquire the right to write to a session; waits for another holder to release it.
+    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
+        """Acquire the right to write to a session; waits for another holder to release it, or evicts it if it can.
 
         Raises:
             SessionNotFoundError: the session does not exist.

@@ -2,7 +2,7 @@
 
 They are all on one connection, used for nothing else. If it is lost, its locks are lost; they are taken again on the
 next one, unless another process has taken them meanwhile. The server notices the death of a process at once; that of a
-whole machine it finds out by its own settings (`tcp_keepalives_idle`).
+whole machine it finds out by the keepalives of the connection, in about 10 s.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from handrail.store.postgres.server import PsycopgConnection, Server, is_alive
 _KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
 _LOCK: LiteralString = f"SELECT pg_try_advisory_lock({_KEY})"
 # The server shows a key of 64 bits in two halves.
-_LOCKED: LiteralString = (
-    "SELECT id FROM unnest(%s::text[]) AS asked (id) WHERE hashtextextended(id, "
-    "to_regclass('handrail_sessions')::oid::bigint) IN ("
-    "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted "
-    "AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+_GRANTED: LiteralString = "(classid::bigint << 32) | objid::bigint"
+_FROM_LOCKS: LiteralString = (
+    "FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+_LOCKED: LiteralString = (
+    "SELECT id FROM unnest(%s::text[]) AS asked (id) WHERE hashtextextended(id, "  # noqa: S608 - our own words
+    f"to_regclass('handrail_sessions')::oid::bigint) IN (SELECT {_GRANTED} {_FROM_LOCKS})"
+)
+_EVICT: LiteralString = f"SELECT pg_terminate_backend(pid) {_FROM_LOCKS} AND {_GRANTED} = {_KEY}"
 _UNLOCK: LiteralString = f"SELECT pg_advisory_unlock({_KEY})"
 
 
@@ -36,24 +40,29 @@ class AdvisoryLocks:
 
     Args:
         server: where they are.
-        connection: an open connection to it, to be used for nothing else.
     """
 
     __slots__ = ("_connection", "_locked", "_process", "_server")
 
-    def __init__(self, server: Server, connection: PsycopgConnection) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._connection = connection
+        self._connection: PsycopgConnection = server.connect(with_locks=True)
         self._locked: set[str] = set()
         self._process = os.getpid()
 
-    def lock(self, session_id: str) -> bool:
+    def lock(self, session_id: str, *, evict: bool = False) -> bool:
         """Take the lock of a session if it is free; returns whether it was taken.
 
+        With `evict`, the connection that has it is ended. Its holder loses the locks of its other sessions too, until
+        it connects again.
+
         Raises:
-            StoreError: the server cannot say, or this process was forked off.
+            StoreError: the server cannot say, or may not end the connection; or this process was forked off.
         """
         taken = self._ask(_LOCK, session_id) == [(True,)]
+        if evict and not taken:
+            self._ask(_EVICT, session_id)
+            taken = self._ask(_LOCK, session_id) == [(True,)]
         if taken:
             self._locked.add(session_id)
         return taken
@@ -83,7 +92,7 @@ class AdvisoryLocks:
         self._server.refuse_forked(self._process)
         if not is_alive(self._connection):
             self._connection.close()
-            self._connection = self._server.connect()
+            self._connection = self._server.connect(with_locks=True)
             for session_id in tuple(self._locked):
                 self._relock(session_id)
 

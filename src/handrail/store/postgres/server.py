@@ -53,6 +53,9 @@ FAILED_BEFORE = (
 )
 """What a handler has done after whose end a transaction can only be rolled back, and the cure."""
 
+_KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 10_000}
+"""How either side of a connection with locks finds out, in about 10 s, that the machine of the other one is gone."""
+
 _TRUSTED_SECONDS = 1.0
 _DUE_SECONDS = 0.95  # less, so that who finds that it is not due has the time to ask
 
@@ -106,15 +109,23 @@ class Server:
         timeout = max(_SHORTEST_TIMEOUT, math.ceil(self.busy.total_seconds()))
         return {"autocommit": True, "connect_timeout": timeout, "client_encoding": "utf8"}
 
-    def connect(self) -> PsycopgConnection:
+    def connect(self, *, with_locks: bool = False) -> PsycopgConnection:
         """Open a connection.
+
+        Args:
+            with_locks: whether both sides find out soon that the other one is gone; a URL with keepalives of its own
+                says when.
 
         Raises:
             StoreError: no connection is available; the message has the cause.
         """
         try:
-            connection = PsycopgConnection.connect(self.conninfo, **self.options)
+            kept = _keepalives(self.conninfo) if with_locks else {}
+            connection = PsycopgConnection.connect(self.conninfo, **self.options, **kept)
             self.set_up(connection)
+            for name, value in kept.items():  # on the server, which drops the locks
+                setting = f"tcp_{name.removeprefix('tcp_')}"
+                connection.execute("SELECT set_config(%s, %s, false)", (setting, str(value)))
             return connection
         except (psycopg.ProgrammingError, UnicodeError):  # their texts quote the conninfo
             msg = f"{self.url} is not an address of PostgreSQL; write postgresql://user@host:5432/database"
@@ -174,6 +185,11 @@ class Server:
             waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
             return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost, waited=waited)
         return StoreError(f"{self.url} refuses: {FAILED_BEFORE if state == _ABORTED else text}", store=self.url)
+
+
+def _keepalives(conninfo: str) -> dict[str, Any]:
+    own = conninfo_to_dict(conninfo)
+    return {} if str(own.get("keepalives")) == "0" else {name: own.get(name, _KEEPALIVES[name]) for name in _KEEPALIVES}
 
 
 def is_alive(connection: PsycopgConnection) -> bool:

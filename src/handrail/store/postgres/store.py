@@ -116,7 +116,7 @@ class PostgresDriver:
         self.busy: timedelta = server.busy
         self._server = server
         self._process = os.getpid()
-        self.locks: AdvisoryLocks = AdvisoryLocks(server, server.connect())
+        self.locks: AdvisoryLocks = AdvisoryLocks(server)
         self.processes: KernelProcesses = KernelProcesses()
         self._server_clock = ServerClock(self._server_time)
         self.now: Callable[[], datetime] = self._server_clock.now if clock is None else clock.now

@@ -365,15 +365,15 @@ class SqlStore:
 
     # ---------------------------------------------------------------------------------------------------------- locks
 
-    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
-        """Become the only one that writes to a session; waits for another holder to let go.
+    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
+        """Become the only one that writes to a session; waits for another holder to let go, or evicts it.
 
         Raises:
             SessionNotFoundError: the session does not exist.
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
         check_blocking("opening a session of", self.url)
-        self._held.acquire(session_id, wait=wait)
+        self._held.acquire(session_id, wait=wait, evict=evict)
         try:
             tokens = (self._new_token(), self._new_token())
             found = self._database.change(statements.SET_HOLDER, (*tokens, session_id))

@@ -59,7 +59,7 @@ class SessionByteLocks:
         self._read_only = read_only
         self._held: set[int] = set()
 
-    def lock(self, session_id: str) -> bool:
+    def lock(self, session_id: str, *, evict: bool = False) -> bool:  # noqa: ARG002 - a process keeps its lock
         """Take the lock of a session if it is free; returns whether it was taken.
 
         Raises:
@@ -119,7 +119,7 @@ class SessionFileLocks:
         self._read_only = read_only
         self._files: dict[str, tuple[sqlite3.Connection, os.stat_result]] = {}
 
-    def lock(self, session_id: str) -> bool:
+    def lock(self, session_id: str, *, evict: bool = False) -> bool:  # noqa: ARG002 - a process keeps its lock
         """Take the lock of a session if it is free; returns whether it was taken.
 
         Raises:
