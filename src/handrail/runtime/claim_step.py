@@ -11,7 +11,7 @@ from typing import Any
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, SessionError, StoreError, UnknownTypeError
 from handrail.limits import seconds_left
-from handrail.prompt import IdempotencyConfig, Tool
+from handrail.prompt import IdempotencyConfig, TextPart, Tool
 from handrail.prompt.idempotency import EffectKey
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import EffectAwaited
@@ -181,7 +181,8 @@ async def _stored(
 def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult:
     try:
         stored = load_result(tool, hit)
-        stored = replace(stored, message=f"{stored.message} {note}".strip()) if note else stored
+        # A part, because a value with a `render` is shown without the message.
+        stored = replace(stored, parts=(*stored.parts, TextPart(note))) if note else stored
     except Exception as error:
         raise _unreadable(tool, hit.row, error) from error
     environment = run.environment

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import core_schema
 
 from handrail.serde.adapter import Adapter, agreeing, core_config
 from handrail.serde.core_schemas import Core, rebuilt, replacing, validator_of, without_name
@@ -91,7 +91,7 @@ def _read(validate: Callable[..., Any], data: str | bytes | bytearray, **options
     return value
 
 
-def _recording(name: str, default: Core) -> CoreSchema:
+def _recording(name: str, default: Core) -> Core:
     factory, takes_data = default["default_factory"], default.get("default_factory_takes_data", False)
 
     def make(fields: dict[str, Any]) -> object:

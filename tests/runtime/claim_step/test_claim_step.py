@@ -73,6 +73,22 @@ def test_a_key_with_other_arguments_is_refused_where_the_tool_says_so(way: Run, 
 
 
 @both_ways
+def test_an_unknown_effect_of_other_arguments_is_asked_about_and_not_run_beside(way: Run) -> None:
+    """The reconciler gets the recorded arguments; when it has not happened, the call runs with its own."""
+    service, asked = Service(error=EffectUncertain("no answer")), list[str]()
+
+    def reconcile(params: Note, key: str) -> ToolResult[Note] | None:
+        asked.append(params.text)
+
+    door = door_of(service, reconcile=reconcile)
+    assert not way(door, call("pay", "A 10")).success
+    service.error = None
+    assert way(door, call("pay", "A 20")).content == "did A 20"
+    assert asked[-1] == "A 10"
+    assert service.done == ["A 10", "A 20"]
+
+
+@both_ways
 def test_a_failed_effect_leaves_its_key_free_for_mended_arguments(way: Run) -> None:
     """Nothing has happened under it, so there is nothing to protect."""
     service = Service(error=ToolValidationError("too much"))

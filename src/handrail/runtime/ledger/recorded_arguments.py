@@ -115,13 +115,13 @@ def _sent(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
 
 def other_arguments(recorded: bytes | None, asked: bytes | None) -> str:
     """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
-    theirs, ours = ({} if each is None else read_arguments(each).arguments for each in (recorded, asked))
+    theirs, ours = (None if each is None else read_arguments(each).arguments for each in (recorded, asked))
     differing = ""
     if is_object(theirs) and is_object(ours):
         others = {name: _sorted(value) for name, value in theirs.items()}
         others = {name: text for name, text in others.items() if name not in ours or _sorted(ours[name]) != text}
-        differing = f", {', '.join(f'{name}={shorten(text, _LONGEST_SHOWN)}' for name, text in others.items())}"
-    return f"(This was done before with other arguments{differing.removesuffix(', ')}, and is not done again.)"
+        differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
+    return f"(This was done before with other arguments{differing}, and is not done again.)"
 
 
 def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
