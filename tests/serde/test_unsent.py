@@ -124,7 +124,7 @@ def test_what_is_sent_is_part_of_the_key(arguments: dict[str, Any], trace: str) 
 def test_the_parameters_of_the_handler_are_complete(arguments: dict[str, Any]) -> None:
     """Only what a key is made of has `None` in the place of a value."""
     parsed = ORDERS.parse(arguments)
-    assert all(isinstance(each.trace, str) for each in (parsed, *parsed.lines))
+    assert all(isinstance(trace, str) for trace in (parsed.trace, *(line.trace for line in parsed.lines)))
     assert parsed.headers.keys() == arguments.get("headers", {}).keys()
 
 

@@ -79,6 +79,7 @@ def test_an_unknown_effect_of_other_arguments_is_asked_about_and_not_run_beside(
 
     def reconcile(params: Note, key: str) -> ToolResult[Note] | None:
         asked.append(params.text)
+        return None
 
     door = door_of(service, reconcile=reconcile)
     assert not way(door, call("pay", "A 10")).success
