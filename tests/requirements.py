@@ -47,7 +47,7 @@ _STEPS = _rows(
         ("S-07", "an external tool, and one with idempotency, claims its effect key before the handler starts"),
         ("S-07a", "a hit skips the handler and goes on with the stored result"),
         ("S-07b", "a busy key is a failed message"),
-        ("S-07c", "a key with other parameters is a failed message, never a replay"),
+        ("S-07c", "a key with other parameters replays its result and names those recorded, or is a failed message"),
         ("S-07d", "an effect whose outcome is unknown is a failed message"),
         ("S-08", "a transaction and a TOOL_CALL scope are open while the handler runs"),
         ("S-09", "the handler gets the parameters and the context, bounded by its timeout and the deadline"),

@@ -157,7 +157,7 @@ FACES = {
         ToolRaised ToolValidationError Transaction TransactionClosedError append_all reducer replace_latest upsert_by
     """,
     "handrail.serde": """
-        Codec Extra MASK Masking canonical_json codec digest dump has_ambiguous_unions is_secret masked_json
+        Codec Extra MASK Masking canonical_json codec digest dump is_secret masked_json
         masking_of parse result_codec result_masking schema schema_masking stored_codec tag_fields
     """,
     "handrail.session": """

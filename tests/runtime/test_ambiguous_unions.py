@@ -11,9 +11,7 @@ import pytest
 
 from handrail.errors import PromptValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.prompt.idempotency import EffectKey
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult
 from handrail.session.persistence.stored_types import stored_as
 from handrail.store import SqliteStore
 from tests.runtime.bench import executor
@@ -115,77 +113,8 @@ class Paid:
         door = executor(self.tool, effect_ledger=self.ledger)
         return door.execute(ToolCall("1", "pay", f'{{"at":"{at}"}}')).result
 
-    def key(self, *, tagged: bool) -> EffectKey:
-        """The key of the call, as it is now or as it was before."""
-        params = self.tool.parse(f'{{"at":"{AT}"}}')
-        found = self.config.effect_key("pay", params, session_id="s", tagged=tagged)
-        assert found is not None
-        return found
-
-    def claim_as_before(self) -> Claimed:
-        """The claim of a version that did not tell members apart."""
-        old = self.key(tagged=False)
-        answer = self.ledger.claim(ClaimRequest(old.partition, old.key, "pay", old.params_hash))
-        assert isinstance(answer, Claimed)
-        return answer
-
-
-CONFIGS = [
-    IdempotencyConfig(),
-    IdempotencyConfig(scope="shop"),
-    IdempotencyConfig(strategy="params", param_keys=("at",)),
-    IdempotencyConfig(strategy="params", param_keys=("note",)),
-    IdempotencyConfig(strategy="custom", key_fn=lambda params: params.note or "none"),
-]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=count())
-def test_an_effect_of_before_is_found_under_its_key(config: IdempotencyConfig) -> None:
-    """Its handler is not run again, because the old key is looked up before the new one is claimed."""
-    paid = Paid(config)
-    assert paid.key(tagged=False) != paid.key(tagged=True)
-    assert paid.ledger.complete(paid.claim_as_before(), EffectResult("paid before", b'{"number":7}'))
-    assert paid.call().value == Done(7)
-    assert paid.times == 0
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=count())
-def test_an_unknown_effect_of_before_is_not_repeated(config: IdempotencyConfig, wording: Wording) -> None:
-    """Nobody knows whether it happened."""
-    paid = Paid(config)
-    paid.ledger.mark_unknown(paid.claim_as_before(), "the line went dead")
-    assert paid.call().message == wording
-    assert paid.times == 0
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=count())
-def test_a_failed_effect_of_before_leaves_its_key(config: IdempotencyConfig) -> None:
-    """It surely has not happened, so the call has the key that tells members apart."""
-    paid = Paid(config)
-    paid.ledger.fail(paid.claim_as_before())
-    assert paid.call().value == Done(1)
-    key = paid.key(tagged=True)
-    row = paid.ledger.row(key.key, partition=key.partition)
-    assert row is not None
-    assert (row.status, row.params_hash) == ("done", key.params_hash)
-
 
 def test_members_are_two_effects() -> None:
     """What is the same text to a model is a moment to one call and a text to another."""
     paid = Paid(IdempotencyConfig(scope="shop"))
     assert [paid.call(at).value for at in (AT, "noon", AT, "noon")] == [Done(1), Done(2), Done(1), Done(2)]
-
-
-def test_a_result_that_is_recorded_by_hand_keeps_the_hash_of_before() -> None:
-    """A key that is done already keeps its first result."""
-    paid = Paid(IdempotencyConfig(scope="shop"))
-    old = paid.key(tagged=False)
-    paid.ledger.complete(paid.claim_as_before(), EffectResult("paid before", b'{"number":7}'))
-    effect = paid.ledger.record(
-        idempotency_key=old.key,
-        tool_name="pay",
-        params=paid.tool.parse(f'{{"at":"{AT}"}}'),
-        result=ToolResult.ok(Done(1)),
-    )
-    assert effect is not None
-    assert effect.result_message == "paid before"

@@ -106,10 +106,6 @@ class FaultyStore(Store):
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
         return self._store.unresolved_slots(partition, tool)
 
-    @property
-    def has_old_slots(self) -> bool:
-        return self._store.has_old_slots
-
     def hash_key(self) -> bytes:
         return self._store.hash_key()
 

@@ -19,7 +19,7 @@ from handrail.runtime import Session, ToolCall
 from handrail.store import Store
 from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies
 from tests.store.conftest import VERSION_1
-from tests.store.version_1.desk import Note, Order, Receipt, desk_tools, executor, receipt
+from tests.store.version_1.desk import Note, Receipt, desk_tools, executor
 from tests.wording import Wording
 
 RICH = {"number": "A-1", "cents": 500, "day": "2024-03-04", "extras": ["ribbon", "card"]}
@@ -38,10 +38,6 @@ def agents(version_1_url: str, tmp_path: Path) -> Desk:
 @pytest.mark.parametrize(
     "session_id, call, expected",
     [
-        pytest.param("desk", ToolCall("call-4", "charge", RICH), "replayed", id="slot, done"),
-        pytest.param("desk", ToolCall("call-20", "ship", SHIPPED), "replayed", id="slot, done, not recorded"),
-        pytest.param("desk", ToolCall("call-6", "charge", LOST), "refused", id="slot, unknown"),
-        pytest.param("desk", ToolCall("call-21", "charge", KILLED), "refused", id="slot, running"),
         pytest.param("desk", ToolCall("call-30", "mail", PAID), "replayed", id="key, done"),
         pytest.param("desk-b", ToolCall("call-30", "mail", PAID), "run", id="key of another session, done"),
         pytest.param("desk-b", ToolCall("call-30", "refund", PAID), "replayed", id="shared key, done"),
@@ -66,14 +62,6 @@ def test_an_external_call_is_answered_from_its_effect(
         assert isinstance(message.result.value, Receipt)
     else:
         assert message.content == wording
-
-
-def test_a_result_that_was_not_applied_is_applied_when_it_is_replayed(version_1: Store) -> None:
-    """The process was killed between the effect and the commit of its call, so the session gets the value now."""
-    with Session.open(version_1, "desk") as session:
-        before = session[Receipt].all()
-        assert executor(session, *desk_tools([])).execute(ToolCall("call-20", "ship", SHIPPED)).replayed
-        assert session[Receipt].all() == (*before, receipt(Order("A-7", 100)))
 
 
 @pytest.mark.parametrize(
@@ -141,18 +129,6 @@ def test_a_waiting_run_is_resumed_by_a_yes(agents: Desk, wording: Wording) -> No
     assert reader.seen[1][1][3] == wording
     with handrail.store.open(agents.url) as store, Session.open(store, "monday") as session:
         assert session[Note].all() == (Note("a"), Note("b"), Note("b"))
-
-
-def test_a_run_that_was_killed_is_resumed(agents: Desk, wording: Wording) -> None:
-    """A recorded call is answered from its record; of the other the model reads that its outcome is not known."""
-    reader = Reader({"desk": [[], "Done."]})
-    assert agents.run(reader, session_id="tuesday").output == "Done."
-    ((_, (noted, charged)),) = reader.seen
-    assert noted == "noted e"
-    assert charged == wording
-    assert agents.world == []
-    with handrail.store.open(agents.url) as store, Session.open(store, "tuesday") as session:
-        assert session[Note].all() == (Note("e"),)
 
 
 def test_a_run_that_has_ended_is_followed_by_another(agents: Desk) -> None:

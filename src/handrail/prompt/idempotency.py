@@ -9,7 +9,11 @@ empty for keys that all sessions share.
 Every key is recorded with a sha256 of canonical JSON. For a declared key it covers **all** parsed arguments that take
 part in equality (a field with `compare=False` does not), whatever the key is computed from. For a slot it covers the
 arguments as the model wrote them: a change by a person or a hook does not make it another call. The ledger compares it
-before a replay: the same key with other arguments is a conflict, never a replay.
+before a replay: a slot, or a key of all arguments, with other arguments is a conflict. A key of some arguments, or of a
+function, is replayed with other arguments, unless the tool refuses that.
+
+A default that is made up for each call counts as `None` in keys and hashes if the model has not sent it
+(`handrail.serde.unsent`): two equal requests have one key.
 
 Where the parameters have secrets (`handrail.serde.is_secret`), every hash is an HMAC with the random key of the store,
 over the values of the secrets: a reader of the store can neither guess a secret nor look for it in another store.
@@ -39,6 +43,9 @@ handler again, or it asks `reconcile`."""
 
 OnBusy = Literal["wait", "reject"]
 """What a call does while another call runs its effect: wait for the result, or be refused."""
+
+OnOtherArguments = Literal["replay", "refuse"]
+"""What a call does whose key has a result of other arguments: it is answered with that result, or refused."""
 
 DAY = timedelta(hours=24)
 """The default time for which a result is replayed."""
@@ -89,6 +96,8 @@ class IdempotencyConfig:
             unknown. `None` depends on the effect: `"retry"` for a tool declared with `effect="state"`, whose changes
             have been rolled back; otherwise `"unknown"`. `Tool.on_orphan` has the effective value.
         on_busy: what a call does while another call runs its effect.
+        on_other_arguments: what a call does whose key has a result of other arguments, for `"params"` and `"custom"`:
+            it is answered with that result, and its message names the recorded arguments that differ; or it is refused.
 
     Raises:
         PromptValidationError: a value is out of its range, or two are incompatible.
@@ -102,12 +111,14 @@ class IdempotencyConfig:
     lease: timedelta = MINUTE
     on_orphan: OnOrphan | None = None
     on_busy: OnBusy = "wait"
+    on_other_arguments: OnOtherArguments = "replay"
 
     def __post_init__(self) -> None:
         check_setting(_OWN, "strategy", self.strategy, get_args(Strategy))
         if self.on_orphan is not None:
             check_setting(_OWN, "on_orphan", self.on_orphan, get_args(OnOrphan))
         check_setting(_OWN, "on_busy", self.on_busy, get_args(OnBusy))
+        check_setting(_OWN, "on_other_arguments", self.on_other_arguments, get_args(OnOtherArguments))
         if self.ttl is not None:
             check_span(_OWN, "ttl", self.ttl, "Use ttl=None for results that never expire.")
         check_span(_OWN, "lease", self.lease, "It is how long a claim is valid without a renewal.")
@@ -132,6 +143,11 @@ class IdempotencyConfig:
     def has_key(self) -> bool:
         """Whether calls have a declared key."""
         return self.strategy != "none"
+
+    @property
+    def replays_other_arguments(self) -> bool:
+        """Whether a result is replayed for other arguments; not of a key of all arguments, whose digits may collide."""
+        return self.strategy in {"params", "custom"} and self.on_other_arguments == "replay"
 
     def check_params_type(
         self, params_type: type[object] | None, *, tool: str, fields: Sequence[str] | None = None
@@ -161,7 +177,7 @@ class IdempotencyConfig:
 
         Args:
             tool_name: the tool.
-            params: the parsed arguments.
+            params: the parsed arguments; `tool.key_params(arguments, params)` if a default of them is made up per call.
             hash_key: the key of the ledger's store, `store.hash_key()`, if the parameters have secrets. The same
                 arguments then have another key in another store. Omit it if they have none.
 
@@ -181,17 +197,15 @@ class IdempotencyConfig:
         return self._key(tool_name, params, self._hash_for_key(tool_name, params, hash_key))
 
     def effect_key(
-        self, tool_name: str, params: object, *, session_id: str, hash_key: bytes | None = None, tagged: bool = True
+        self, tool_name: str, params: object, *, session_id: str, hash_key: bytes | None = None
     ) -> EffectKey | None:
         """The declared key of a call with its partition and the hash of all arguments; `None` for `"none"`.
 
         Args:
             tool_name: the tool.
-            params: the parsed arguments.
+            params: the parsed arguments, as for `key_for`.
             session_id: the session of the call.
             hash_key: as for `key_for`.
-            tagged: whether the members of ambiguous unions are distinguished. `False` returns the key of older
-                versions.
 
         Raises:
             ToolValidationError: as for `key_for`.
@@ -203,10 +217,10 @@ class IdempotencyConfig:
         if hash_key is None:
             _check_no_secrets(tool_name, params)
         # For `"custom"` too: the hash of all arguments detects a conflict, whatever the key is computed from.
-        params_hash = _digest(tool_name, params, hash_key, tagged=tagged)
+        params_hash = _digest(tool_name, params, hash_key)
         # For `"auto"` the key has digits of the same hash, so the arguments are hashed once.
         by_fields = self.strategy == "params"
-        of_fields = self._hash_for_key(tool_name, params, hash_key, tagged=tagged) if by_fields else params_hash
+        of_fields = self._hash_for_key(tool_name, params, hash_key) if by_fields else params_hash
         key = self._key(tool_name, params, of_fields)
         return EffectKey(session_id if self.scope == "session" else "", key, params_hash)
 
@@ -217,9 +231,9 @@ class IdempotencyConfig:
             return f"{self.scope}:{self._custom_part(tool_name, params)}"
         return f"{self.scope}:{tool_name}:{hash_for_key[:_KEY_DIGITS]}"
 
-    def _hash_for_key(self, tool_name: str, params: object, hash_key: bytes | None, *, tagged: bool = True) -> str:
+    def _hash_for_key(self, tool_name: str, params: object, hash_key: bytes | None) -> str:
         if self.strategy == "auto":
-            return _digest(tool_name, params, hash_key, tagged=tagged)
+            return _digest(tool_name, params, hash_key)
         # The arguments of a foreign tool are a mapping, and an optional one may be missing, so their fields are checked
         # here, at the call.
         given = _decoded(params)
@@ -232,8 +246,8 @@ class IdempotencyConfig:
             )
         named = {name: getattr(params, name) if given is None else given[name] for name in there}
         # The fields have left their dataclass, so that `digest` can no longer find the members of their unions.
-        distinguished = tag_fields(type(params), named) if tagged and given is None else named
-        return _digest(tool_name, distinguished, hash_key, tagged=tagged)
+        distinguished = tag_fields(type(params), named) if given is None else named
+        return _digest(tool_name, distinguished, hash_key)
 
     def _custom_part(self, tool_name: str, params: object) -> str:
         if self.key_fn is None:  # pragma: no cover - refused at construction
@@ -286,17 +300,6 @@ def slot_effect_key(ref: CallRef, written: object, *, session_id: str, hash_key:
     return EffectKey(session_id, slot_key(ref), _digest(f"call {ref.call_id}", written, hash_key))
 
 
-def old_slot_effect_key(call_id: str, params: object, *, session_id: str) -> EffectKey:
-    """The slot of a call in versions that did not record the reply, with the hash of its parsed arguments.
-
-    They hashed the mask of a secret, had no key for hashes, and did not distinguish members of ambiguous unions.
-
-    Raises:
-        ToolValidationError: the arguments have no canonical JSON.
-    """
-    return EffectKey(session_id, f"{_SLOT}:{call_id}", _digest(f"call {call_id}", params, None, tagged=False))
-
-
 def _check_no_secrets(tool_name: str, params: object) -> None:
     params_type: Any = type(params)  # mypy does not know that a class is hashable
     if _has_secrets(params_type):
@@ -311,9 +314,9 @@ def _has_secrets(params_type: type[Any]) -> bool:
     return masking_of(params_type).hides
 
 
-def _digest(caller: str, params: object, hash_key: bytes | None, *, tagged: bool = True) -> str:
+def _digest(caller: str, params: object, hash_key: bytes | None) -> str:
     try:
-        return digest(params, key=hash_key, tagged=tagged)
+        return digest(params, key=hash_key)
     except DumpError as error:
         raise ToolValidationError(
             f"{caller}: no idempotency key could be made, because these arguments have no canonical JSON: {error}. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, UnknownTypeError
 from handrail.limits import seconds_left
-from handrail.prompt import IdempotencyConfig, Tool
+from handrail.prompt import IdempotencyConfig, TextPart, Tool
 from handrail.prompt.idempotency import EffectKey
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import EffectAwaited
@@ -21,7 +22,7 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, EffectClaim, ReplayedResult, holding_ticket
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.recorded_arguments import recorded_arguments
+from handrail.runtime.ledger.recorded_arguments import other_arguments, recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
 from handrail.runtime.ledger.unapplied import replayed
 from handrail.runtime.unknown_effects import repeated_effect, settle_unknown
@@ -71,12 +72,11 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
                 return await _granted(run, tool, answer)
         if isinstance(answer, Conflict):
             raise _conflict(run, tool, answer)
-        config = tool.idempotency or _SLOT
         if isinstance(answer, Unknown):
             await settle_unknown(run, tool, answer.row)
             continue
         waits = waits or _Waits(run)
-        stored = await _stored(run, tool, answer, config, waits)
+        stored = await _stored(run, tool, answer, request, waits)
         if stored is not None:
             run.replayed = True
             return stored
@@ -137,7 +137,8 @@ def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
 
 def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimRequest:
     deadline = run.environment.deadline
-    said = tool.external or tool.idempotency or _SLOT
+    config = tool.idempotency or _SLOT
+    said = tool.external or config
     return ClaimRequest(
         partition=key.partition,
         key=key.key,
@@ -147,28 +148,33 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimR
         lease=said.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
-        arguments=recorded_arguments(run.call, run.params, tool.masking),
+        arguments=recorded_arguments(run.call, run.params, tool.masking, words=tool.key_codec is not None),
         conditions=run.claim_conditions,
+        replays_other_arguments=config.replays_other_arguments and not tool.masking.hides,
     )
 
 
 async def _stored(
-    run: Invocation, tool: Tool[Any, Any], answer: ClaimAnswer, config: IdempotencyConfig, waits: _Waits
+    run: Invocation, tool: Tool[Any, Any], answer: ClaimAnswer, request: ClaimRequest, waits: _Waits
 ) -> ReplayedResult | None:
     """The result of the effect, if it has happened; `None` when the ledger is to be asked again."""
     if isinstance(answer, Hit):
-        return _replayed(run, tool, answer)
+        is_same = answer.row.params_hash == request.params_hash
+        note = "" if is_same else other_arguments(answer.row.arguments, request.arguments)
+        return _replayed(run, tool, answer, note)
     if isinstance(answer, Busy):
         held = _held_by_caller(answer)
         if held is not None:
             return held
-        await _wait_for(run, answer, config, waits)
+        await _wait_for(run, answer, tool.idempotency or _SLOT, waits)
     return None
 
 
-def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit) -> ReplayedResult:
+def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult:
     try:
         stored = load_result(tool, hit)
+        # A part, because a value with a `render` is shown without the message.
+        stored = replace(stored, parts=(*stored.parts, TextPart(note))) if note else stored
     except Exception as error:
         raise _unreadable(tool, hit.row, error) from error
     environment, row = run.environment, hit.row

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from handrail.prompt import Tool
-from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
+from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.runtime.calls import written_arguments
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.states import key_expired
-from handrail.serde import digest, has_ambiguous_unions
+from handrail.serde import digest
 from handrail.store.protocol import EffectRow
 
 
@@ -22,10 +22,9 @@ async def effect_key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
     Raises:
         CallRefusedError: the call has no id that would name its slot.
     """
-    ledger = run.environment.effect_ledger
-    # The event loop is not held while the store is read; mostly it is not.
-    reads = tool.masking.hides or ledger.has_old_slots or has_ambiguous_unions(tool.params_type)
-    return await run.mode.write_to(ledger.units if reads else None, partial(_key_of, run, tool))
+    # The event loop is not held while the store is read for the key of its hashes.
+    reads = run.environment.effect_ledger.units if tool.masking.hides else None
+    return await run.mode.write_to(reads, partial(_key_of, run, tool))
 
 
 def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
@@ -35,36 +34,18 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
         raise CallRefusedError(
             f"{tool.name} has external effects, and this call has no id that would identify a repeat. Give it one."
         )
-    params, hash_key = run.params, None
-    if tool.masking.hides:
-        params, hash_key = tool.with_secrets(params), run.environment.effect_ledger.store.hash_key()
-    declared = (
-        None if config is None else config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
-    )
-    if config is None or declared is None:
-        return _slot_of(run, tool, session_id, hash_key)
+    hash_key = run.environment.effect_ledger.store.hash_key() if tool.masking.hides else None
+    declared: EffectKey | None = None
+    if config is not None:
+        params = tool.with_secrets(run.params) if tool.masking.hides else run.params
+        params = tool.key_params(run.call.arguments, params)
+        declared = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
+    if declared is None:
+        return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
     if run.secrets is not None and run.secrets.text(declared.key) != declared.key:  # what `key_fn` has returned
         scope, _, own = declared.key.partition(":")
         return declared._replace(key=f"{scope}:{digest(own, key=hash_key)}")
-    if not has_ambiguous_unions(tool.params_type):
-        return declared
-    # The key that an older version of Handrail gave to these arguments; used only if a row has it.
-    old = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key, tagged=False)
-    if old is None or old == declared or not run.environment.effect_ledger.is_taken(old, tool.name):
-        return declared
-    return old
-
-
-def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: bytes | None) -> EffectKey:
-    """The slot of the call; the slot from an older version of Handrail, if that is in the ledger."""
-    ledger = run.environment.effect_ledger
-    if ledger.has_old_slots:
-        old = old_slot_effect_key(run.call.id, run.params, session_id=session_id)
-        row = ledger.row(old.key, partition=old.partition)
-        # Only rows of that version name no process.
-        if row is not None and not row.owner.process and (row.tool, row.params_hash) == (tool.name, old.params_hash):
-            return old
-    return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
+    return declared
 
 
 def _started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:

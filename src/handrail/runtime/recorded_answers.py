@@ -148,9 +148,9 @@ def _digest(run: Invocation) -> str:
     Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.
     """
     call, tool = run.call, run.tool
-    shown = b"" if tool is None else recorded_arguments(call, run.params, tool.masking)
+    params = None if tool is None else tool.key_params(call.arguments, run.params)
     given = written_arguments(ToolCall(call.id, call.name, call.arguments))
-    named = {"tool": call.name, "shown": shown.decode(), "given": given, "written": written_arguments(call)}
+    named = {"tool": call.name, "parsed": params, "given": given, "written": written_arguments(call)}
     # With the key of the store, a short secret cannot be found out from the digest.
     key = run.environment.effect_ledger.store.hash_key() if tool is not None and tool.masking.hides else None
     try:

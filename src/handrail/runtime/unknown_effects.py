@@ -102,7 +102,9 @@ def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: To
 
     For a tool that takes secrets, only the written arguments are compared: masked records look equal.
     """
-    return row.params_hash == slot.params_hash or (not tool.masking.hides and same_arguments(row.arguments, arguments))
+    return row.params_hash == slot.params_hash or (
+        not tool.masking.hides and same_arguments(row.arguments, arguments, tool)
+    )
 
 
 def _is_reported(run: Invocation, row: EffectRow) -> bool:

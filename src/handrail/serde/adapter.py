@@ -32,7 +32,9 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
 from enum import Enum
 from typing import Any, Final, LiteralString, cast
 
@@ -49,6 +51,7 @@ from pydantic_core import (
 from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
 
+from handrail.serde.attempts import bounded
 from handrail.serde.core_schemas import (
     Core,
     choices_of,
@@ -146,6 +149,22 @@ _NUMBER_OR_TEXT: Final = core_schema.union_schema(
 
 _NUMBERS: Final = frozenset({"decimal", "fraction"})
 
+_SEND_TEXT: Final[LiteralString] = (
+    "it has more digits than the 15 that a JSON number with a fraction keeps; send it as a string"
+)
+
+_INEXACT: Final = ContextVar[frozenset[float]]("inexact", default=frozenset())
+"""Those of the text that is being read; see `inexact_numbers`."""
+
+_FLOAT: Final = Context(prec=15, Emin=-307, Emax=307, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
+
+_long_number: Final = re.compile(r"[0-9.]{16}|[0-9][eE][-+]?[0-9]{3}").search
+
+_numbers: Final = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9]+(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+))', re.DOTALL
+).finditer
+"""The strings, in which a digit is not a number, and the numbers with a fraction or an exponent."""
+
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 
 _PLAIN_NUMBERS: Final = frozenset({"int", "float"})
@@ -177,6 +196,12 @@ class Adapter:
     validator: SchemaValidator
     serializer: SchemaSerializer
     bounded: bool = False
+
+    def guarded(self, validate: Callable[..., Any]) -> Callable[..., Any]:
+        """A `validate_json` of the type with the bound on attempts and the digits of numbers, where it needs them."""
+        if self.bounded:
+            validate = bounded(validate)
+        return validate if self.kinds.isdisjoint(_NUMBERS) else with_digits(validate)
 
 
 def closed_adapter(kind: object, *, recheck: bool = False, published: bool = False) -> Adapter:
@@ -368,12 +393,59 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
             if not does_fit:
                 raise PydanticCustomError("form", fault)
             return made
+        if type(value) is float and value in _INEXACT.get():
+            raise PydanticCustomError("digits", _SEND_TEXT)
         # By its shortest decimal text, so that 0.1 is the decimal 0.1 and not the binary fraction.
         if is_number and type(value) in {int, float}:
             return read(repr(value), strict=True)
         return validator.validate_python(value, strict=True)
 
     return core_schema.no_info_plain_validator_function(parsed)
+
+
+def with_digits(validate: Callable[..., Any]) -> Callable[..., Any]:
+    """A `validate_json` that refuses a number for a decimal or a fraction if pydantic's reader may have rounded it."""
+
+    def read(data: str | bytes | bytearray, **options: Any) -> object:  # noqa: ANN401 - pydantic's
+        token = _INEXACT.set(inexact_numbers(data))
+        try:
+            return validate(data, **options)
+        finally:
+            _INEXACT.reset(token)
+
+    return read
+
+
+def inexact_numbers(data: str | bytes | bytearray, *, whole: bool = False) -> frozenset[float]:
+    """The numbers of a text with a fraction or an exponent that a float may not hold, as floats.
+
+    A float holds any 15 digits. More are counted also if it happens to hold them: decoded arguments are written with up
+    to 17 digits, and do not say how many there were.
+
+    Args:
+        data: the text.
+        whole: whether the numbers are to be integers: those of which the float is another number.
+    """
+    is_exact = _is_whole if whole else _is_exact
+    text = data if isinstance(data, str) else data.decode(errors="replace")
+    if not whole and _long_number(text) is None:
+        return frozenset()
+    return frozenset(float(found[1]) for found in _numbers(text) if found[1] and not is_exact(found[1]))
+
+
+def _is_exact(number: str) -> bool:
+    try:
+        _FLOAT.create_decimal(number)
+    except DecimalException:
+        return False
+    return True
+
+
+def _is_whole(number: str) -> bool:
+    try:
+        return Decimal(number) == Decimal(float(number))
+    except DecimalException:
+        return False
 
 
 # ------------------------------------------------------------------------------------------------------------ choices

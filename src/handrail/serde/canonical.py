@@ -11,8 +11,7 @@ Two values of one type that are equal have the same text, in every process and o
   of its class is not part of it.
 * A list and a tuple are written the same, as are an enum and its value, and other things that JSON has one form for.
 * A value of a union whose members JSON does not tell apart, in a field of a dataclass, carries the tag that it has in a
-  store: `{"$type": "datetime", "value": ...}` (`handrail.serde.unions`). Versions before wrote none; `tagged=False`
-  gives the digest that they gave.
+  store: `{"$type": "datetime", "value": ...}` (`handrail.serde.unions`).
 * A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
   they hold: it tells two secrets apart, and they cannot be guessed without the key.
 
@@ -99,21 +98,19 @@ def json_with_secrets(value: object) -> bytes:
     return _written(value, (_Root(secrets=True, tagged=False), "", 0))
 
 
-def digest(value: object, *, key: bytes | None = None, tagged: bool = True) -> str:
+def digest(value: object, *, key: bytes | None = None) -> str:
     """The SHA-256 of `canonical_json(value)`, as 64 hexadecimal digits.
 
     Args:
         value: what to hash.
         key: makes it an HMAC with this key, over canonical JSON in which secrets are written as what they hold.
-        tagged: whether the members of ambiguous unions are told apart; `False` gives the digest of versions before.
 
     Raises:
         DumpError: as `canonical_json`.
     """
-    if key is None and tagged:
+    if key is None:
         return hashlib.sha256(_written(value, None)).hexdigest()
-    written = _written(value, (_Root(secrets=key is not None, tagged=tagged), "", 0))
-    return hashlib.sha256(written).hexdigest() if key is None else hmac.digest(key, written, "sha256").hex()
+    return hmac.digest(key, _written(value, (_Root(secrets=True, tagged=True), "", 0)), "sha256").hex()
 
 
 def _written(value: object, root: At) -> bytes:

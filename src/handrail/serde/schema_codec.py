@@ -49,6 +49,9 @@ class _SchemaCodec:
         """The codec of the same arguments that shows another schema: this one with other descriptions."""
         return _SchemaCodec(self._validator, self._max_bytes, schema)
 
+    def for_keys(self) -> None:
+        """No other codec: no default is filled in."""
+
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema; a new one each time."""

@@ -44,11 +44,6 @@ class SetItems(tuple[object, ...]):
     __slots__ = ()
 
 
-def has_ambiguous_unions(cls: object) -> bool:
-    """Whether the digest of a value of a class may be another than that of versions before, which wrote no tags."""
-    return _ambiguous.get(cls, lambda: _has_ambiguous_unions(cls))
-
-
 def taggers_of(cls: type[Any]) -> Mapping[str, Tagger]:
     """For the fields of a dataclass that hold ambiguous unions, what tags their values; most have none.
 
@@ -65,16 +60,7 @@ def tag_fields(cls: type[Any], named: Mapping[str, object]) -> Mapping[str, obje
     return {name: taggers[name](value) if name in taggers else value for name, value in named.items()}
 
 
-_ambiguous: Final[BoundedCache[bool]] = BoundedCache()
 _taggers: Final[BoundedCache[Mapping[str, Tagger]]] = BoundedCache()
-
-
-def _has_ambiguous_unions(cls: object) -> bool:
-    try:
-        # All dataclasses within count, because the digest of a value is of all that it holds.
-        return any(taggers_of(found.cls) for found in accept_type(cls))
-    except SchemaError:
-        return False
 
 
 def _made_taggers(cls: type[Any]) -> Mapping[str, Tagger]:

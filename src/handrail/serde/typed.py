@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValidator, from_json, to_json
 
 from handrail.errors import DumpError, ParseError
-from handrail.serde.adapter import closed_adapter
+from handrail.serde.adapter import closed_adapter, inexact_numbers
 from handrail.serde.attempts import bounded
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import Built, Schemas, build, build_stored, can_be_deferred
@@ -53,6 +53,7 @@ from handrail.serde.json_values import (
 from handrail.serde.location import Path, followed_each, locate
 from handrail.serde.stored_values import changed_validator, stored_recheck
 from handrail.serde.unions import TYPE
+from handrail.serde.unsent import reader_for_keys
 
 T = TypeVar("T")
 
@@ -101,9 +102,7 @@ class Codec(Generic[T]):
         self._colons = built.facts.required if once else None
         is_flat = extra == "forbid" and built.facts.flat
         self._surely_once: Callable[[Text], bool] = FlatKeys(built.facts.flat).surely_once if is_flat else _not_known
-        validate = built.adapter.validator.validate_json
-        if built.adapter.bounded:
-            validate = bounded(validate)
+        validate = built.adapter.guarded(built.adapter.validator.validate_json)
         self._validate: Callable[..., T] = validate if extra == "forbid" else partial(validate, extra=extra)
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
         shapes = built.shapes
@@ -134,6 +133,15 @@ class Codec(Generic[T]):
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
         return cast("dict[str, Any]", from_json(self._built.schemas().shown))
+
+    def for_keys(self) -> Codec[T] | None:
+        """The codec that reads what a key is made of, if that differs: see `handrail.serde.unsent`."""
+        read = _key_readers.get(self.kind, lambda: (reader_for_keys(self._built.adapter),))[0]
+        if read is None:
+            return None
+        made = copy.copy(self)
+        made._validate = read  # noqa: SLF001 - an object of this class
+        return made
 
     @property
     def differs_from_shown(self) -> bool:
@@ -287,8 +295,9 @@ class Codec(Generic[T]):
         if lines[0]["type"] in _NOT_JSON:
             return data, self._faults(error, data)
         decoded: object = from_json(data)
-        if not make_whole(lines, self._built.schemas().parsed, decoded):
-            return data, faults_of(lines, self._built.schemas().parsed, decoded)
+        if not make_whole(lines, self._built.schemas().parsed, decoded, inexact_numbers(data, whole=True)):
+            rounded = [line for line in lines if line["type"] == "digits"]  # what else is an integer is not at fault
+            return data, faults_of(rounded or lines, self._built.schemas().parsed, decoded)
         # A repeated key is in what is decoded only one time; two values for one key are a fault all the same.
         whole, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
         try:
@@ -489,6 +498,7 @@ _built: Final[BoundedCache[Built]] = BoundedCache()
 _codecs: Final[BoundedCache[Codec[Any]]] = BoundedCache()
 _stored: Final[BoundedCache[Codec[Any]]] = BoundedCache()
 _changed: Final[BoundedCache[SchemaValidator]] = BoundedCache()
+_key_readers: Final[BoundedCache[tuple[Callable[..., Any] | None]]] = BoundedCache()
 _rechecks: Final[BoundedCache[SchemaValidator]] = BoundedCache()
 
 
@@ -513,20 +523,23 @@ def _made_stored(kind: object) -> Codec[Any]:
     return Codec(build_stored(shown), extra="forbid", max_bytes=None, once=False, exact=exact)
 
 
-def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object) -> bool:
+def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:
     """Write integers in `data`, in place, where an integer is asked for and a number with a fraction of zero stands.
 
     Args:
         lines: what pydantic found wrong.
         schema: the JSON Schema that the data does not fit.
         data: the decoded input.
+        inexact: the floats that the reader has rounded, of which none is made whole: `inexact_numbers`.
 
     Returns:
-        Whether there was one.
+        Whether there was one, and no fault is of a rounded number: the decoded input has no more digits of that.
     """
+    if any(line["type"] == "digits" for line in lines):
+        return False
     paths: set[Path] = set()
     for spot in followed_each((line["loc"] for line in lines), schema, data):
-        is_whole = isinstance(spot.value, float) and spot.value.is_integer()
+        is_whole = isinstance(spot.value, float) and spot.value.is_integer() and spot.value not in inexact
         if is_whole and any("integer" in kinds_asked(node, schema) for node in spot.nodes):
             paths.add(spot.path)
     # A number by itself is only read from a store, where an integer is written as one.

@@ -303,11 +303,6 @@ class LedgerStore(UnitStore, Protocol):
         """How often to look for what other processes have changed; `None` if `watch` sees every change."""
         ...
 
-    @property
-    def has_old_slots(self) -> bool:
-        """Whether it may hold slots that a version of Handrail wrote which did not know the replies of calls."""
-        ...
-
     def hash_key(self) -> bytes:
         """The random key of this store, for hashes of secrets: 32 bytes that never change. It is read once.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -46,15 +47,46 @@ def door_of(service: Any, ledger: EffectLedger | None = None, **options: Any) ->
 
 @both_ways
 @pytest.mark.requirement("S-07c")
-def test_a_key_with_other_arguments_is_a_conflict_and_never_a_replay(way: Run, wording: Wording) -> None:
-    """The same key stands for one set of arguments."""
+def test_a_key_with_other_arguments_replays_its_result_and_names_them(way: Run, wording: Wording) -> None:
+    """The key says that it is one effect, and the message which arguments it was done with."""
     service = Service()
     door = door_of(service)
+    assert way(door, call("pay", "A 10")).success
+    message = way(door, call("pay", "A 20"))
+    assert (message.success, message.replayed) == (True, True)
+    assert message.content == wording
+    assert way(door, call("pay", "A 10")).content == "did A 10"
+    assert service.done == ["A 10"]
+
+
+@both_ways
+@pytest.mark.requirement("S-07c")
+def test_a_key_with_other_arguments_is_refused_where_the_tool_says_so(way: Run, wording: Wording) -> None:
+    """`on_other_arguments="refuse"`: the key stands for one set of arguments."""
+    service = Service()
+    door = door_of(service, idempotency=replace(BY_TEXT, on_other_arguments="refuse"))
     assert way(door, call("pay", "A 10")).success
     message = way(door, call("pay", "A 20"))
     assert not message.success
     assert message.content == wording
     assert service.done == ["A 10"]
+
+
+@both_ways
+def test_an_unknown_effect_of_other_arguments_is_asked_about_and_not_run_beside(way: Run) -> None:
+    """The reconciler gets the recorded arguments; when it has not happened, the call runs with its own."""
+    service, asked = Service(error=EffectUncertain("no answer")), list[str]()
+
+    def reconcile(params: Note, key: str) -> ToolResult[Note] | None:
+        asked.append(params.text)
+        return None
+
+    door = door_of(service, reconcile=reconcile)
+    assert not way(door, call("pay", "A 10")).success
+    service.error = None
+    assert way(door, call("pay", "A 20")).content == "did A 20"
+    assert asked[-1] == "A 10"
+    assert service.done == ["A 10", "A 20"]
 
 
 @both_ways

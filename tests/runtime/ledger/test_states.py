@@ -160,6 +160,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "claim, unknown": _claim_with(on_orphan="unknown"),
     "claim, reconcile": _claim_with(on_orphan="reconcile"),
     "claim, other arguments": _claim_with(params_hash="0" * 64),
+    "claim, any arguments": _claim_with(params_hash="0" * 64, replays_other_arguments=True),
     "claim, other tool": _claim_with(tool="refund"),
     "renew": _renew,
     "owner found dead": _found_dead,

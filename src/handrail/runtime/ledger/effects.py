@@ -39,6 +39,7 @@ class ClaimRequest(NamedTuple):
         arguments: the arguments for people, as `recorded_arguments` writes them; `None` to record none.
         conditions: the locks that must be valid for the claim to be granted: that of the session of the call, if the
             session is in the store of the ledger.
+        replays_other_arguments: whether a result of other arguments answers the claim; otherwise that is a conflict.
     """
 
     partition: str
@@ -51,6 +52,7 @@ class ClaimRequest(NamedTuple):
     beat_until: datetime | None = None
     arguments: bytes | None = None
     conditions: tuple[SessionHeld, ...] = ()
+    replays_other_arguments: bool = False
 
 
 class EffectResult(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, SchemaError
-from handrail.prompt.idempotency import DAY, EffectKey
+from handrail.prompt.idempotency import DAY
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger import states
@@ -39,7 +39,7 @@ from handrail.runtime.ledger.effects import (
 )
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.recorded_arguments import as_arguments
-from handrail.serde import digest, dump, has_ambiguous_unions, masking_of, stored_codec
+from handrail.serde import digest, dump, masking_of, stored_codec
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import (
     ClaimOwner,
@@ -83,13 +83,9 @@ class EffectLedger:
         clock: the time of the store in memory, and of the renewals of claims.
         new_id: generates the id of an effect: 32 hexadecimal digits, unique.
         jitter: a number from 0 to 1, drawn anew each time; it spreads the polls of a store.
-
-    Attributes:
-        has_old_slots: whether the store may have slots from a version of Handrail that did not record the replies of
-            calls.
     """
 
-    __slots__ = ("__weakref__", "_given_up", "_keeper", "_new_id", "_store", "has_old_slots")
+    __slots__ = ("__weakref__", "_given_up", "_keeper", "_new_id", "_store")
 
     def __init__(
         self,
@@ -99,14 +95,13 @@ class EffectLedger:
         new_id: Callable[[], str] = new_effect_id,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        if store is not None and not hasattr(store, "has_old_slots"):
+        if store is not None and not hasattr(store, "unresolved_slots"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="EffectLedger", argument="store", given=store, expected=expected)
         if not hasattr(clock, "monotonic"):
             raise InvalidArgumentError(function="EffectLedger", argument="clock", given=clock, expected="a Clock")
         self._store: LedgerStore = MemoryStore(clock=clock) if store is None else store
         self._new_id = new_id
-        self.has_old_slots: bool = self._store.has_old_slots
         self._keeper = LeaseRenewer(self._store, clock=clock, jitter=jitter)
         self._given_up: deque[EffectRow] = deque(maxlen=_MOST_GIVEN_UP)
         # The renewer has no reference to the ledger, so a ledger that is not used is collected, and its thread ends.
@@ -155,7 +150,10 @@ class EffectLedger:
                 continue
             if await self._asked(in_thread, partial(self._owner_is_dead, standing), waits=standing.status == "running"):
                 standing = states.orphaned(standing, now)
-            word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
+            any_arguments = request.replays_other_arguments
+            word, row = states.claimed(
+                standing, fresh, on_orphan=request.on_orphan, now=now, any_arguments=any_arguments
+            )
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
             if row is standing or await self._written(apply, EffectChange(standing, row), request, now) is None:
@@ -329,13 +327,6 @@ class EffectLedger:
         """The entry of a key, in any state; `None` if there is none."""
         return self._store.get(partition, key)
 
-    def is_taken(self, key: EffectKey, tool: str) -> bool:
-        """Whether a key belongs to an effect of that tool with those arguments that is done, running or unknown."""
-        row = self._store.get(key.partition, key.key)
-        if row is None or (row.tool, row.params_hash) != (tool, key.params_hash):
-            return False
-        return row.status != "failed" and not states.key_expired(row, self._store.now())
-
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
         """The slots of a session and tool that are unknown, or whose owner's lease has expired or process is dead.
 
@@ -402,7 +393,7 @@ class EffectLedger:
         if not result.success:
             return None
         outcome = EffectResult(result.message, _json_of(result.value), result.exclude_value_from_context)
-        hashed = self._hash_of(params, idempotency_key, partition)
+        hashed = digest(params, key=self._store.hash_key() if masking_of(type(params)).hides else None)
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=as_arguments(params))
         while True:
             now = self._store.now()
@@ -444,15 +435,6 @@ class EffectLedger:
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    def _hash_of(self, params: object, key: str, partition: str) -> str:
-        """The hash of arguments; the hash from an older version, if the row of their key has it."""
-        hash_key = self._store.hash_key() if masking_of(type(params)).hides else None
-        if has_ambiguous_unions(type(params)) and (row := self._store.get(partition, key)) is not None:
-            old = digest(params, key=hash_key, tagged=False)
-            if row.params_hash == old:
-                return old
-        return digest(params, key=hash_key)
-
     async def _asked(self, in_thread: InThread | None, ask: Callable[[], T], *, waits: bool) -> T:
         return ask() if in_thread is None or not waits else cast("T", await in_thread(ask))
 
@@ -461,7 +443,7 @@ class EffectLedger:
         return await self._asked(in_thread, lambda: self._fresh(request, self._store.now()), waits=waits)
 
     def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
-        partition, key, tool, params_hash, owner, lease, _, _, arguments, _ = request
+        partition, key, tool, params_hash, owner, lease, _, _, arguments, *_ = request
         process = self._store.process()
         if process:
             owner = ClaimOwner(owner[0], owner[1], owner[2], process)

@@ -3,7 +3,7 @@
 | what is recorded | the JSON |
 |---|---|
 | the arguments as the tool parsed them | an object: the arguments |
-| and, where a person or a hook has changed them, what the model wrote | `{"arguments": {...}, "written": {...}}` |
+| and what the model wrote, where a person, a hook or a default has changed it | `{"arguments": {}, "written": {}}` |
 | either of them, if it is too long | a string: its beginning, and its length in bytes |
 | what cannot be shown | a string in parentheses: the reason |
 
@@ -20,12 +20,15 @@ from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.prompt import Tool
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import written_arguments
-from handrail.serde import Masking, masked_json
+from handrail.serde import Masking, digest, masked_json
+from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_object
 from handrail.session.call_ref import ToolCall
 
 MOST_BYTES: Final = 64 * 1024
 """The limit, in bytes, on the recorded arguments of an effect."""
+
+_LONGEST_SHOWN: Final = 200
 
 _log = redacted_logger("handrail.runtime")
 
@@ -48,19 +51,21 @@ class RecordedArguments(NamedTuple):
     written: Any = None
 
 
-def recorded_arguments(call: ToolCall, params: object, masking: Masking) -> bytes:
+def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, words: bool = False) -> bytes:
     """The record of the arguments of a call. Never raises: a call does not fail because its arguments cannot be shown.
 
     Args:
         call: the call.
         params: its arguments as the tool parsed them; `None` for a tool without parameters.
         masking: the masking of the tool.
+        words: whether what the model wrote is recorded also if no person or hook has changed it.
     """
     try:
         arguments = b"{}" if params is None else masking.json(params)
-        if call.written is None and len(arguments) <= MOST_BYTES and not arguments.startswith(_START):
+        words = words or call.written is not None
+        if not words and len(arguments) <= MOST_BYTES and not arguments.startswith(_START):
             return arguments
-        return _document(arguments, None if call.written is None else _words(call, arguments, masking))
+        return _document(arguments, _words(call, arguments, masking) if words else None)
     except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
         _log.warning("the arguments of %s are not recorded: %s", call.name, type(error).__name__)
         return _unshown(type(error).__name__)
@@ -81,15 +86,42 @@ def read_arguments(data: bytes) -> RecordedArguments:
         ValueError: it is not JSON.
     """
     read = json.loads(data)
-    return RecordedArguments(**read) if _is_pair(read) else RecordedArguments(read)
+    return RecordedArguments(read[_ARGUMENTS], read.get(_WRITTEN)) if _is_pair(read) else RecordedArguments(read)
 
 
-def same_arguments(first: bytes | None, second: bytes | None) -> bool:
-    """Whether two records have equal parsed arguments, whatever the model wrote; false if a part of one was cut."""
+def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, Any]) -> bool:
+    """Whether two records have equal parsed arguments, or equal ones but for defaults that were made up.
+
+    False if a part of one was cut.
+    """
     if first is None or second is None:
         return False
-    parsed, other = read_arguments(first).arguments, read_arguments(second).arguments
-    return is_object(parsed) and is_object(other) and _sorted(parsed) == _sorted(other)
+    one, two = read_arguments(first), read_arguments(second)
+    parsed, other = one.arguments, two.arguments
+    if not is_object(parsed) or not is_object(other):
+        return False
+    if _sorted(parsed) == _sorted(other):
+        return True
+    return tool.key_codec is not None and _sent(one, tool) == _sent(two, tool) != ""
+
+
+def _sent(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
+    """The digest of recorded arguments without what defaults made up; empty if they are not there in full."""
+    try:
+        return digest(tool.key_params(record.arguments if record.written is None else record.written, None))
+    except (DumpError, ParseError):
+        return ""
+
+
+def other_arguments(recorded: bytes | None, asked: bytes | None) -> str:
+    """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
+    theirs, ours = (None if each is None else read_arguments(each).arguments for each in (recorded, asked))
+    differing = ""
+    if is_object(theirs) and is_object(ours):
+        others = {name: _sorted(value) for name, value in theirs.items()}
+        others = {name: text for name, text in others.items() if name not in ours or _sorted(ours[name]) != text}
+        differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
+    return f"(This was done before with other arguments{differing}, and is not done again.)"
 
 
 def is_record_of(record: bytes, params: object, masking: Masking) -> bool:

@@ -39,6 +39,11 @@ the same outcome again is answered `kept`, because the first answer may have bee
     failed      claim, other arguments    running, fence + 1  claimed
     failed      claim, other tool         as it was           conflict
     unknown     claim, other arguments    as it was           conflict
+    running     claim, any arguments      as it was           busy
+    lapsed      claim, any arguments      unknown, fence + 1  unknown
+    done        claim, any arguments      as it was           hit
+    failed      claim, any arguments      running, fence + 1  claimed
+    unknown     claim, any arguments      as it was           unknown
     done        claim, other tool         as it was           conflict
     expired     claim, other arguments    running, fence 1    claimed
     running     renew                     running, same       kept
@@ -142,7 +147,7 @@ def fault(row: EffectRow) -> str:
 
 
 def claimed(
-    row: EffectRow | None, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime
+    row: EffectRow | None, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime, any_arguments: bool = False
 ) -> tuple[ClaimVerdict, EffectRow]:
     """Answer a claim: the verdict, and the row to be written for it; `row` itself if nothing changes.
 
@@ -151,6 +156,7 @@ def claimed(
         fresh: the running row that the claim would write if there were none.
         on_orphan: how a row whose lease has expired, or that is unknown, is treated.
         now: the store's time.
+        any_arguments: whether the row answers the claim also if it has other arguments.
     """
     if row is None or key_expired(row, now):
         return "claimed", fresh
@@ -158,8 +164,9 @@ def claimed(
     wrong = fault(row)
     if wrong:
         return "unknown", unknown_row(row, f"the stored row is corrupt: {wrong}")
-    fixed = row.status == "failed" and row.params_hash != fresh.params_hash  # the caller has fixed its arguments
-    if row.tool != fresh.tool or (row.params_hash != fresh.params_hash and not fixed):
+    # Those of a failed effect may be other ones: the caller has fixed its arguments.
+    is_same = any_arguments or row.status == "failed" or row.params_hash == fresh.params_hash
+    if row.tool != fresh.tool or not is_same:
         return "conflict", row
     if row.status == "running":
         return _claimed_from_owner(row, fresh, on_orphan=on_orphan, now=now)

@@ -143,17 +143,6 @@ def _migrate(
         link.execute("UPDATE handrail_schema SET made_in = ?, hash_key = ?", (made_in, new_key()))
 
 
-def has_old_slots(database: Database) -> bool:
-    """Whether there are slots that version 1 wrote, which names no process and no reply.
-
-    Asked once for each store that is opened, and only of tables that were made in that version.
-    """
-    if database.query("SELECT made_in FROM handrail_schema")[0][0] >= _KNOWS_ITS_ORIGIN:
-        return False
-    slots = "owner_process = '' AND substr(key, 1, 5) = 'call:' AND partition <> ''"
-    return bool(database.query(f"SELECT 1 FROM handrail_effects WHERE {slots} LIMIT 1"))  # noqa: S608 - our own words
-
-
 def read_hash_key(database: Database) -> bytes:
     """The random key of the store, for hashes of secrets.
 

@@ -41,7 +41,7 @@ from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import removal, statements
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import Driver
-from handrail.store.sql.migrations import has_old_slots, migrate, read_hash_key
+from handrail.store.sql.migrations import migrate, read_hash_key
 from handrail.store.sql.rows import (
     answer_of,
     checkpoint_of,
@@ -92,7 +92,6 @@ class SqlStore:
         self._held = SessionLockTable(driver.locks, clock=clock, store=driver.url)
         self._processes = driver.processes
         self._claimed: set[tuple[str, str]] = set()  # the keys that it has written as running last
-        self._has_old_slots = has_old_slots(self._database)
         self._hash_key: bytes | None = None
         with suppress(StoreError):  # a key that is missing is missed only by who needs it
             self._hash_key = read_hash_key(self._database)
@@ -122,11 +121,6 @@ class SqlStore:
     def poll_every(self) -> timedelta:
         """How often to look for what other processes have changed."""
         return self._driver.poll_every
-
-    @property
-    def has_old_slots(self) -> bool:
-        """Whether it may hold slots that a version of Handrail wrote which did not know the replies of calls."""
-        return self._has_old_slots
 
     def hash_key(self) -> bytes:
         """The random key of this store, for hashes of secrets; read when the store is opened.

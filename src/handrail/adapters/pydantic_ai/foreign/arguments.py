@@ -20,7 +20,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, from_json, to_json
 from typing_extensions import TypedDict  # pydantic requires this one before Python 3.12
 
-from handrail.serde.adapter import BUILD_ERRORS, agreeing
+from handrail.serde.adapter import BUILD_ERRORS, agreeing, inexact_numbers, with_digits
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import check_sayable
 from handrail.serde.core_schemas import Core, rebuilt
@@ -49,7 +49,7 @@ class FunctionArguments:
     def __init__(self, made: Any, checked: SchemaValidator, schema: Mapping[str, Any]) -> None:  # noqa: ANN401 - PydanticAI's
         """Check by `checked`, which matches `schema`, and create the values by `made`."""
         self.made = made
-        self._check = checked
+        self._check = with_digits(checked.validate_json)
         self._schema = schema
 
     def validate_json(self, input: str | bytes | bytearray, **options: Any) -> Any:  # noqa: ANN401 - PydanticAI's
@@ -80,17 +80,17 @@ class FunctionArguments:
     def _agreed(self, data: str | bytes | bytearray, context: object) -> str | bytes | bytearray:
         """`data` with `5` for `5.0` where the schema has an integer."""
         try:
-            self._check.validate_json(data, context=context)
+            self._check(data, context=context)
         except ValidationError as error:
             lines = error.errors(include_url=False, include_input=False)
             if lines[0]["type"] in _NOT_JSON:
                 raise
             decoded = from_json(data)
-            if not make_whole(lines, self._schema, decoded):
+            if not make_whole(lines, self._schema, decoded, inexact_numbers(data, whole=True)):
                 raise
             data = to_json(decoded, inf_nan_mode="constants")
             # Checked again: the conversion fixes one kind of fault, and others may remain.
-            self._check.validate_json(data, context=context)
+            self._check(data, context=context)
         return data
 
 
