@@ -161,9 +161,9 @@ _FLOAT: Final = Context(prec=15, Emin=-307, Emax=307, traps=[Inexact, InvalidOpe
 _long_number: Final = re.compile(r"[0-9.]{16}|[0-9][eE][-+]?[0-9]{3}").search
 
 _numbers: Final = re.compile(
-    r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9]+(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+))', re.DOTALL
+    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(-?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)', re.DOTALL
 ).finditer
-"""The strings, in which a digit is not a number, and the numbers with a fraction or an exponent."""
+"""The strings, in which a digit is not a number, and the numbers, each in one pass over its digits."""
 
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 
@@ -430,7 +430,8 @@ def inexact_numbers(data: str | bytes | bytearray, *, whole: bool = False) -> fr
     text = data if isinstance(data, str) else data.decode(errors="replace")
     if not whole and _long_number(text) is None:
         return frozenset()
-    return frozenset(float(found[1]) for found in _numbers(text) if found[1] and not is_exact(found[1]))
+    numbers = (found[1] for found in _numbers(text) if found[1] and not found[1].lstrip("-").isdecimal())
+    return frozenset(float(number) for number in numbers if not is_exact(number))
 
 
 def _is_exact(number: str) -> bool:
