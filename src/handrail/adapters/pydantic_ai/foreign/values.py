@@ -93,7 +93,7 @@ def replayed_value(message: ToolMessage) -> Any:  # noqa: ANN401 - decoded JSON,
     value, parts = message.result.value, message.result.parts
     if not parts:
         return value
-    others = value if is_array(value) else ()
+    others = value if is_array(value) else () if value is None else (value,)
     return [*others, *map(part_content, parts)]
 
 
