@@ -130,13 +130,13 @@ def test_a_nested_session_that_is_open_elsewhere_is_told_to_the_model(desk: Desk
 
 @pytest.mark.parametrize("replied", [0, 1])
 def test_a_run_whose_provider_failed_is_gone_on_with(replied: int, desk: Desk, wording: Wording) -> None:
-    """The calls before are answered from the record; before the first reply there is nothing to go on with."""
+    """The calls before are answered from the record; before the first reply the question is sent again."""
     replies: Replies = {"desk": [[NOTE], "Done."]}
     with pytest.raises(RuntimeError) as raised:
         desk.run(Reader(replies, breaks=("desk", replied)), "Do it.")
     assert str(raised.value) == wording
     reader = Reader(replies)
-    assert desk.run(reader, None if replied else "Do it.").output == "Done."
+    assert desk.run(reader).output == "Done."
     assert (desk.notes(), desk.calls(), reader.seen[-1]) == (["a"], [("d1", True)], ("desk", ["noted a"]))
 
 

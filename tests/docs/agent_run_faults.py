@@ -321,7 +321,7 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "`agent_call` of an agent that is neither made nor listed": _nobody_of_that_name,
     "`agent_create` with names that its maker does not have": _more_than_its_own,
     "no input, and no unfinished run in the session": _nothing_to_resume,
-    "an input, although a run is unfinished": _unfinished,
+    "an input, although a run has a reply and is unfinished": _unfinished,
     "the session is another agent's": _of_another_agent,
     "another run of an agent uses the session": _beside_another,
     "another version of PydanticAI wrote it": _of_another_version,

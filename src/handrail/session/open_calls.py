@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from handrail.errors import SessionError
 from handrail.session.call_records import CallLister, CallRecord, OpenCall, still_open
 from handrail.session.call_ref import CallRef
+from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import SessionRow, SessionStore
 from handrail.session.postponed_calls import SessionSlices, own_items
@@ -49,7 +50,12 @@ def open_calls_of(session: RecordedSlices, claimed: Iterable[OpenCall]) -> tuple
 
 
 def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall, ...]:
-    """The open calls of a stored session as `Session.open_calls` gives them; the session need not be opened for it.
+    """The open calls of a stored session as `Session.open_calls` gives them; raises as `open_work_in_store` does."""
+    return open_work_in_store(store, row)[0]
+
+
+def open_work_in_store(store: SessionStore, row: SessionRow) -> tuple[tuple[OpenCall, ...], bool]:
+    """The open calls of a stored session, and whether a conversation of it is unfinished; it need not be opened.
 
     Items of classes that are not known here are passed over.
 
@@ -62,8 +68,10 @@ def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall,
         record = None if number is None else recorded_item(store, row.session_id, number)
         return record is not None and record.session_id == row.session_id and record.final
 
-    listed = _listed(known_items(store, row, _lists), row.session_id)
-    return still_open(store.open_claims(row.session_id), listed, is_settled)
+    items = known_items(store, row, _lists)
+    calls = still_open(store.open_claims(row.session_id), _listed(items, row.session_id), is_settled)
+    newest = {(part.speaker, part.name): part for part in items.get(ConversationPart, ())}
+    return calls, any(part.is_unfinished for part in newest.values())
 
 
 def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:

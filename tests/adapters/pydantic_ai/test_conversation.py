@@ -244,4 +244,4 @@ async def test_what_ended_a_run_is_raised_although_the_conversation_cannot_be_st
         return ModelResponse([TextPart("Done.")])
 
     with pytest.raises(SessionError):
-        await agent_of(stored, session, box, FunctionModel(answer_and_close)).run("Send them.")
+        await agent_of(stored, session, box, FunctionModel(answer_and_close)).run(message_history=stored.history)

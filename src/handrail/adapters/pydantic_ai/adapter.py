@@ -154,7 +154,8 @@ class PydanticAIAdapter:
             deadline: bounds requests and calls; the budget's own deadline applies too, if it is earlier.
             budget: limits of the run. By default, PydanticAI's limit of 50 requests applies.
             unfinished: how an unfinished evaluation of the prompt in a stored session is treated. `"resume"` resumes
-                it, and refuses another `user_prompt`; `"discard"` starts a new one, and committed changes remain.
+                it, and refuses another `user_prompt` if the model has replied; `"discard"` starts a new one, and
+                committed changes remain.
             finished: how a finished evaluation of the prompt with the same `user_prompt` in a stored session is
                 treated. `"repeat"` starts a new one; `"return"` returns its response, and no model is asked.
 
@@ -251,7 +252,8 @@ class PydanticAIAdapter:
             if conversation is not None and unfinished == "discard" and not message_history:
                 await record_discarded(environment, conversation.replaced)
             if conversation is not None and conversation.history:
-                message_history, user_prompt = conversation.resumable, None
+                user_prompt = None if conversation.is_asked(user_prompt) else user_prompt
+                message_history = conversation.resumable
             result = await self._run(executor, user_prompt, message_history, conversation)
         if isinstance(result.output, DeferredToolRequests):
             raise _postponed(result.output, executor)

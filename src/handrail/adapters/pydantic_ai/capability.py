@@ -14,7 +14,7 @@ A PydanticAI capability wraps each step of a run. This one does ten things:
   show it.
 - It checks the answer, and sends the model back with what is missing. That is a step of its own and no retry, so it
   does not count against PydanticAI's limit of output retries. An answer that is streamed (`run_stream`) is not checked.
-- It stores each reply before any of its calls runs, if it has a conversation.
+- With a conversation, it stores what the user says before the model is asked, and each reply before its calls run.
 - It records calls that waited, and that PydanticAI answers itself (`handrail.adapters.pydantic_ai.outside_answers`).
 - It provides the toolset, and adds the tools that the session adds (`handrail.adapters.pydantic_ai.added_tools`).
 """
@@ -243,6 +243,7 @@ class HandrailCapability(AbstractCapability[Any]):
             PromptEvaluationError: something is missing from an answer that `run_stream` has streamed.
         """
         self._left_open.clear()
+        node = self._asked_once(node)
         if isinstance(node, ModelRequestNode):
             await record_answers(self.executor.environment, [*ctx.messages, node.request])
         try:
@@ -277,6 +278,12 @@ class HandrailCapability(AbstractCapability[Any]):
                     phase="response",
                 )
         return result
+
+    def _asked_once(self, node: AgentNode[Any]) -> AgentNode[Any]:
+        # A prompt with which the history ends is sent from there.
+        if self.conversation is None or not isinstance(node, UserPromptNode):
+            return node
+        return replace(node, user_prompt=None) if self.conversation.is_awaiting(node.user_prompt) else node
 
     @override
     @asynchronous_entry
@@ -322,11 +329,14 @@ class HandrailCapability(AbstractCapability[Any]):
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
-        """Make a request, bounded by the deadline.
+        """Make a request, bounded by the deadline; what the user says is stored before.
 
         Raises:
+            StoreError: it cannot be stored.
             PromptEvaluationError: the deadline passed, or the budget had been exceeded before (by another run).
         """
+        if self.conversation is not None:
+            await self.conversation.note_request(ctx.messages)
         self._check_budget()
         deadline = self.executor.environment.deadline
         if deadline is None:

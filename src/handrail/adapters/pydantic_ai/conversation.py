@@ -1,8 +1,9 @@
 """The message history of a PydanticAI agent or a prompt, stored in the session, so that another process can resume it.
 
-It is a conversation of the session (`handrail.session.conversation`) whose messages are those of PydanticAI. Each reply
-of the model is stored before any of its calls runs. A run that dies in between therefore leaves a reply whose calls
-have no answers; when it is resumed, calls with a final record are answered from the record, and only the others run.
+It is a conversation of the session (`handrail.session.conversation`) whose messages are those of PydanticAI. What the
+user says is stored before the model is asked, and each reply of the model before any of its calls runs. A run that dies
+in between therefore leaves a question, which is sent when it is resumed, or a reply whose calls have no answers: calls
+with a final record are answered from the record, and only the others run.
 
 A session has one conversation of an agent, and one of each prompt. `one_at_a_time` excludes a second run.
 """
@@ -161,6 +162,11 @@ class StoredHistory:
         )
 
     @property
+    def takes_input(self) -> bool:
+        """Whether a message of the user can follow: the last run has ended, or the model has not replied in it."""
+        return not self.unfinished or bool(self._waiting_prompts)
+
+    @property
     def unchecked_answer(self) -> ModelResponse | None:
         """The answer with which the conversation ends, if it is still to be checked for completion."""
         last = self.history[-1] if self._unchecked and self.history else None
@@ -174,29 +180,31 @@ class StoredHistory:
     @property
     def user_prompt(self) -> UserPrompt | None:
         """What the user asked first; `None` if nothing is stored."""
-        first = self.history[0] if self.history else None
-        parts = first.parts if isinstance(first, ModelRequest) else ()
-        return next((part.content for part in parts if isinstance(part, UserPromptPart)), None)
+        return next(iter(_prompts(self.history[:1])), None)
 
     def is_asked(self, user_prompt: UserPrompt | None) -> bool:
-        """Whether the conversation began with a user prompt; `None` is any."""
-        given = user_prompt if user_prompt is None or isinstance(user_prompt, str) else list(user_prompt)
-        return given is None or given == self.user_prompt
+        """Whether the conversation began with a user prompt, or waits for the reply to it; `None` is any."""
+        began = user_prompt is None or _content(user_prompt) in _prompts(self.history[:1])
+        return began or self.is_awaiting(user_prompt)
+
+    def is_awaiting(self, user_prompt: UserPrompt | None) -> bool:
+        """Whether the conversation ends with a user prompt to which the model has not replied."""
+        return user_prompt is not None and self._waiting_prompts[-1:] == [_content(user_prompt)]
 
     @property
-    def postpone(self) -> bool:
-        """Whether some calls of the last reply were answered and others left open, as for an approval."""
-        return bool(self.unanswered) and isinstance(self.history[-1], ModelRequest)
+    def _waiting_prompts(self) -> list[UserPrompt]:
+        return _prompts(self.history[-1:]) if self.unfinished and not self.unanswered else []
 
     @property
     def deferred_results(self) -> DeferredToolResults | None:
         """What a run takes with the history, so that calls that were left open are made again; `None` if none was.
 
+        They were left open if others of their reply were answered.
         It approves none of them: the question about a call is asked again, unless a recorded answer is found.
         """
-        if not self.postpone:
-            return None
         ids = [call.tool_call_id for call in self.unanswered]
+        if not ids or not isinstance(self.history[-1], ModelRequest):
+            return None
         return DeferredToolResults(
             approvals=dict.fromkeys(ids, True), metadata={each: dict(MADE_AGAIN) for each in ids}
         )
@@ -287,7 +295,8 @@ class StoredHistory:
         await ASYNC.write_to(self._session.store, act)
 
     def _check_continued(self, given: Sequence[ModelMessage]) -> None:
-        if self.unfinished and not _resumes(self.history, given):
+        # PydanticAI joins neighbouring requests, and so does `_load`.
+        if self.unfinished and not _resumes(self.history, repair_messages(given, repair_last_response=False)):
             raise self.unfinished_error()
 
     @property
@@ -301,6 +310,20 @@ class StoredHistory:
             f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it with "
             "its history and without a user prompt: run(message_history=stored.history)"
         )
+
+    async def note_request(self, messages: Sequence[ModelMessage]) -> None:
+        """Store what the model is about to be asked, but for answers of calls and of checks, which are made again.
+
+        Args:
+            messages: the whole conversation; its last message may be changed afterwards.
+
+        Raises:
+            SessionError: as for `save`.
+            StoreError: as for `save`.
+        """
+        *before, last = messages
+        if isinstance(last, ModelRequest) and not self._unchecked and not _unanswered(self._noted):
+            await self.note([*before, replace(last, parts=list(last.parts))])
 
     async def note(self, messages: Sequence[ModelMessage], *, unchecked: bool = False) -> None:
         """Store the messages; in a session in memory only at the end of the run.
@@ -342,7 +365,8 @@ class StoredHistory:
             AgentError: a message has a value that cannot be written as JSON. Lone surrogates are written as their
                 escapes.
             SessionError: the session is closed.
-            RecordingError: the session has passed to another process, or its store is unavailable.
+            RecordingError: the session has passed to another process, or its store is unavailable; what was not stored
+                is stored with the next unit.
         """
         # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
         whole = self._whole or not _follows(self._kept, messages)
@@ -353,14 +377,15 @@ class StoredHistory:
         if new or (ended and (self._of == "prompt" or self._unchecked)):
             part = self._part(messages, new, continues=not whole)
             part = replace(part, ended=ended, restarts=whole, unchecked=unchecked)
-            # A reply with calls is stored before the first of them starts, with its claim if it has one.
+            # A reply with calls is stored before the first of them starts, with its claim if it has one; what the user
+            # says, before the model is asked.
             asks = bool(part.calls) and isinstance(new[-1], ModelResponse) and not ended
             lost: Exception | None = None
             try:
                 self._conversation.add(part, written="deferred" if asks else "surely")
             except (SessionLostError, StoreError) as error:
                 lost = error  # the session has the part, and writes it with its next unit
-            # Only after the append: if the store refuses it, the next call stores the same messages again.
+            # Only after the append: if the session refuses it, the next call stores the same messages again.
             self._kept, self._whole = tuple(messages), False
             self.history, self._ended, self._unchecked = list(messages), ended, unchecked
             if lost is not None:
@@ -455,6 +480,14 @@ def _read(parts: Sequence[ConversationPart], where: str) -> tuple[list[ModelMess
             ) from error
     # PydanticAI does the same at the start of a run, and the stored conversation is counted in messages.
     return repair_messages(history, repair_last_response=False), bool(parts) and parts[-1].ended
+
+
+def _content(user_prompt: UserPrompt) -> str | list[UserContent]:
+    return user_prompt if isinstance(user_prompt, str) else list(user_prompt)
+
+
+def _prompts(messages: Sequence[ModelMessage]) -> list[UserPrompt]:
+    return [part.content for message in messages for part in message.parts if isinstance(part, UserPromptPart)]
 
 
 def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:

@@ -6,6 +6,7 @@ so there is nothing to resume.
 | the last evaluation of the prompt in the session | the new one |
 |---|---|
 | does not exist | starts a conversation |
+| has no reply yet, and `unfinished="resume"` | resumes it; another user prompt is asked after the one that is stored |
 | is unfinished, and `unfinished="resume"` | resumes it, if it has no user prompt or the same; else it is refused |
 | is unfinished, and `unfinished="discard"` | starts a conversation |
 | is finished, and `finished="return"` | returns the stored response, if it has no user prompt or the same |
@@ -66,8 +67,8 @@ async def stored_conversation(
         earlier: how the last conversation of the prompt is treated.
 
     Raises:
-        PromptEvaluationError: the last conversation of the prompt is unfinished, and there is another user message; or
-            the prompt is being evaluated on this session.
+        PromptEvaluationError: the last conversation of the prompt has a reply and is unfinished, and there is another
+            user message; or the prompt is being evaluated on this session.
         AgentError: the stored messages cannot be read.
         StoreError: the store cannot be read.
     """
@@ -79,14 +80,14 @@ async def stored_conversation(
         load = partial(StoredHistory, session, name, of="prompt", is_held=True)
         conversation = await ASYNC.write_to(session.store, load)
         is_same = conversation.is_asked(user_prompt)
-        if conversation.unfinished and earlier.unfinished == "resume" and not is_same:
+        if earlier.unfinished == "resume" and not (is_same or conversation.takes_input):
             raise PromptEvaluationError(
                 f"the last evaluation of {name} in session {session.session_id!r} is unfinished. Resume it with the "
                 "same user_prompt or without one: calls that have a final record are answered from it. Or start a new "
                 "one with unfinished='discard'",
                 phase="request",
             )
-        continues = earlier.unfinished == "resume" if conversation.unfinished else earlier.finished == "return"
-        if not (continues and is_same):
+        returned = is_same and earlier.finished == "return"
+        if not (earlier.unfinished == "resume" if conversation.unfinished else returned):
             conversation.begin_anew()
         yield conversation

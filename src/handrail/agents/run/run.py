@@ -481,7 +481,7 @@ class AgentRun:
                 f"session {session!r} holds no unfinished run of {self.agent.file.name}, so there is nothing to resume "
                 "with; give an input"
             )
-        if input is not None and conversation.unfinished:
+        if input is not None and not conversation.takes_input:
             raise AgentError(
                 f"the last run of {self.agent.file.name} in session {session!r} is unfinished; resume it without "
                 "an input first, or begin another session"

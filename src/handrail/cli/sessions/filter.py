@@ -20,25 +20,25 @@ from handrail.cli.ledger.show import CONVERSATION, agent_of_session
 from handrail.errors import StoreCorruptError, UnknownTypeError
 from handrail.session.call_records import OpenCall
 from handrail.session.conversation_parts import ConversationPart
-from handrail.session.open_calls import open_calls_in_store
+from handrail.session.open_calls import open_work_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.store import Store
 
 SessionState: TypeAlias = Literal["held", "open", "waiting", "unknown", "unreadable", "ended"]
-"""What can be said of a session: a process holds it; it has an open call; one that waits for an approval; one whose
-effect is unknown; its calls cannot be read; or none of these."""
+"""What can be said of a session: a process holds it; it has an open call, or a conversation that waits for the model;
+a call that waits for an approval; one whose effect is unknown; its calls cannot be read; or none of these."""
 
 _LAST_ENTRIES = 50
 """Among so many entries at its end the newest message of a conversation is looked for."""
 
 
-def session_states(open_calls: Iterable[OpenCall], *, held: bool) -> tuple[SessionState, ...]:
+def session_states(open_calls: Iterable[OpenCall], *, held: bool, unfinished: bool) -> tuple[SessionState, ...]:
     """What can be said of a session, in the order of `SessionState`."""
     found = {call.state for call in open_calls}
     said: dict[SessionState, bool] = {
         "held": held,
-        "open": bool(found),
+        "open": bool(found) or unfinished,
         "waiting": "postponed" in found,
         "unknown": "unknown" in found,
     }
@@ -58,7 +58,8 @@ def states_in_store(store: Store, row: SessionRow, held: frozenset[str]) -> tupl
     """
     know_conversations()
     try:
-        return session_states(open_calls_in_store(store, row), held=row.session_id in held)
+        open_calls, unfinished = open_work_in_store(store, row)
+        return session_states(open_calls, held=row.session_id in held, unfinished=unfinished)
     # One session whose values are damaged, or of a class that has changed, does not hide the others.
     except (StoreCorruptError, UnknownTypeError):
         return ("held", "unreadable") if row.session_id in held else ("unreadable",)
@@ -139,8 +140,9 @@ class SessionFilter:
         Parameter(
             metavar="STATE",
             help="Only those in this state, or in one of several. `held`: a process has it open. `open`: it has a call "
-            "that has not come to its end. `waiting`: one that waits for an approval. `unknown`: one whose effect may "
-            "have happened. `unreadable`: its calls cannot be read. `ended`: none of these.",
+            "that has not come to its end, or a message without a reply. `waiting`: a call that waits for an approval. "
+            "`unknown`: one whose effect may have happened. `unreadable`: its calls cannot be read. `ended`: none of "
+            "these.",
         ),
     ] = ()
     older_than: Annotated[
