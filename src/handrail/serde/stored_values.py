@@ -15,7 +15,6 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, Sch
 
 from handrail.redaction import MASK
 from handrail.serde.adapter import Adapter, agreeing, closed_adapter, core_config
-from handrail.serde.changed_types import reading_tags
 from handrail.serde.core_schemas import (
     Core,
     SchemaEdit,
@@ -65,18 +64,6 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
     reads, writes = validator_of(agreed, config), serializer_of(written, config)
     stored = Adapter(adapter.made, core, kinds_in(core), reads, writes, bounded=is_bounded(agreed))
     return stored, inlined(core_json_schema(read, mode="validation"))
-
-
-def changed_validator(adapter: Adapter) -> SchemaValidator:
-    """What reads the values of a type that were stored before it was changed, with tags that it does not write.
-
-    Args:
-        adapter: that of the type.
-    """
-    core, config = with_flat_unions(adapter.core), core_config()
-    read = agreeing(rebuilt(core, _changing(core, {}, read_tagged)), config)
-    # The present tags first, and around them those of before: a value may hold both.
-    return validator_of(reading_tags(read, config), config)
 
 
 def _changing(

@@ -25,7 +25,6 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter, inexact_numbers
-from handrail.serde.attempts import bounded
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import Built, Schemas, build, build_stored, can_be_deferred
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
@@ -51,8 +50,7 @@ from handrail.serde.json_values import (
     size_faults,
 )
 from handrail.serde.location import Path, followed_each, locate
-from handrail.serde.stored_values import changed_validator, stored_recheck
-from handrail.serde.unions import TYPE
+from handrail.serde.stored_values import stored_recheck
 from handrail.serde.unsent import reader_for_keys
 
 T = TypeVar("T")
@@ -160,9 +158,6 @@ class Codec(Generic[T]):
         try:
             value = self._validate(data, strict=True)
         except ValidationError as error:
-            # Only what is read from a store may have tags of a former type, and only then the slower reader is made.
-            if self._exact is not None and (found := self._of_changed_type(data)):
-                return found[0]
             data, faults = self._with_whole_numbers(error, data)
             if faults:
                 # Not chained: pydantic's error holds the whole input, and would take it into every log.
@@ -175,16 +170,6 @@ class Codec(Generic[T]):
             if colons > self._colons and not self._surely_once(data) and (faults := repeated_keys(data)):
                 raise _refusal(faults)
         return value
-
-    def _of_changed_type(self, data: Text) -> tuple[T] | tuple[()]:
-        """A value with tags that its type does not write any more; nothing if it cannot be read so either."""
-        if not (TYPE in data if isinstance(data, str) else TYPE.encode() in data):
-            return ()
-        validator = _changed.get(self.kind, lambda: changed_validator(closed_adapter(self.kind)))
-        try:
-            return (bounded(validator.validate_json)(data, strict=True),)
-        except ValidationError:
-            return ()
 
     def parse(self, data: Text | Mapping[str, object]) -> T:
         """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
@@ -497,7 +482,6 @@ def _is_of_type(line: ErrorDetails) -> bool:
 _built: Final[BoundedCache[Built]] = BoundedCache()
 _codecs: Final[BoundedCache[Codec[Any]]] = BoundedCache()
 _stored: Final[BoundedCache[Codec[Any]]] = BoundedCache()
-_changed: Final[BoundedCache[SchemaValidator]] = BoundedCache()
 _key_readers: Final[BoundedCache[tuple[Callable[..., Any] | None]]] = BoundedCache()
 _rechecks: Final[BoundedCache[SchemaValidator]] = BoundedCache()
 

@@ -4,8 +4,8 @@ A `default_factory` makes another value for each call, an id or a time, and two 
 that makes equal values (`list`, or the copy of a default) is like any other default.
 
 pydantic hands a factory the fields of its record that are read already. That dictionary becomes the fields of the
-instance, which identifies the record that a factory was called for. The values are replaced when all has been read: until
-then the program's own validators see what the factories made.
+instance, which identifies the record that a factory was called for. The values are replaced when all has been read:
+until then the program's own validators see what the factories made.
 """
 
 from __future__ import annotations
