@@ -173,8 +173,8 @@ class FaultyStore(Store):
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         return self._store.testimony(effect_id)
 
-    def rows(self) -> Iterator[EffectRow]:
-        return self._store.rows()
+    def rows(self, key: str | None = None) -> Iterator[EffectRow]:
+        return self._store.rows(key)
 
     def expired(self, now: datetime) -> ExpiredEffects:
         return self._store.expired(now)

@@ -184,10 +184,10 @@ class MemoryStore:
             given = self._testimony.get(effect_id, {})
         return tuple(given[fence] for fence in sorted(given))
 
-    def rows(self) -> Iterator[EffectRow]:
-        """All rows as they stand at this moment, in the order in which their keys were first claimed."""
+    def rows(self, key: str | None = None) -> Iterator[EffectRow]:
+        """All rows, or those of a key, as they stand at this moment, in the order in which they were first claimed."""
         with self._lock:
-            return iter(list(self._rows.values()))
+            return iter([row for row in self._rows.values() if key is None or row.key == key])
 
     def expired(self, now: datetime) -> ExpiredEffects:
         """How many rows are done or failed and expired by `now`, and how much they hold."""

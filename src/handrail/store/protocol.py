@@ -393,8 +393,8 @@ class LedgerStore(UnitStore, Protocol):
         """All testimony about an effect, in the order of the fencing tokens."""
         ...
 
-    def rows(self) -> Iterator[EffectRow]:
-        """All rows, expired ones included, in no promised order; each as it stood at some moment of the iteration."""
+    def rows(self, key: str | None = None) -> Iterator[EffectRow]:
+        """All rows, or those of a key, expired ones included; each as it stood at some moment of the iteration."""
         ...
 
     def expired(self, now: datetime) -> ExpiredEffects:

@@ -548,7 +548,7 @@ def found_effect(store: Store, key: str, partition: str | None) -> EffectRow:
         found = [] if row is None else [row]
     else:
         # Keys are unique only within a partition.
-        found = [row for row in store.rows() if row.key == key]
+        found = list(store.rows(key))
     if len(found) == 1:
         return found[0]
     if not found:

@@ -11,7 +11,7 @@ import os
 import random
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
-from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, SchemaError
+from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
@@ -358,9 +358,19 @@ class EffectLedger:
         """
         return self._store.testimony(row.effect_id)
 
-    def row(self, key: str, *, partition: str = "") -> EffectRow | None:
-        """The entry of a key, in any state; `None` if there is none."""
-        return self._store.get(partition, key)
+    def row(self, key: str, *, partition: str | None = None) -> EffectRow | None:
+        """The entry of a key, in any state; `None` if there is none. Without `partition` all are searched.
+
+        Raises:
+            LedgerError: several partitions have the key, and `partition` is not given.
+        """
+        if partition is not None:
+            return self._store.get(partition, key)
+        now, rows = self._store.now(), tuple(self._store.rows(key))
+        found = [row for row in rows if not states.key_expired(row, now)] or rows[:1]
+        if len(found) > 1:
+            raise LedgerError(_ambiguous(key, found), key=key, status="ambiguous")
+        return found[0] if found else None
 
     def is_taken(self, key: EffectKey, tool: str) -> bool:
         """Whether a key belongs to an effect of that tool with those arguments that is done, running or unknown."""
@@ -391,13 +401,16 @@ class EffectLedger:
 
     # ---------------------------------------------------------------------------------------------- a cache of results
 
-    def lookup(self, key: str, *, partition: str = "") -> ToolEffect | None:
-        """The recorded effect of a key; an expired one is removed.
+    def lookup(self, key: str, *, partition: str | None = None) -> ToolEffect | None:
+        """The recorded effect of a key; an expired one is removed. Without `partition` all are searched.
 
         `None` means that there is nothing to replay, not that the effect has not happened: it may be running or
         unknown. `claim` distinguishes these.
+
+        Raises:
+            LedgerError: several partitions have the key, and `partition` is not given.
         """
-        row = self._store.get(partition, key)
+        row = self.row(key, partition=partition)
         if row is None:
             return None
         if states.key_expired(row, self._store.now()):
@@ -449,14 +462,14 @@ class EffectLedger:
             if row is refused.standing or self._replace(refused.standing, row):
                 return ToolEffect.of(row)
 
-    def invalidate(self, key: str, *, partition: str = "", force: bool = False) -> bool:
+    def invalidate(self, key: str, *, partition: str | None = None, force: bool = False) -> bool:
         """Remove the entry of a key, so that the same call runs again; returns whether it existed.
 
         Raises:
             LedgerError: the effect is running or unknown, or its result waits for `apply`, and `force` is not given: it
-                could happen twice.
+                could happen twice. Or several partitions have the key, and `partition` is not given.
         """
-        while (row := self._store.get(partition, key)) is not None:
+        while (row := self.row(key, partition=partition)) is not None:
             if not force:
                 states.check_removable(row)
             if change_effect(self._store, row, None):
@@ -589,6 +602,11 @@ def _log_lost_effect(claim: Claimed, row: EffectRow | None) -> None:
         _log.warning("%s; that was not recorded, because its entry has been removed since", done)
     else:
         _log.error("%s, and is %s under fence %d since: it may happen twice", done, row.status, row.fence)
+
+
+def _ambiguous(key: str, rows: Iterable[EffectRow]) -> str:
+    partitions = ", ".join(sorted(repr(row.partition) for row in rows))
+    return f'several partitions have the key {key}: {partitions}. Name one with partition=... ("" is shared by all).'
 
 
 def _json_of(value: object) -> bytes | None:

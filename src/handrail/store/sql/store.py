@@ -239,8 +239,11 @@ class SqlStore:
         found = map(load_testimony, self._database.query(statements.GET_TESTIMONY, (effect_id,)))
         return tuple(sorted(found, key=lambda testimony: testimony.fence))
 
-    def rows(self) -> Iterator[EffectRow]:
-        """All rows in the order of their keys; each as it stood when the iteration came near it."""
+    def rows(self, key: str | None = None) -> Iterator[EffectRow]:
+        """All rows in the order of their keys, or those of a key; each as it stood when the iteration came near it."""
+        if key is not None:
+            yield from map(effect_of, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
+            return
         found = self._database.query(statements.FIRST_EFFECTS)
         while found:
             yield from map(effect_of, found)
