@@ -117,8 +117,8 @@ class FaultyStore(Store):
     def process(self) -> str:
         return self._store.process()
 
-    def is_dead(self, process: str) -> bool:
-        return self._store.is_dead(process)
+    def owner_lives(self, row: EffectRow) -> bool | None:
+        return self._store.owner_lives(row)
 
     @property
     def claim_waits(self) -> bool:

@@ -34,6 +34,7 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import session_locks
 from handrail.store.memory_session import MemorySession
+from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import (
     EFFECT_WRITES,
     EffectChange,
@@ -44,7 +45,7 @@ from handrail.store.protocol import (
     RefusedWrite,
     Testimony,
     WatchCallback,
-    open_call,
+    open_calls,
     points_of,
 )
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
@@ -132,9 +133,9 @@ class MemoryStore:
         """There is nothing to name: no other process can reach the store."""
         return ""
 
-    def is_dead(self, process: str) -> bool:  # noqa: ARG002 - the interface's
-        """Nothing is known of other processes."""
-        return False
+    def owner_lives(self, row: EffectRow) -> bool | None:
+        """Whether a ledger renews the claim; nothing is known of others."""
+        return True if (row.effect_id, row.fence) in LIVE_CLAIMS else None
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
@@ -226,11 +227,8 @@ class MemoryStore:
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        return tuple(
-            open_call(row)
-            for row in self.rows()
-            if row.owner.session_id == session_id and row.status != "failed" and row.applied_at is None
-        )
+        own = [row for row in self.rows() if row.owner.session_id == session_id and row.applied_at is None]
+        return open_calls(self, [row for row in own if row.status != "failed"])
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
         """No owner is proved dead, because all live in this process; returns the running effects of the session."""

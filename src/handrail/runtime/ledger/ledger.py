@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
-from handrail.prompt.idempotency import DAY, EffectKey
+from handrail.prompt.idempotency import DAY, MINUTE, EffectKey
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger import states
@@ -53,6 +53,7 @@ from handrail.store.protocol import (
     Testimony,
     change_effect,
     insert_effect,
+    proved,
 )
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
@@ -154,8 +155,8 @@ class EffectLedger:
             standing = refused.standing
             if standing is None:  # removed meanwhile
                 continue
-            if await self._asked(in_thread, partial(self._owner_is_dead, standing), waits=standing.status == "running"):
-                standing = states.orphaned(standing, now)
+            proof = partial(proved, self._store, standing, now)
+            standing = await self._asked(in_thread, proof, waits=standing.status == "running")
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
@@ -195,6 +196,7 @@ class EffectLedger:
             else:
                 await apply(self._store, unit)
         except Exception:  # noqa: BLE001 - logged; the lease expires
+            self._keeper.abandon(Claimed(row, MINUTE, None))
             _log.exception("the claim of a cancelled call of %s could not be withdrawn", row.tool)
 
     def renew(self, claim: Claimed) -> None:
@@ -259,8 +261,8 @@ class EffectLedger:
         return self._end(claim, states.unknown_row(claim.row, why))
 
     def stop_renewing(self, claim: Claimed) -> None:
-        """Stop renewing a claim, and write nothing: its lease expires unless it is finished before."""
-        self._keeper.drop(claim)
+        """Stop renewing a claim: its lease decides, although its process lives, unless it is finished before."""
+        self._keeper.abandon(claim)
         self._given_up.append(claim.row)
 
     def tick(self) -> int:
@@ -291,7 +293,7 @@ class EffectLedger:
         return await self.claim_in(apply, request, in_thread)
 
     def resolve(self, row: EffectRow, finding: Finding, *, ttl: timedelta | None = DAY) -> bool:
-        """Record the outcome of an unknown effect, or of one whose owner's lease has expired; or correct a result.
+        """Record the outcome of an unknown effect, or of an orphan; or correct a result.
 
         A result that was found can be corrected until it is applied: a person may have mistyped it. Once a person has
         applied it by hand, `apply` of the tool does not run for it.
@@ -305,10 +307,10 @@ class EffectLedger:
         Returns whether the row was unchanged; if not, nothing was written.
 
         Raises:
-            LedgerError: the row is running within its lease, already done or failed, or has no result to be applied.
+            LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied.
         """
         now = self._store.now()
-        resolved = states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY)
+        resolved = states.resolved_row(proved(self._store, row, now), finding, now=now, ttl=ttl, forget=DAY)
         if row.status != "done":
             return self._replace(row, resolved)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
@@ -380,7 +382,7 @@ class EffectLedger:
         return row.status != "failed" and not states.key_expired(row, self._store.now())
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of a session and tool that are unknown, or whose owner's lease has expired or process is dead.
+        """The slots of a session and tool that are unknown, or orphans.
 
         Includes those that were resolved as happened: the model may not know of that.
 
@@ -393,7 +395,8 @@ class EffectLedger:
             return ()
         found += tuple(row for row in self._rows_given_up(partition, tool) if row not in found)
         now = self._store.now()
-        return tuple(left for row in found if (left := self._left(row, now)) is not None)
+        seen = [proved(self._store, row, now) for row in found]
+        return tuple(row for row in seen if row.status in {"unknown", "done"} or states.lease_expired(row, now))
 
     def rows(self) -> Iterator[EffectRow]:
         """All entries, in any state."""
@@ -553,15 +556,6 @@ class EffectLedger:
             "",
             arguments,
         )
-
-    def _owner_is_dead(self, row: EffectRow) -> bool:
-        return row.status == "running" and bool(row.owner.process) and self._store.is_dead(row.owner.process)
-
-    def _left(self, row: EffectRow, now: datetime) -> EffectRow | None:
-        """An unresolved slot as its row is to be read; `None` if its owner is alive, or it did not happen."""
-        if row.status in {"unknown", "done"} or states.lease_expired(row, now):
-            return row
-        return states.orphaned(row, now) if self._owner_is_dead(row) else None
 
     def _rows_given_up(self, partition: str, tool: str) -> list[EffectRow]:
         """The slots of abandoned claims of a session and tool, in their current state, unless they are settled."""
