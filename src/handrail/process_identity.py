@@ -18,6 +18,7 @@ from uuid import uuid4
 _STATE, _THREADS, _START = 0, 17, 19
 """Where state, number of threads and start time are in `/proc/PID/stat` after the name of the program: fields 3, 20
 and 22 of proc(5), which counts from 1."""
+_MOST_DIGITS = 9  # of a process id; Linux gives none above 2**22
 _DEAD_STATES = frozenset({"Z", "X", "x"})
 
 
@@ -61,7 +62,7 @@ class ProcessName(NamedTuple):
     def parse(text: str) -> ProcessName | None:
         """The name that `str` wrote; `None` if it is something else."""
         parts = text.split(" ")
-        if len(parts) != len(ProcessName._fields) or not parts[2].isdecimal():
+        if len(parts) != len(ProcessName._fields) or not parts[2].isdecimal() or len(parts[2]) > _MOST_DIGITS:
             return None
         host, boot, pid, started = parts
         return ProcessName(host, "" if boot == "-" else boot, int(pid), started)
@@ -100,8 +101,6 @@ def is_running(name: ProcessName) -> bool:
         os.kill(name.pid, 0)
     except ProcessLookupError:
         return False
-    except OverflowError:
-        return True  # no process wrote this name
     except OSError:
         pass  # there is one, and it is another user's
     found = _stat(name.pid)

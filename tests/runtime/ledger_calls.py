@@ -10,7 +10,8 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.runtime.ledger.effects import Busy, Claimed, ClaimRequest, EffectResult, Hit, ToolEffect
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
-from handrail.store.protocol import ClaimOwner
+from handrail.store.processes import LIVE_CLAIMS
+from handrail.store.protocol import ClaimOwner, LedgerStore
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ KEY = "session:pay:abc123def456"
 PAYMENT = Payment("7")
 REQUEST = ClaimRequest("", KEY, "pay", digest(PAYMENT), ClaimOwner("s1", "reply 1", "call 1"), MINUTE)
 RESULT = EffectResult("paid", b'{"charge":1}')
+
+
+def prove_nothing(store: LedgerStore) -> None:
+    """Make all owners such as run on another machine, of whom neither life nor death is proved: their leases decide."""
+    for row in store.rows():
+        LIVE_CLAIMS.pop((row.effect_id, row.fence), None)
 
 
 def claimed(ledger: EffectLedger, request: ClaimRequest = REQUEST) -> Claimed:

@@ -112,8 +112,8 @@ class FaultyStore(Store):
     def process(self) -> str:
         return self._store.process()
 
-    def is_dead(self, process: str) -> bool:
-        return self._store.is_dead(process)
+    def owner_lives(self, row: EffectRow) -> bool | None:
+        return self._store.owner_lives(row)
 
     @property
     def claim_waits(self) -> bool:
@@ -165,8 +165,8 @@ class FaultyStore(Store):
     def get(self, partition: str, key: str) -> EffectRow | None:
         return self._store.get(partition, key)
 
-    def rows(self) -> Iterator[EffectRow]:
-        return self._store.rows()
+    def rows(self, key: str | None = None) -> Iterator[EffectRow]:
+        return self._store.rows(key)
 
     def expired(self, now: datetime) -> ExpiredEffects:
         return self._store.expired(now)

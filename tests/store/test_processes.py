@@ -1,4 +1,4 @@
-"""What proves the death of a process by the kernel's word, with real processes and real kills."""
+"""What proves the life and the death of a process by the kernel's word, with real processes and real kills."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ KERNEL = KernelProcesses()
 def test_process_that_was_killed_is_dead() -> None:
     """And it was not before."""
     with child() as other:
-        assert not KERNEL.is_dead(other.name)
+        assert KERNEL.lives(other.name) is True
         other.kill()
-        assert KERNEL.is_dead(other.name)
+        assert KERNEL.lives(other.name) is False
 
 
 def test_zombie_is_dead() -> None:
     """It runs nothing any more, though its parent has not asked what came of it."""
     with child() as other:
         other.kill(reaped=False)
-        assert KERNEL.is_dead(other.name)
+        assert KERNEL.lives(other.name) is False
 
 
 def test_process_that_was_stopped_is_alive() -> None:
     """It may go on."""
     with child() as other:
         other.stop()
-        assert not KERNEL.is_dead(other.name)
+        assert KERNEL.lives(other.name) is True
 
 
 def test_process_that_is_forked_off_has_a_name_of_its_own() -> None:
@@ -41,26 +41,26 @@ def test_process_that_is_forked_off_has_a_name_of_its_own() -> None:
     with child() as other:
         forked = other.fork()
         other.kill()
-        assert KERNEL.is_dead(other.name)
+        assert KERNEL.lives(other.name) is False
         assert forked != other.name
-        assert not KERNEL.is_dead(forked)
+        assert KERNEL.lives(forked) is True
 
 
-def test_this_process_is_alive() -> None:
-    """Nobody proves his own death."""
-    assert not KERNEL.is_dead(KERNEL.own(list))
-    KERNEL.close(claims=False)
+def test_nothing_is_proved_of_this_process() -> None:
+    """Which of its claims live, its ledgers know."""
+    assert KERNEL.lives(KERNEL.own(list)) is None
+    KERNEL.close()
     assert KERNEL.own(list) == str(own_name(os.getpid()))
 
 
 def test_pid_that_was_used_again_is_another_process() -> None:
     """The start time tells the two apart: the pid of a live process does not keep a dead one alive."""
     own = own_name(os.getpid())
-    assert KERNEL.is_dead(str(own._replace(started=str(int(own.started) - 1))))
+    assert KERNEL.lives(str(own._replace(started=str(int(own.started) - 1)))) is False
 
 
 @pytest.mark.parametrize("field", ["boot_id", "pid namespace", "time namespace"])
-def test_process_of_another_boot_or_namespace_is_never_proved_dead(field: str) -> None:
+def test_nothing_is_proved_of_a_process_of_another_boot_or_namespace(field: str) -> None:
     """There its pid names another process, or none; nor is one whose boot is not known."""
     with child() as other:
         other.kill()
@@ -68,22 +68,23 @@ def test_process_of_another_boot_or_namespace_is_never_proved_dead(field: str) -
         assert name is not None
         parts = name.boot.split("/")
         parts[["boot_id", "pid namespace", "time namespace"].index(field)] += "0"
-        assert not KERNEL.is_dead(str(name._replace(boot="/".join(parts))))
-        assert not KERNEL.is_dead(str(name._replace(boot="")))
+        assert KERNEL.lives(str(name._replace(boot="/".join(parts)))) is None
+        assert KERNEL.lives(str(name._replace(boot=""))) is None
 
 
 def test_process_of_another_user_is_alive() -> None:
     """The first one of the machine belongs to the superuser."""
     (started,) = Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19:20]
-    assert not KERNEL.is_dead(str(own_name(os.getpid())._replace(pid=1, started=started)))
+    assert KERNEL.lives(str(own_name(os.getpid())._replace(pid=1, started=started))) is True
 
 
 @pytest.mark.parametrize("name", ["", "night/call_1", "a b c d", "a b 1", "- - 1 0"])
 def test_name_that_no_process_has_written_proves_nothing(name: str) -> None:
     """As in rows of an older version."""
-    assert not KERNEL.is_dead(name)
+    assert KERNEL.lives(name) is None
 
 
 def test_pid_that_no_kernel_gives_proves_nothing() -> None:
-    """A corrupt row must not end a lease."""
-    assert not KERNEL.is_dead(str(own_name(os.getpid())._replace(pid=2**70)))
+    """A corrupt row must neither end a lease nor hold its key for ever."""
+    for pid in (2**31, 2**70):
+        assert KERNEL.lives(str(own_name(os.getpid())._replace(pid=pid))) is None

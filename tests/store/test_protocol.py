@@ -44,6 +44,8 @@ def test_one_key_in_two_partitions_is_two_rows(store: LedgerStore, clock: FakeCl
     assert insert(store, theirs) is None
     assert store.get("s2", mine.key) == theirs
     assert sorted(store.rows()) == [mine, theirs]
+    assert sorted(store.rows(mine.key)) == [mine, theirs]
+    assert list(store.rows("s1")) == []
 
 
 def test_row_that_is_still_the_one_seen_is_replaced(store: LedgerStore, clock: FakeClock) -> None:

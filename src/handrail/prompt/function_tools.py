@@ -48,6 +48,7 @@ from handrail.prompt.signature import AnyCallable
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolOptions
 from handrail.prompt.tool_result import ToolResult
 from handrail.serde import codec
+from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import nearest
 
 Q = ParamSpec("Q")
@@ -69,6 +70,7 @@ class FunctionOptions(ToolOptions, total=False):
     description: str
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
     """A tool that is a function. `tool` makes it; calling it calls the function.

@@ -26,6 +26,7 @@ from handrail.prompt.template import Out, PlacedSection, PromptTemplate
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.type_parameters import annotation_name
 from handrail.resources import ResourceContext, ResourceRegistry
+from handrail.serde.annotations import subscriptable
 
 _DEEPEST_HEADING = 6
 """Markdown has six levels of headings."""
@@ -216,6 +217,7 @@ def _known_type(template: PromptTemplate[Any], given: object) -> type[Any]:
     )
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RenderedPrompt(Generic[Out]):
     """What the model receives. Created by `Prompt.render`.

@@ -37,6 +37,7 @@ from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
 from handrail.redaction import redacted_logger
 from handrail.serde import Codec, Masking, codec, masking_of, result_codec, result_masking, schema_masking
+from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import shorten
 
 P = TypeVar("P")
@@ -75,6 +76,7 @@ class ToolHandler(Protocol[P_contra, R_co]):
         ...
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExample(Generic[P_co, R_co]):
     """A valid call, shown to the model; the tool checks it against its types.
@@ -105,6 +107,7 @@ class ToolOptions(TypedDict, total=False):
     sanitizes: bool
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool(Generic[P, R]):
     """A function that a model may call. `handrail.tool` makes one of a typed function; this is the form below it.

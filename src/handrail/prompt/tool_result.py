@@ -15,7 +15,7 @@ from handrail.prompt.known_files import FileShown
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.serde import dump, result_codec
-from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, unquoted
+from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, subscriptable, unquoted
 from handrail.serde.json_values import escape_surrogates, escaped_json
 
 T_co = TypeVar("T_co", covariant=True)
@@ -24,6 +24,7 @@ V = TypeVar("V")
 _log = redacted_logger("handrail.prompt")
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True)
 class ToolResult(Generic[T_co]):
     """The result of a call.

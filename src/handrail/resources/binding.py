@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final, Generic, Protocol, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import ResourceError, ResourceUseError, UnboundResourceError, WrongResourceError
+from handrail.serde.annotations import subscriptable
 from handrail.transaction import Snapshotable
 from handrail.turns import own_turn
 
@@ -100,6 +101,7 @@ class GivenInstance:
         return self.value
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True)
 class Binding(Generic[T]):
     """Where the resource of one type comes from.

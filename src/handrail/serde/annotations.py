@@ -12,6 +12,7 @@ import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import FrozenInstanceError
 from typing import Annotated, Any, Final, NewType, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from typing_extensions import TypeAliasType
@@ -21,6 +22,21 @@ _UNIONS = (Union, types.UnionType)
 
 Bindings = Mapping[object, object]
 """What stands for each type variable inside one class."""
+
+
+C = TypeVar("C", bound=type[Any])
+
+
+def subscriptable(cls: C) -> C:
+    """Lets a frozen, slotted, generic dataclass be made by its subscripted name, as in `ToolResult[str](...)`."""
+    # `typing` sets `__orig_class__` on what it makes, and expects an `AttributeError` if it cannot. On Python 3.11 the
+    # `__setattr__` of such a dataclass raises a `TypeError`: its `super` refers to the class without slots.
+    cast("Any", cls).__setattr__ = _refuse_attribute  # of the class, where checkers see that of an object
+    return cls
+
+
+def _refuse_attribute(_: object, name: str, _value: object) -> None:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
 def known_type(annotation: object, *names: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type

@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import InvalidArgumentError, ReducerError
+from handrail.serde.annotations import subscriptable
 from handrail.session.stored_items import StoredItems
 
 T = TypeVar("T")
@@ -300,6 +301,7 @@ class SliceChange:
         return version
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True)
 class Append(SliceChange, Generic[T]):
     """A reducer's answer: the slice gets one item more."""
@@ -316,6 +318,7 @@ class Append(SliceChange, Generic[T]):
         return Version(owner, [self.item], 1) if version is None else version.append(owner, self.item)
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True)
 class Replace(SliceChange, Generic[T]):
     """A reducer's answer: the slice becomes these items."""
@@ -332,6 +335,7 @@ class Replace(SliceChange, Generic[T]):
         return Version(owner, list(self.items), len(self.items))
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True)
 class _Remove(SliceChange, Generic[T]):
     """The slice loses the items for which the predicate is true. Not for reducers, which know the items."""

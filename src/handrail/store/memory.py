@@ -34,6 +34,7 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import session_locks
 from handrail.store.memory_session import MemorySession
+from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import (
     EFFECT_WRITES,
     EffectChange,
@@ -43,7 +44,7 @@ from handrail.store.protocol import (
     MarkApplied,
     RefusedWrite,
     WatchCallback,
-    open_call,
+    open_calls,
     points_of,
 )
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
@@ -128,9 +129,9 @@ class MemoryStore:
         """There is nothing to name: no other process can reach the store."""
         return ""
 
-    def is_dead(self, process: str) -> bool:  # noqa: ARG002 - the interface's
-        """Nothing is known of other processes."""
-        return False
+    def owner_lives(self, row: EffectRow) -> bool | None:
+        """Whether a ledger renews the claim; nothing is known of others."""
+        return True if (row.effect_id, row.fence) in LIVE_CLAIMS else None
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
@@ -174,10 +175,10 @@ class MemoryStore:
         """As `apply`, which waits for nothing."""
         return self.apply(unit)
 
-    def rows(self) -> Iterator[EffectRow]:
-        """All rows as they stand at this moment, in the order in which their keys were first claimed."""
+    def rows(self, key: str | None = None) -> Iterator[EffectRow]:
+        """All rows, or those of a key, as they stand at this moment, in the order in which they were first claimed."""
         with self._lock:
-            return iter(list(self._rows.values()))
+            return iter([row for row in self._rows.values() if key is None or row.key == key])
 
     def expired(self, now: datetime) -> ExpiredEffects:
         """How many rows are done or failed and expired by `now`, and how much they hold."""
@@ -216,11 +217,8 @@ class MemoryStore:
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        return tuple(
-            open_call(row)
-            for row in self.rows()
-            if row.owner.session_id == session_id and row.status != "failed" and row.applied_at is None
-        )
+        own = [row for row in self.rows() if row.owner.session_id == session_id and row.applied_at is None]
+        return open_calls(self, [row for row in own if row.status != "failed"])
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
         """No owner is proved dead, because all live in this process; returns the running effects of the session."""

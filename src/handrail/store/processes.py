@@ -1,20 +1,22 @@
-"""Whether the process that claimed an effect is dead: how a store names its own process, and what proves a death.
+"""Whether the process that claimed an effect lives or is dead: how a store names its own process, and what proves it.
 
-A claim ends by itself when its lease expires. A process that is proved dead can renew no lease, so there is nothing to
-wait for. Each kind of store has its proof:
+A living owner keeps its claim, whatever the clock says; a dead one has lost it. In this process a claim lives while a
+ledger renews it (`LIVE_CLAIMS`). Of another process each kind of store has its proof:
 
-| store | a process is proved dead when |
-|---|---|
-| memory | never: the store lives in one process |
-| SQLite | it held the lock of a file beside the database, which is free (`handrail.store.sqlite.process_locks`) |
-| PostgreSQL | it ran in this boot and PID namespace, and no process that runs has its pid and start time |
+| store | proved dead | proved to live |
+|---|---|---|
+| memory | never: the store lives in one process | never |
+| SQLite | the lock of its file beside the database is free (`handrail.store.sqlite.process_locks`) | it is held |
+| PostgreSQL | it ran in this boot and PID namespace; no process has its pid and start time | one has them |
 
-Where there is no proof, the lease is waited for. A zombie is dead: it no longer runs.
+Where there is no proof, the lease decides. So a running row names its process only as long as a ledger there renews
+it: the name is removed when the claim is given up, or its store closed. A zombie is dead: it no longer runs.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -40,17 +42,20 @@ class Processes(Protocol):
         """
         ...
 
-    def is_dead(self, process: str) -> bool:
-        """Whether the process of that name is proved dead; `False` where nothing can be found out."""
+    def lives(self, process: str) -> bool | None:
+        """Whether the process of that name lives; `None` for this process, and where neither is proved."""
         ...
 
-    def close(self, *, claims: bool) -> None:
-        """Called before the store is closed. What proves the death of this process stays while a claim needs it.
-
-        Args:
-            claims: whether claims that were made in the store may be running.
-        """
+    def close(self) -> None:
+        """Called before the store is closed, when no running claim of the store names this process any more."""
         ...
+
+
+LIVE_CLAIMS: dict[tuple[str, int], float] = {}
+"""Until when ledgers of this process renew their claims, by effect and fence, on the monotonic clock of the ledger."""
+
+if sys.platform != "win32":  # pragma: no branch - Windows has no fork
+    os.register_at_fork(after_in_child=LIVE_CLAIMS.clear)
 
 
 class KernelProcesses:
@@ -65,12 +70,12 @@ class KernelProcesses:
         """The name of this process."""
         return str(own_name(os.getpid()))
 
-    def is_dead(self, process: str) -> bool:
-        """Whether it ran in this boot and PID namespace, and no process that runs has its pid and start time."""
-        name = ProcessName.parse(process)
-        if name is None or not name.boot or name.boot != own_name(os.getpid()).boot:
-            return False
-        return not is_running(name)
+    def lives(self, process: str) -> bool | None:
+        """Whether a process has its pid and start time; `None` if it ran in another boot or PID namespace."""
+        name, own = ProcessName.parse(process), own_name(os.getpid())
+        if name is None or not name.boot or name.boot != own.boot or name == own:
+            return None
+        return is_running(name)
 
-    def close(self, *, claims: bool) -> None:
+    def close(self) -> None:
         """Nothing is kept."""

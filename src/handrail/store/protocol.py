@@ -77,6 +77,9 @@ UNTIL_APPLIED = timedelta(days=36_500)
 """How long a result is kept that waits for the `apply` of its tool: in effect for ever. A row without an expiry is that
 of a slot whose call did not learn that its effect is done."""
 
+_NEXT_PROOF = timedelta(seconds=1)
+"""How long a living owner is believed in after its lease has expired, before it is looked for again."""
+
 _SLOT = "call:"
 """What the keys of slots begin with, and no other key."""
 
@@ -262,13 +265,18 @@ def points_of(writes: Sequence[object]) -> list[str]:
     return [*points, "unit-before-commit"]
 
 
-def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
-    """The call of an effect that is running, unknown, or done without having been applied.
+def open_calls(store: LedgerStore, rows: Sequence[EffectRow]) -> tuple[OpenCall, ...]:
+    """The calls of effects that are running, unknown, or done without having been applied, as is proved of owners."""
+    now = store.now() if rows else None
+    proofs = [store.owner_lives(row) if row.status == "running" else None for row in rows]
+    return tuple(
+        open_call(row if now is None else with_proof(row, lives, now), owner_is_dead=lives is False)
+        for row, lives in zip(rows, proofs, strict=True)
+    )
 
-    Args:
-        row: the row.
-        owner_is_dead: whether the process that holds a running claim is proved dead.
-    """
+
+def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
+    """The call of an effect that is running, unknown, or done without having been applied."""
     owner = row.owner
     if row.status == "running":
         return OpenCall(
@@ -328,8 +336,8 @@ class LedgerStore(UnitStore, Protocol):
         """
         ...
 
-    def is_dead(self, process: str) -> bool:
-        """Whether the process of that name is proved dead, so that it renews no lease; see `store.processes`."""
+    def owner_lives(self, row: EffectRow) -> bool | None:
+        """Whether the owner of a running row lives; `None` if neither life nor death is proved: `store.processes`."""
         ...
 
     def get(self, partition: str, key: str) -> EffectRow | None:
@@ -343,8 +351,8 @@ class LedgerStore(UnitStore, Protocol):
         """
         ...
 
-    def rows(self) -> Iterator[EffectRow]:
-        """All rows, expired ones included, in no promised order; each as it stood at some moment of the iteration."""
+    def rows(self, key: str | None = None) -> Iterator[EffectRow]:
+        """All rows, or those of a key, expired ones included; each as it stood at some moment of the iteration."""
         ...
 
     def expired(self, now: datetime) -> ExpiredEffects:
@@ -397,6 +405,26 @@ def change_effect(store: LedgerStore, seen: EffectRow, row: EffectRow | None, *c
         SessionLostError: a lock of the conditions is not valid.
     """
     return store.apply(UnitOfWork((EffectChange(seen, row), *conditions))) is None
+
+
+def with_proof(row: EffectRow, lives: bool | None, now: datetime) -> EffectRow:  # noqa: FBT001 - an answer
+    """A running row by what is proved of its owner: the lease of a dead one has ended, and of a living one has not."""
+    if lives is None or row.lease_until is None:
+        return row
+    if lives:
+        return row if row.lease_until > now else row._replace(lease_until=now + _NEXT_PROOF)
+    note = f"the process of its owner ({str(row.owner) or 'unnamed'}) has ended"
+    return row._replace(lease_until=now, note=note)
+
+
+def proved(store: LedgerStore, row: EffectRow, now: datetime) -> EffectRow:
+    """A row by what the store knows of its owner; see `with_proof`."""
+    return with_proof(row, store.owner_lives(row), now) if row.status == "running" else row
+
+
+def disowned(row: EffectRow) -> EffectRow:
+    """A running row that its process does not renew any more: nothing is proved of it, and its lease decides."""
+    return row._replace(owner=row.owner._replace(process=""))
 
 
 class Store(LedgerStore, SessionStore, Protocol):

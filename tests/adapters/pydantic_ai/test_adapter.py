@@ -21,14 +21,15 @@ from handrail.adapters.pydantic_ai import PromptResponse, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     BudgetExceededError,
+    InvalidArgumentError,
     PromptEvaluationError,
     PromptRenderError,
     PromptValidationError,
     ScriptError,
     UnknownModelError,
 )
-from handrail.limits import RunContext, TokenUsage
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.limits import Heartbeat, RunContext, TokenUsage
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.resources import Binding, ResourceRegistry
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
@@ -148,6 +149,33 @@ def test_an_executor_says_what_evaluate_does_not() -> None:
     model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), DONE])
     assert PydanticAIAdapter(model).run(executor).text == "Done."
     assert [event.run_context for event in session[ToolInvoked].all()] == [run_context]
+
+
+@pytest.mark.parametrize("given", [{"heartbeat": 7}, {"run_context": "run-1"}, {"deadline": 7}], ids=str)
+def test_evaluation_refuses_an_option_of_the_wrong_kind(given: dict[str, Any]) -> None:
+    """A developer's mistake, before a model is asked."""
+    with pytest.raises(InvalidArgumentError) as caught, ScriptedModel([]) as model:
+        PydanticAIAdapter(model).evaluate(notes_prompt(), session=Session(), **given)
+    assert [caught.value.argument] == [*given]
+
+
+def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:
+    """As those of an executor: the context has both, `beat` is heard, and each record has the ids."""
+    heart, ids, beats = Heartbeat(), RunContext(run_id="run-1"), list[str]()
+    heart.add_callback(lambda: beats.append("beat"))
+
+    def look(_: None, *, context: ToolContext) -> ToolResult[None]:
+        assert (context.heartbeat, context.run_context) == (heart, ids)
+        context.beat()
+        return ToolResult.ok(None)
+
+    tool = Tool[None, None](name="look", description="Look.", handler=look, effect="read")
+    prompt = Prompt(PromptTemplate[str](ns="t", key="k", sections=[ToolsSection(title="Tools", tools=[tool])]))
+    session = Session()
+    with ScriptedModel([Reply(calls=[Call("look")]), DONE]) as model:
+        PydanticAIAdapter(model).evaluate(prompt, session=session, heartbeat=heart, run_context=ids)
+    assert beats == ["beat"]
+    assert [(event.run_context, event.result.success) for event in session[ToolInvoked].all()] == [(ids, True)]
 
 
 def test_handlers_see_the_adapter() -> None:

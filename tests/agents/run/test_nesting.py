@@ -16,7 +16,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import RunEnded, RunOptions, RunResult
 from handrail.errors import PromptEvaluationError
-from handrail.limits import Deadline, TokenUsage
+from handrail.limits import Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
@@ -149,6 +149,25 @@ async def test_the_deadline_holds_in_nested_agents(tmp_path: Path, wording: Word
     with pytest.raises(PromptEvaluationError) as raised:
         await loaded.run_async("Go.", options)
     assert str(raised.value) == wording
+
+
+async def test_heartbeat_and_ids_of_the_run_reach_the_tools_of_nested_agents(tmp_path: Path) -> None:
+    """The ids of the program are in each record; without them, those of each agent."""
+    heart, ids, seen = Heartbeat(), RunContext(run_id="run-1"), list[RunContext | None]()
+
+    def look(_: None, *, context: ToolContext) -> ToolResult[None]:
+        assert context.heartbeat is heart
+        seen.append(context.run_context)
+        return ToolResult.ok(None)
+
+    tool = Tool[None, None](name="look", description="Look.", handler=look, effect="read")
+    child = {"child.agent": agent("child", tools="[look]")}
+    loaded = desk(tmp_path, tools=[tool], also=["child"], others=child)
+    first, last = called(Call("child", GO))
+    inner = inside("c1", called(Call("look", id="n1"), n1=Outcome.ok()))
+    await play(loaded, [first, *inner, last], heartbeat=heart, run_context=ids)
+    await play(loaded, [first, *inner, last], heartbeat=heart)
+    assert [context and context.run_id for context in seen] == ["run-1", "desk/child"]
 
 
 async def test_usage_is_told_of_each_run_by_itself_and_of_those_that_it_called(tmp_path: Path) -> None:

@@ -184,6 +184,8 @@ WRONG: Mapping[str, Any] = {
     "max_depth": "5",
     "request_limit": 1.5,
     "deadline": 7,
+    "heartbeat": 7,
+    "run_context": "run-1",
     "check_names": "no",
     "asker": "me",
     "listener": 7,

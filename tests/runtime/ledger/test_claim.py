@@ -17,7 +17,7 @@ from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.runtime.bench import Note, tool
-from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed
+from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed, prove_nothing
 from tests.session.faulty_stores import FaultyStore, faulty
 
 SHARED = IdempotencyConfig(scope="shop", ttl=None)
@@ -43,6 +43,7 @@ def granted(ledger: EffectLedger, pay: Tool[Any, Any] | None = None, *, in_unit:
 
 def lose(ledger: EffectLedger, clock: FakeClock) -> None:
     """Have another call find that the lease has expired."""
+    prove_nothing(ledger.store)
     clock.advance(MINUTE)
     assert isinstance(ledger.claim(REQUEST), Unknown)
 

@@ -6,10 +6,14 @@ import gc
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from handrail.prompt.tool_result import ToolResult
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import LedgerError
+from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.runtime import Session, ToolCall
 from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit
 from handrail.runtime.ledger.ledger import EffectLedger, new_effect_id
 from handrail.serde import digest
@@ -85,15 +89,74 @@ def test_entries_are_forgotten_on_request(ledger: EffectLedger) -> None:
 def test_partition_is_part_of_the_identity(ledger: EffectLedger) -> None:
     """A key of one session says nothing of the same key in another, nor of the one that all share."""
     record(ledger, partition="s1")
-    assert ledger.lookup(KEY) is None
+    assert ledger.lookup(KEY, partition="") is None
     assert ledger.lookup(KEY, partition="s2") is None
-    assert not ledger.invalidate(KEY)
+    assert not ledger.invalidate(KEY, partition="")
     found = ledger.lookup(KEY, partition="s1")
     assert found is not None
     assert found.partition == "s1"
     assert isinstance(ledger.claim(REQUEST._replace(partition="s2")), Claimed)
     assert isinstance(ledger.claim(REQUEST._replace(partition="s1")), Hit)
     assert ledger.invalidate(KEY, partition="s1")
+
+
+@pytest.mark.parametrize("partition", ["", "s1"])
+def test_key_that_one_partition_has_is_found_without_it(ledger: EffectLedger, partition: str) -> None:
+    """By `row`, `lookup` and `invalidate`, in every scope; other keys of other partitions do not count."""
+    kept = record(ledger, partition=partition)
+    record(ledger, "other", partition="s2")
+    row = ledger.row(KEY)
+    assert row is not None
+    assert row.partition == partition
+    assert ledger.lookup(KEY) == kept
+    assert ledger.invalidate(KEY)
+    assert (ledger.row(KEY), ledger.lookup(KEY), ledger.invalidate(KEY)) == (None, None, False)
+    assert [row.key for row in ledger.rows()] == ["other"]
+
+
+def test_key_that_several_partitions_have_is_refused_without_one(ledger: EffectLedger, wording: Wording) -> None:
+    """The error names the partitions; nothing is removed."""
+    for partition in ("", "s1", "s2"):
+        record(ledger, partition=partition)
+    for ask in (ledger.row, ledger.lookup, ledger.invalidate):
+        with pytest.raises(LedgerError) as caught:
+            ask(KEY)
+        assert str(caught.value) == wording
+    assert len(list(ledger.rows())) == 3
+
+
+def test_expired_row_of_another_partition_does_not_count(ledger: EffectLedger, clock: FakeClock) -> None:
+    """The key then belongs to the one that has not expired; if all have, there is none."""
+    record(ledger, ttl=HOUR)
+    kept = record(ledger, partition="s1")
+    clock.advance(HOUR)
+    assert ledger.lookup(KEY) == kept
+    clock.advance(DAY)
+    assert ledger.lookup(KEY) is None
+
+
+@pytest.mark.parametrize("strategy", ["auto", "params", "custom"])
+@pytest.mark.parametrize("scope", ["session", "prompt", "global"])
+def test_key_for_names_what_an_executor_has_recorded(strategy: Any, scope: str) -> None:
+    """Of every strategy and scope: `lookup` finds the effect, and after `invalidate` it happens again."""
+    options: dict[str, Any] = {"params": {"param_keys": ["order_id"]}, "custom": {"key_fn": lambda p: p.order_id}}
+    config = IdempotencyConfig(strategy=strategy, scope=scope, **options.get(strategy, {}))
+    effects: list[str] = []
+
+    def pay(params: Payment, *, context: ToolContext) -> ToolResult[str]:
+        effects.append(params.order_id)
+        return ToolResult.ok("paid")
+
+    tool = Tool[Payment, str](name="pay", description="Pay.", handler=pay, effect="external", idempotency=config)
+    template = PromptTemplate[str](ns="t", key="k", sections=[ToolsSection(title="Tools", tools=[tool])])
+    ledger = EffectLedger()
+    executor = ToolExecutor(prompt=Prompt(template), session=Session(), effect_ledger=ledger)
+    key = config.key_for("pay", PAYMENT) or ""
+    for number, _ in enumerate(range(2), 1):
+        executor.execute(ToolCall(f"c{number}", "pay", {"order_id": "7"}), reply="r")
+        assert len(effects) == number
+        assert ledger.lookup(key) is not None
+        assert ledger.invalidate(key)
 
 
 def test_running_and_unknown_effects_are_never_dropped_silently(ledger: EffectLedger, clock: FakeClock) -> None:

@@ -55,6 +55,7 @@ class Given:
     claim: Claimed
     ledger: int
     beat_at: datetime | None
+    lives: bool = True
 
 
 @dataclass
@@ -71,6 +72,11 @@ class Model:
     starts: int = 0
     retried: bool = False
     given: list[Given] = field(default_factory=list[Given])
+
+    def lapsed(self, now: datetime) -> bool:
+        """Whether it is running, its lease has expired, and its owner has given it up."""
+        expired = self.lease_until is not None and self.lease_until <= now
+        return expired and self.owner is not None and not self.owner.lives
 
     def at(self, now: datetime) -> Model:
         """This key as a claim sees it: an expired one is absent."""
@@ -97,7 +103,7 @@ class LedgerMachine(RuleBasedStateMachine):
         model = self.models[key] = self.models[key].at(self.clock.now())
         request = ClaimRequest("s1", key, "pay", params_hash, self._owner(), LEASE, on_orphan)
         answer = self.ledgers[ledger].claim(request)
-        lapsed = model.status == "running" and model.lease_until is not None and model.lease_until <= self.clock.now()
+        lapsed = model.lapsed(self.clock.now())
         if model.status not in {"absent", "failed"} and model.params_hash != params_hash:
             assert isinstance(answer, Conflict)
         elif model.status in {"absent", "failed"} or (on_orphan == "retry" and (lapsed or model.status == "unknown")):
@@ -143,7 +149,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self._beat(model, given, valid=valid)
         elif end == "give up":
             ledger.stop_renewing(given.claim)
-            given.beat_at = None
+            # Then it is removed from its row that this process lives, if that is there.
+            given.beat_at = self.clock.now() + BEAT if given.claim.row.owner.process else None
         elif end == "complete":
             self.serial += 1
             result = EffectResult(f"result {self.serial}", str(self.serial).encode())
@@ -159,7 +166,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert ledger.mark_unknown(given.claim, "timed out") == valid
             if valid:
                 self._lost(model)
-        if end != "beat":
+        given.lives = given.lives and end == "beat"
+        if end not in {"beat", "give up"}:
             given.beat_at = None
 
     @rule(key=keys, which=st.integers(0, 9), happened=st.booleans(), accept=st.booleans())
@@ -204,7 +212,7 @@ class LedgerMachine(RuleBasedStateMachine):
         model, row = self.models[key], self.ledgers[ledger].row(key, partition="s1")
         if row is None:
             return
-        lapsed = model.lease_until is not None and model.lease_until <= self.clock.now()
+        lapsed = model.lapsed(self.clock.now())
         corrected = happened and model.status == "done" and model.fence > 1  # it was found, and nothing is applied here
         result = EffectResult("found out")
         try:
@@ -244,8 +252,9 @@ class LedgerMachine(RuleBasedStateMachine):
         ]
         assert self.ledgers[ledger].tick() == len(due)
         for model, given in due:
-            given.beat_at = now + BEAT if given is model.owner else None
-            if given is model.owner:
+            given.lives = given.lives and given is model.owner
+            given.beat_at = now + BEAT if given.lives else None
+            if given.lives:
                 model.lease_until = now + LEASE
 
     @rule(ledger=ledgers, key=keys, force=st.booleans())

@@ -16,7 +16,7 @@ from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import AppliedByHand, Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
-from handrail.store.protocol import ClaimOwner, EffectRow, change_effect
+from handrail.store.protocol import ClaimOwner, EffectRow, change_effect, with_proof
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import STORES, StoreFactory
 from tests.store.units import replace
@@ -128,7 +128,11 @@ def _apply(world: World) -> object:
 
 
 def _found_dead(world: World) -> object:
-    return replace(world.ledger.store, world.seen(), states.orphaned(world.seen(), world.clock.now()))
+    return replace(world.ledger.store, world.seen(), with_proof(world.seen(), False, world.clock.now()))
+
+
+def _found_alive(world: World) -> object:
+    return replace(world.ledger.store, world.seen(), with_proof(world.seen(), True, world.clock.now()))
 
 
 def _settle_late(
@@ -164,6 +168,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "claim, other tool": _claim_with(tool="refund"),
     "renew": _renew,
     "owner found dead": _found_dead,
+    "owner found alive": _found_alive,
     "complete": lambda world: world.ledger.complete(world.owner, RESULT),
     "apply": _apply,
     "fail": lambda world: world.ledger.fail(world.owner),

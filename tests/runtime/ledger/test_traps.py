@@ -13,7 +13,7 @@ from handrail.runtime.ledger.effects import Conflict, EffectResult, Hit, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, LedgerStore
 from handrail.testing import FakeClock
-from tests.runtime.ledger_calls import KEY, REQUEST, claimed, hit, record
+from tests.runtime.ledger_calls import KEY, REQUEST, claimed, hit, prove_nothing, record
 from tests.store.units import WriteByWrite, delete, insert, replace
 from tests.wording import Wording
 
@@ -55,6 +55,7 @@ def test_trap_orphan_is_known_as_one_when_its_lease_has_passed(
     """A process that dies does not block its key for the ttl: the next claim is told that nobody knows."""
     died = EffectLedger(store, clock=clock)
     claimed(died)
+    prove_nothing(store)
     clock.advance(timedelta(minutes=1))
     answer = EffectLedger(store, clock=clock).claim(REQUEST)
     assert isinstance(answer, Unknown)
@@ -64,6 +65,7 @@ def test_trap_orphan_is_known_as_one_when_its_lease_has_passed(
 def test_trap_zombie_does_not_overwrite_the_new_owner(ledger: EffectLedger, clock: FakeClock, wording: Wording) -> None:
     """Every write is conditional: the owner that was thought dead is refused, the new one's result stands."""
     zombie = claimed(ledger)
+    prove_nothing(ledger.store)
     clock.advance(timedelta(minutes=1))
     owner = claimed(ledger, REQUEST._replace(on_orphan="retry"))
     assert (zombie.fence, owner.fence) == (1, 2)

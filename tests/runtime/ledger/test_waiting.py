@@ -16,7 +16,7 @@ from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import WatchCallback
 from handrail.testing import FakeClock
-from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed
+from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing
 from tests.wording import Wording
 
 THREADS = 64
@@ -81,6 +81,7 @@ def test_waiter_is_told_of_another_owner(
     claimed(died)
     told = busy(ledger)
     future = told.changed()
+    prove_nothing(store)
     clock.advance(MINUTE)
     succeed(EffectLedger(store, clock=clock))
     assert told.changed().done()

@@ -10,7 +10,7 @@ from handrail.store import MemoryStore
 from handrail.store.protocol import RefusedWrite
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
-from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed
+from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed, prove_nothing
 
 
 class Interrupted(MemoryStore):
@@ -75,6 +75,7 @@ def test_finding_that_an_owner_is_gone_is_not_withdrawn(
 ) -> None:
     """It is no claim: the effect is unknown, whoever has found that."""
     claimed(ledger)
+    prove_nothing(store)
     clock.advance(2 * MINUTE)
     store.interrupts = True
     with pytest.raises(KeyboardInterrupt):

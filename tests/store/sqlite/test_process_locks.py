@@ -38,7 +38,7 @@ def locks(folder: Path) -> Generator[ProcessLocks]:
     """What this process knows of those that use the file."""
     locks = made(folder)
     yield locks
-    locks.close(claims=False)
+    locks.close()
 
 
 def made(folder: Path) -> ProcessLocks:
@@ -54,16 +54,16 @@ def files(folder: Path) -> int:
 def test_process_that_was_killed_is_dead(locks: ProcessLocks, folder: Path) -> None:
     """The kernel frees its lock, also while it is a zombie."""
     with child(folder) as other:
-        assert not locks.is_dead(other.name)
+        assert locks.lives(other.name) is True
         other.kill(reaped=False)
-        assert locks.is_dead(other.name)
+        assert locks.lives(other.name) is False
 
 
 def test_process_that_was_stopped_is_alive(locks: ProcessLocks, folder: Path) -> None:
     """It may go on."""
     with child(folder) as other:
         other.stop()
-        assert not locks.is_dead(other.name)
+        assert locks.lives(other.name) is True
 
 
 def test_process_that_is_forked_off_does_not_keep_its_parent_alive(locks: ProcessLocks, folder: Path) -> None:
@@ -71,51 +71,33 @@ def test_process_that_is_forked_off_does_not_keep_its_parent_alive(locks: Proces
     with child(folder) as other:
         forked = other.fork()
         other.kill()
-        assert locks.is_dead(other.name)
-        assert not locks.is_dead(forked)
+        assert locks.lives(other.name) is False
+        assert locks.lives(forked) is True
 
 
 def test_program_that_is_started_does_not_keep_its_parent_alive(locks: ProcessLocks, folder: Path) -> None:
     """The locks are not inherited by what a handler starts."""
     name = locks.own(list)
     with child(folder) as other:  # started while this process holds its lock
-        assert not made(folder).is_dead(name)
+        assert made(folder).lives(name) is None
         (own,) = {*folder.iterdir()}.intersection(open_files())
         assert own not in open_files(other.pid)
 
 
-def test_this_process_is_alive_for_all_its_stores(locks: ProcessLocks, folder: Path) -> None:
-    """A second store over the same file takes no second lock, and does not wait for the first."""
+def test_this_process_has_one_lock_for_all_its_stores(locks: ProcessLocks, folder: Path) -> None:
+    """A second store over the same file takes no second lock. Which claims of its own live, its ledgers know."""
     waits = [locks.own_waits]
     name = locks.own(list)
     other = made(folder)
     assert [*waits, locks.own_waits] == [True, False]
-    assert not other.is_dead(name)
+    assert other.lives(name) is None
     assert other.own(list) == name == locks.own(list)
     assert files(folder) == 1
-    other.close(claims=False)
+    other.close()
     assert files(folder) == 1  # the first store relies on it
     with child(folder) as observer:
         assert observer.name != name
-        assert not locks.is_dead(name)
-
-
-def test_lock_stays_while_a_claim_needs_it(folder: Path) -> None:
-    """A handler that is left behind goes on after its store was closed; the process is alive."""
-    first, last = made(folder), made(folder)
-    name = first.own(list)
-    assert last.own(list) == name
-    first.close(claims=True)
-    last.close(claims=False)
-    last.close(claims=False)  # closing twice is closing once
-    assert files(folder) == 1
-    again = made(folder)
-    assert again.own(list) == name
-    again.close(claims=False)
-    assert files(folder) == 1
-    with child(folder) as other:
-        assert other.name != name
-        assert files(folder) == 2
+        assert locks.lives(name) is None
 
 
 def test_lock_is_given_up_with_the_last_store(folder: Path) -> None:
@@ -123,15 +105,15 @@ def test_lock_is_given_up_with_the_last_store(folder: Path) -> None:
     first, last = made(folder), made(folder)
     first.own(list)
     last.own(list)
-    first.close(claims=False)
+    first.close()
     assert files(folder) == 1
-    last.close(claims=False)
+    last.close()
     assert files(folder) == 0
 
 
 def test_store_that_claimed_nothing_has_nothing_to_close(locks: ProcessLocks, folder: Path) -> None:
     """Its folder is not even made."""
-    locks.close(claims=False)
+    locks.close()
     assert not folder.exists()
 
 
@@ -139,9 +121,9 @@ def test_missing_file_proves_nothing(locks: ProcessLocks, folder: Path) -> None:
     """Somebody may have removed it, or its folder, while the process runs; it is not dead for that."""
     with child(folder) as other:
         shutil.rmtree(folder)
-        assert not locks.is_dead(other.name)
+        assert locks.lives(other.name) is None
         other.kill()
-        assert not locks.is_dead(other.name)
+        assert locks.lives(other.name) is None
     assert locks.own(list)
     assert files(folder) == 1
 
@@ -151,10 +133,10 @@ def test_folder_that_is_gone_is_no_fault_for_who_closes(folder: Path) -> None:
     locks = made(folder)
     name = locks.own(list)
     shutil.rmtree(folder)
-    locks.close(claims=False)
+    locks.close()
     assert locks.own(list) == name
     assert files(folder) == 1
-    locks.close(claims=False)
+    locks.close()
 
 
 def test_files_of_dead_processes_are_removed_when_no_claim_names_them(folder: Path) -> None:
@@ -165,10 +147,10 @@ def test_files_of_dead_processes_are_removed_when_no_claim_names_them(folder: Pa
         locks = made(folder)
         locks.own(lambda: [named.name])
         assert files(folder) == 3
-        assert not locks.is_dead(alive.name)
-        assert locks.is_dead(named.name)
-        assert not locks.is_dead(killed.name)  # its file is gone, and nobody asks
-        locks.close(claims=False)
+        assert locks.lives(alive.name) is True
+        assert locks.lives(named.name) is False
+        assert locks.lives(killed.name) is None  # its file is gone, and nobody asks
+        locks.close()
 
 
 def test_claims_are_read_after_the_locks(folder: Path) -> None:
@@ -185,16 +167,15 @@ def test_claims_are_read_after_the_locks(folder: Path) -> None:
         locks = made(folder)
         locks.own(in_use)
         assert read
-        assert locks.is_dead(other.name)
-        locks.close(claims=False)
+        assert locks.lives(other.name) is False
+        locks.close()
 
 
 def test_name_that_is_none_proves_nothing(locks: ProcessLocks, folder: Path) -> None:
     """As in rows of an older version; nor does a name that stands in no file."""
     locks.own(list)
-    assert not locks.is_dead("")
-    assert not locks.is_dead("host - 1 0")
-    assert not locks.is_dead(str(own_name(os.getpid())._replace(pid=1)))
+    for name in ("", "host - 1 0", str(own_name(os.getpid())._replace(pid=1))):
+        assert locks.lives(name) is None
 
 
 def test_lock_that_cannot_be_made_is_told(folder: Path, wording: Wording) -> None:
@@ -212,8 +193,8 @@ def test_store_that_may_only_be_read_takes_no_lock(folder: Path) -> None:
     assert not folder.exists()
     with child(folder) as other:
         other.kill()
-        assert locks.is_dead(other.name)
-    locks.close(claims=False)
+        assert locks.lives(other.name) is False
+    locks.close()
 
 
 @contextmanager
@@ -245,10 +226,10 @@ def test_file_of_another_user_proves_nothing() -> None:
         folder = Path(place) / "desk.db-holds"
         other.kill()
         with out_of_reach(folder):
-            assert not made(folder).is_dead(other.name)
+            assert made(folder).lives(other.name) is None
             with pytest.raises(StoreReadOnlyError):
                 made(folder).own(list)
-        assert made(folder).is_dead(other.name)
+        assert made(folder).lives(other.name) is False
 
 
 def test_process_that_is_forked_off_claims_under_its_own_name(folder: Path) -> None:
@@ -260,8 +241,8 @@ def test_process_that_is_forked_off_claims_under_its_own_name(folder: Path) -> N
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_store_keeps_the_lock_of_its_process_while_a_claim_is_running(tmp_path: Path, ends: bool) -> None:
-    """A claim that has ended needs it no more."""
+def test_store_that_is_closed_gives_up_its_running_claims_and_the_lock(tmp_path: Path, ends: bool) -> None:
+    """The rows name no process any more, so that their leases decide."""
     clock = FakeClock()
     with SqliteStore(tmp_path / "desk.db", clock=clock) as store:
         row = running_row(clock)
@@ -269,7 +250,10 @@ def test_store_keeps_the_lock_of_its_process_while_a_claim_is_running(tmp_path: 
         insert(store, row)
         if ends:
             assert replace(store, row, row._replace(status="done", lease_until=None, completed_at=clock.now()))
-    assert len(list((tmp_path / "desk.db-holds").glob("process-*"))) == (0 if ends else 1)
+    assert list((tmp_path / "desk.db-holds").glob("process-*")) == []
+    with SqliteStore(tmp_path / "desk.db", clock=clock) as store:
+        (left,) = store.rows()
+    assert (left.status == "running", left.owner.process == "") == (not ends, not ends)
 
 
 @pytest.fixture
@@ -278,7 +262,7 @@ def tested(folder: Path) -> Generator[int]:
     locks = made(folder)
     locks.own(list)
     [path] = folder.iterdir()
-    locks.close(claims=False)
+    locks.close()
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(file, fcntl.LOCK_SH)
     yield file
@@ -290,7 +274,7 @@ def test_process_waits_while_another_one_tests_its_lock(folder: Path, tested: in
     threading.Timer(0.01, fcntl.flock, (tested, fcntl.LOCK_UN)).start()
     locks = made(folder)
     assert locks.own(list) == str(own_name(os.getpid()))
-    locks.close(claims=False)
+    locks.close()
 
 
 def test_lock_that_stays_taken_is_told(

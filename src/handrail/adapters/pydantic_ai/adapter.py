@@ -39,7 +39,7 @@ from handrail.adapters.pydantic_ai.stored_evaluation import (
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
-from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
+from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
@@ -108,6 +108,8 @@ class PydanticAIAdapter:
         user_prompt: UserPrompt | None = None,
         deadline: Deadline | None = None,
         budget: Budget | None = None,
+        heartbeat: Heartbeat | None = None,
+        run_context: RunContext | None = None,
         unfinished: Unfinished = "resume",
         finished: WhenFinished = "repeat",
     ) -> PromptResponse[Out]:
@@ -125,6 +127,8 @@ class PydanticAIAdapter:
                 user_prompt=user_prompt,
                 deadline=deadline,
                 budget=budget,
+                heartbeat=heartbeat,
+                run_context=run_context,
                 unfinished=unfinished,
                 finished=finished,
             )
@@ -139,6 +143,8 @@ class PydanticAIAdapter:
         user_prompt: UserPrompt | None = None,
         deadline: Deadline | None = None,
         budget: Budget | None = None,
+        heartbeat: Heartbeat | None = None,
+        run_context: RunContext | None = None,
         unfinished: Unfinished = "resume",
         finished: WhenFinished = "repeat",
     ) -> PromptResponse[Out]:
@@ -153,6 +159,8 @@ class PydanticAIAdapter:
             user_prompt: the user message; `BEGIN` by default.
             deadline: bounds requests and calls; the budget's own deadline applies too, if it is earlier.
             budget: limits of the run. By default, PydanticAI's limit of 50 requests applies.
+            heartbeat: beaten by `context.beat()`.
+            run_context: correlation ids, for `context.run_context` and `ToolInvoked`.
             unfinished: how an unfinished evaluation of the prompt in a stored session is treated. `"resume"` resumes
                 it, and refuses another `user_prompt` if the model has replied; `"discard"` starts a new one, and
                 committed changes remain.
@@ -184,6 +192,8 @@ class PydanticAIAdapter:
             # is only passed where it was asked for, or where the session itself is in memory.
             effect_ledger=self.effect_ledger if self._ledger_is_given or session.store is None else None,
             deadline=_earlier(deadline, None if budget is None else budget.deadline),
+            heartbeat=heartbeat,
+            run_context=run_context,
             approver=self._approver,
             budget_tracker=None if budget is None else BudgetTracker(budget),
         )

@@ -54,6 +54,7 @@ from handrail.errors import (
 )
 from handrail.limits import Deadline, TokenUsage
 from handrail.serde import codec
+from handrail.serde.annotations import subscriptable
 
 Out_co = TypeVar("Out_co", covariant=True)
 
@@ -110,6 +111,7 @@ def stored_output(reply: ModelResponse, kind: type[Any] | None, tools: AbstractS
     return codec(kind).parse(next(answers, reply.text) or "")
 
 
+@subscriptable
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptResponse(Generic[Out_co]):
     """The model's answer to a prompt.

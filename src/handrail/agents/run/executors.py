@@ -418,11 +418,10 @@ class RunExecutors:
         self, sections: tuple[Section[Any], ...], *, without_text: bool = False, prefix: str = ""
     ) -> ToolExecutor:
         tree, options = self._tree, self._tree.options
-        agent = self._path[-1]
         template = PromptTemplate[str](
             ns="agents",
-            key=f"agent/{agent}",
-            name=agent,
+            key=f"agent/{self._path[-1]}",
+            name=self._path[-1],
             sections=sections,
             feedback=options.feedback,
             completion=options.completion if len(self._path) == 1 else None,
@@ -450,13 +449,15 @@ class RunExecutors:
             )
         prompt = _GatedPrompt(template, resources, self.policies, has_text=not without_text)
         self._stack.enter_context(prompt.resources)
+        ids = RunContext(run_id="/".join(self._path), session_id=self._session.session_id)
         executor = ToolExecutor(
             prompt=prompt,
             session=self._session,
             adapter=self,
             effect_ledger=tree.ledger,
             deadline=options.deadline,
-            run_context=RunContext(run_id="/".join(self._path), session_id=self._session.session_id),
+            heartbeat=options.heartbeat,
+            run_context=options.run_context or ids,
             approver=self.policy.answer,
         )
         # The session of the outermost run has the questions, with the decisions of the gate.

@@ -15,7 +15,7 @@ from handrail.agents.approval.decisions import ApprovalMode, Asker
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.run.events import Listener
 from handrail.filesystem import SnapshotLimits
-from handrail.limits import Deadline
+from handrail.limits import Deadline, Heartbeat, RunContext
 from handrail.prompt.completion import CompletionCheck, CompletionChecker, CompletionFunction, completion_of
 from handrail.prompt.feedback.provider import FeedbackProvider, checked_providers
 from handrail.resources import ResourceRegistry
@@ -41,6 +41,8 @@ class RunOptions:
         max_depth: how deep agents may call each other; the one that is started is at depth 1.
         request_limit: how many requests to models the run and those nested in it may make; `None` for any number.
         deadline: no call starts or runs past it.
+        heartbeat: beaten by `context.beat()` of Handrail's tools.
+        run_context: correlation ids, for `context.run_context` and `ToolInvoked`, instead of those of each agent.
         output_type: the type of the answer, as PydanticAI's `Agent` takes it; text without.
         feedback: what may add advice for the model to the messages of calls, as of `PromptTemplate`.
         completion: when the answer of the agent that is started is accepted, as of `PromptTemplate`; the answers of
@@ -66,6 +68,8 @@ class RunOptions:
     max_depth: int = 5
     request_limit: int | None = 50
     deadline: Deadline | None = None
+    heartbeat: Heartbeat | None = None
+    run_context: RunContext | None = None
     output_type: Any = str
     feedback: Sequence[FeedbackProvider] = ()
     completion: CompletionCheck | CompletionChecker | CompletionFunction | None = None
@@ -102,6 +106,8 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "max_depth": ((int,), "a whole number, 1 or more"),
     "request_limit": ((int, NoneType), "a whole number, 1 or more, or None for any number"),
     "deadline": ((Deadline, NoneType), "a Deadline, or None"),
+    "heartbeat": ((Heartbeat, NoneType), "a Heartbeat, or None"),
+    "run_context": ((RunContext, NoneType), "a RunContext of handrail.limits, or None"),
     "check_names": ((bool,), "True or False"),
 }
 """What the choices have to be, as types and in words."""

@@ -34,6 +34,7 @@ from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectRow, Store
+from handrail.store.protocol import proved
 
 EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
 """The status of an effect, with two states that depend on time: `lapsed` is running with an expired lease, and
@@ -410,7 +411,7 @@ def list_effects(
     screen = Screen()
     with options.open() as store:
         now = store.now()
-        found = (row for row in store.rows() if wanted.fits(store, row, now))
+        found = (row for row in (proved(store, each, now) for each in store.rows()) if wanted.fits(store, row, now))
         # One more than shown, to know whether there are more.
         rows = newest(found, None if size is None else size + 1)
         shown = with_agents(store, rows[:size])
@@ -462,7 +463,7 @@ def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:
 
 
 def found_effect(store: Store, key: str, partition: str | None) -> EffectRow:
-    """The row of a key; without a partition, of the only one that has it.
+    """The row of a key by what is proved of its owner; without a partition, of the only one that has it.
 
     Raises:
         LedgerError: it does not exist, or several partitions have the key.
@@ -472,9 +473,9 @@ def found_effect(store: Store, key: str, partition: str | None) -> EffectRow:
         found = [] if row is None else [row]
     else:
         # Keys are unique only within a partition.
-        found = [row for row in store.rows() if row.key == key]
+        found = list(store.rows(key))
     if len(found) == 1:
-        return found[0]
+        return proved(store, found[0], store.now())
     if not found:
         where = "" if partition is None else f" in the partition {partition!r}"
         raise LedgerError(

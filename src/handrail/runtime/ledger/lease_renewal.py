@@ -23,15 +23,18 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeAlias, TypeVar
 
 from handrail.clock import Clock
+from handrail.errors import StoreClosedError
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import Claimed
-from handrail.runtime.ledger.states import lease_expired, lease_renewed
-from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect
+from handrail.runtime.ledger.states import lease_renewed
+from handrail.store.processes import LIVE_CLAIMS
+from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disowned, proved
 from handrail.transaction import UnitOfWork
 
 _SHORTEST_BEAT = 0.001  # seconds; a tiny lease must not keep a processor busy
@@ -101,12 +104,22 @@ class LeaseRenewer:
         )
 
     def add(self, claim: Claimed) -> None:
-        """Renew a claim until it is dropped or lost, or its `beat_until` has passed."""
+        """Renew a claim until it is dropped, abandoned or lost, or its `beat_until` has passed; meanwhile it lives."""
+        left = math.inf if claim.beat_until is None else (claim.beat_until - self._clock.now()).total_seconds()
+        # By the monotonic clock: that the other one is set forward ends no claim.
+        LIVE_CLAIMS[claim.row.effect_id, claim.fence] = self._clock.monotonic() + left
         self._pulse.schedule(claim, _beat_seconds(claim))
 
     def drop(self, claim: Claimed) -> None:
-        """Stop renewing a claim; does nothing if it was not renewed."""
+        """Stop renewing a claim that has ended; does nothing if it was not renewed."""
+        LIVE_CLAIMS.pop((claim.row.effect_id, claim.fence), None)
         self._pulse.unschedule(claim)
+
+    def abandon(self, claim: Claimed) -> None:
+        """Stop renewing a claim that has not ended: its lease decides, for other processes from its next beat on."""
+        self.drop(claim)
+        if claim.row.owner.process:
+            self._pulse.schedule(claim, _beat_seconds(claim))
 
     def renew(self, claim: Claimed) -> bool:
         """Extend a claim by its lease, from now on; returns whether its owner still held it."""
@@ -142,18 +155,32 @@ class LeaseRenewer:
         return self._pulse.tick()
 
     def stop(self) -> None:
-        """Stop the timer. May be called from a finalizer."""
+        """Stop the timer, and abandon all claims. May be called from a finalizer."""
+        for task in self._pulse.tasks():
+            if isinstance(task, Claimed):
+                self.drop(task)
+                self._pulse.schedule(task, 0)
         self._pulse.stop()
 
     def _perform(self, task: Claimed | _Watch) -> Due | Callable[[], Due]:
         if isinstance(task, _Watch):
             return self._look(task)
-        if task.beat_until is not None and task.beat_until <= self._clock.now():
+        if LIVE_CLAIMS.get((task.row.effect_id, task.fence), -math.inf) <= self._clock.monotonic():
+            self._disown(task)
             return None
         renewed = lease_renewed(task.row, self._store.now() + task.lease)
         # Submitted, because the store writes renewals that wait together in one transaction.
         answer = self._store.submit(UnitOfWork((EffectChange(task.row, renewed),)))
         return lambda: _beat_seconds(task) if answer.result() is None else None
+
+    def _disown(self, claim: Claimed) -> None:
+        """Remove the name of this process from the row: it would prove to others that the owner lives."""
+        LIVE_CLAIMS.pop((claim.row.effect_id, claim.fence), None)
+        claim.row = disowned(claim.row)  # which its owner may still renew
+        with suppress(StoreClosedError):  # which has disowned what it had claimed
+            row = self._store.get(claim.row.partition, claim.row.key)
+            if row is not None and row.owner.process and EffectChange(claim.row, None).fits(row):
+                change_effect(self._store, row, disowned(row))
 
     def _look(self, watch: _Watch) -> float | None:
         """Check a watched row; returns in how many seconds to check again, `None` if the watch has ended."""
@@ -161,10 +188,11 @@ class LeaseRenewer:
         if watch.look(row) or row is None or row.lease_until is None:
             return None
         now = self._store.now()
-        if lease_expired(row, now) or self._store.is_dead(row.owner.process):
+        lease_until = proved(self._store, row, now).lease_until
+        if lease_until is None or lease_until <= now:
             watch.resolve()
             return None
-        left = (row.lease_until - now).total_seconds()
+        left = (lease_until - now).total_seconds()
         poll_every = self._store.poll_every
         # Between half of the interval and one and a half, so that many processes do not poll a store together.
         return left if poll_every is None else min(left, poll_every.total_seconds() * (0.5 + self._jitter()))
@@ -228,8 +256,12 @@ class RecurringTimer(Generic[T]):
                 self._due.pop(task, None)
         return len(due)
 
+    def tasks(self) -> list[T]:
+        """The scheduled tasks."""
+        return list(self._due)
+
     def stop(self) -> None:
-        """End the thread; from then on only `tick` performs tasks. May be called from a finalizer."""
+        """Perform what is due, and end the thread; from then on only `tick` does. May be called from a finalizer."""
         self._bell.put(_STOP)
 
     def _attempt(self, act: Callable[[], Returned]) -> Returned | float:
@@ -248,6 +280,7 @@ class RecurringTimer(Generic[T]):
                 wake = time.monotonic() + self._round()
                 continue
             if ring == _STOP:
+                self.tick()
                 return
             wake = min(wake, time.monotonic() + ring)
 

@@ -12,15 +12,15 @@ import os
 import random
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, SchemaError
-from handrail.prompt.idempotency import DAY
+from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
+from handrail.prompt.idempotency import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger import states
@@ -51,6 +51,7 @@ from handrail.store.protocol import (
     RefusedWrite,
     change_effect,
     insert_effect,
+    proved,
 )
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
@@ -148,8 +149,8 @@ class EffectLedger:
             standing = refused.standing
             if standing is None:  # removed meanwhile
                 continue
-            if await self._asked(in_thread, partial(self._owner_is_dead, standing), waits=standing.status == "running"):
-                standing = states.orphaned(standing, now)
+            proof = partial(proved, self._store, standing, now)
+            standing = await self._asked(in_thread, proof, waits=standing.status == "running")
             any_arguments = request.replays_other_arguments
             word, row = states.claimed(
                 standing, fresh, on_orphan=request.on_orphan, now=now, any_arguments=any_arguments
@@ -193,6 +194,7 @@ class EffectLedger:
             else:
                 await apply(self._store, unit)
         except Exception:  # noqa: BLE001 - logged; the lease expires
+            self._keeper.abandon(Claimed(row, MINUTE, None))
             _log.exception("the claim of a cancelled call of %s could not be withdrawn", row.tool)
 
     def start_renewing(self, claim: Claimed) -> None:
@@ -261,8 +263,8 @@ class EffectLedger:
         return self._end(claim, states.unknown_row(claim.row, why))
 
     def stop_renewing(self, claim: Claimed) -> None:
-        """Stop renewing a claim, and write nothing: its lease expires unless it is finished before."""
-        self._keeper.drop(claim)
+        """Stop renewing a claim: its lease decides, although its process lives, unless it is finished before."""
+        self._keeper.abandon(claim)
         self._given_up.append(claim.row)
 
     def tick(self) -> int:
@@ -275,7 +277,7 @@ class EffectLedger:
     # ------------------------------------------------------------------------------------------ resolve unknown effects
 
     def resolve(self, row: EffectRow, finding: Finding, *, ttl: timedelta | None = DAY) -> bool:
-        """Record the outcome of an unknown effect, or of one whose owner's lease has expired; or correct a result.
+        """Record the outcome of an unknown effect, or of an orphan; or correct a result.
 
         A result that was found can be corrected until it is applied: a person may have mistyped it. Once a person has
         applied it by hand, `apply` of the tool does not run for it.
@@ -289,10 +291,10 @@ class EffectLedger:
         Returns whether the row was unchanged; if not, nothing was written.
 
         Raises:
-            LedgerError: the row is running within its lease, already done or failed, or has no result to be applied.
+            LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied.
         """
         now = self._store.now()
-        resolved = states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY)
+        resolved = states.resolved_row(proved(self._store, row, now), finding, now=now, ttl=ttl, forget=DAY)
         if row.status != "done":
             return self._replace(row, resolved)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
@@ -323,12 +325,22 @@ class EffectLedger:
                 self._keeper.drop(claim)
                 return True
 
-    def row(self, key: str, *, partition: str = "") -> EffectRow | None:
-        """The entry of a key, in any state; `None` if there is none."""
-        return self._store.get(partition, key)
+    def row(self, key: str, *, partition: str | None = None) -> EffectRow | None:
+        """The entry of a key, in any state; `None` if there is none. Without `partition` all are searched.
+
+        Raises:
+            LedgerError: several partitions have the key, and `partition` is not given.
+        """
+        if partition is not None:
+            return self._store.get(partition, key)
+        now, rows = self._store.now(), tuple(self._store.rows(key))
+        found = [row for row in rows if not states.key_expired(row, now)] or rows[:1]
+        if len(found) > 1:
+            raise LedgerError(_ambiguous(key, found), key=key, status="ambiguous")
+        return found[0] if found else None
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of a session and tool that are unknown, or whose owner's lease has expired or process is dead.
+        """The slots of a session and tool that are unknown, or orphans.
 
         Includes those that were resolved as happened: the model may not know of that.
 
@@ -341,7 +353,8 @@ class EffectLedger:
             return ()
         found += tuple(row for row in self._rows_given_up(partition, tool) if row not in found)
         now = self._store.now()
-        return tuple(left for row in found if (left := self._left(row, now)) is not None)
+        seen = [proved(self._store, row, now) for row in found]
+        return tuple(row for row in seen if row.status in {"unknown", "done"} or states.lease_expired(row, now))
 
     def rows(self) -> Iterator[EffectRow]:
         """All entries, in any state."""
@@ -349,13 +362,16 @@ class EffectLedger:
 
     # ---------------------------------------------------------------------------------------------- a cache of results
 
-    def lookup(self, key: str, *, partition: str = "") -> ToolEffect | None:
-        """The recorded effect of a key; an expired one is removed.
+    def lookup(self, key: str, *, partition: str | None = None) -> ToolEffect | None:
+        """The recorded effect of a key; an expired one is removed. Without `partition` all are searched.
 
         `None` means that there is nothing to replay, not that the effect has not happened: it may be running or
         unknown. `claim` distinguishes these.
+
+        Raises:
+            LedgerError: several partitions have the key, and `partition` is not given.
         """
-        row = self._store.get(partition, key)
+        row = self.row(key, partition=partition)
         if row is None:
             return None
         if states.key_expired(row, self._store.now()):
@@ -407,14 +423,14 @@ class EffectLedger:
             if row is refused.standing or self._replace(refused.standing, row):
                 return ToolEffect.of(row)
 
-    def invalidate(self, key: str, *, partition: str = "", force: bool = False) -> bool:
+    def invalidate(self, key: str, *, partition: str | None = None, force: bool = False) -> bool:
         """Remove the entry of a key, so that the same call runs again; returns whether it existed.
 
         Raises:
             LedgerError: the effect is running or unknown, or its result waits for `apply`, and `force` is not given: it
-                could happen twice.
+                could happen twice. Or several partitions have the key, and `partition` is not given.
         """
-        while (row := self._store.get(partition, key)) is not None:
+        while (row := self.row(key, partition=partition)) is not None:
             if not force:
                 states.check_removable(row)
             if change_effect(self._store, row, None):
@@ -467,15 +483,6 @@ class EffectLedger:
             arguments,
         )
 
-    def _owner_is_dead(self, row: EffectRow) -> bool:
-        return row.status == "running" and bool(row.owner.process) and self._store.is_dead(row.owner.process)
-
-    def _left(self, row: EffectRow, now: datetime) -> EffectRow | None:
-        """An unresolved slot as its row is to be read; `None` if its owner is alive, or it did not happen."""
-        if row.status in {"unknown", "done"} or states.lease_expired(row, now):
-            return row
-        return states.orphaned(row, now) if self._owner_is_dead(row) else None
-
     def _rows_given_up(self, partition: str, tool: str) -> list[EffectRow]:
         """The slots of abandoned claims of a session and tool, in their current state, unless they are settled."""
         given_up = [row for row in self._given_up if (row.partition, row.tool) == (partition, tool) and row.is_slot]
@@ -523,6 +530,11 @@ def _log_late(claim: Claimed, row: EffectRow | None, finding: EffectResult | Not
         claim.fence,
         standing,
     )
+
+
+def _ambiguous(key: str, rows: Iterable[EffectRow]) -> str:
+    partitions = ", ".join(sorted(repr(row.partition) for row in rows))
+    return f'several partitions have the key {key}: {partitions}. Name one with partition=... ("" is shared by all).'
 
 
 def _json_of(value: object) -> bytes | None:

@@ -16,8 +16,10 @@ Theory of operation
 
 `tests/runtime/ledger/test_states.py` reads this table and checks it against the code. "Expired" is a done or failed row
 whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has expired. A
-write by any but the current owner of the row is answered `refused`, and changes nothing; but an owner that records
-the same outcome again is answered `kept`, because the first answer may have been lost.
+row is read by what is proved of its owner (`handrail.store.processes`): the lease of one that lives has not expired,
+whatever the clock says, and that of a dead one has ended. A write by any but the current owner of the row is answered
+`refused`, and changes nothing; but an owner that records the same outcome again is answered `kept`, because the first
+answer may have been lost.
 
     ==========  ========================  ==================  ==========
     row         event                     becomes             answer
@@ -49,6 +51,7 @@ the same outcome again is answered `kept`, because the first answer may have bee
     running     renew                     running, same       kept
     lapsed      renew                     running, same       kept
     running     owner found dead          running, lapsed     kept
+    lapsed      owner found alive         running, same       kept
     running     complete                  done, same          kept
     lapsed      complete                  done, same          kept
     done        apply                     done, same          kept
@@ -189,12 +192,6 @@ def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
     """The row of the next owner: the same effect, under the next fence."""
     # The effect id stays, because the sessions that applied the effect refer to it.
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
-
-
-def orphaned(row: EffectRow, now: datetime) -> EffectRow:
-    """A running row whose owner's process is proved dead: its lease has ended."""
-    note = f"the process of its owner ({str(row.owner) or 'unnamed'}) has ended"
-    return row._replace(lease_until=now, note=note)
 
 
 def lease_renewed(row: EffectRow, lease_until: datetime) -> EffectRow:

@@ -63,6 +63,9 @@ MARK_APPLIED = (
 )
 """That an effect which is done is applied, if it is not yet."""
 
+EFFECTS_OF_KEY = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE key = ?"
+"""The effects of a key, in all partitions."""
+
 FIRST_EFFECTS = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
 """The first page of all effects."""
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import SessionError, StoreError
+from handrail.errors import HandrailError, SessionError, StoreError
 from handrail.loop_guard import check_blocking
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
@@ -27,6 +27,7 @@ from handrail.session.persistence.protocol import (
     SessionSize,
 )
 from handrail.store import session_locks
+from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import (
     EffectChange,
     EffectInsert,
@@ -35,7 +36,11 @@ from handrail.store.protocol import (
     MarkApplied,
     RefusedWrite,
     WatchCallback,
+    change_effect,
+    disowned,
     open_call,
+    open_calls,
+    proved,
 )
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import removal, statements
@@ -91,7 +96,7 @@ class SqlStore:
         self._units = UnitApplier(self._database, self, self._written)
         self._held = SessionLockTable(driver.locks, clock=clock, store=driver.url)
         self._processes = driver.processes
-        self._claimed: set[tuple[str, str]] = set()  # the keys that it has written as running last
+        self._claimed: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
         self._hash_key: bytes | None = None
         with suppress(StoreError):  # a key that is missing is missed only by who needs it
             self._hash_key = read_hash_key(self._database)
@@ -152,10 +157,13 @@ class SqlStore:
     def close(self) -> None:
         """Release all sessions, and close all connections. Calling it twice has the same effect.
 
-        Claims of handlers that still run keep their leases, which this process no longer renews.
+        Claims of handlers that still run are left to their leases, which this process no longer renews.
         """
+        with suppress(HandrailError):  # where this fails, nothing is proved of this process once its lock is removed
+            for row in tuple(self._claimed.values()):
+                change_effect(self, row, disowned(row))
         self._held.close()
-        self._processes.close(claims=bool(self._claimed))
+        self._processes.close()
         self._units.close()
         self._driver.close()
 
@@ -169,32 +177,26 @@ class SqlStore:
         """
         return self._processes.own(self._running_processes)
 
-    def is_dead(self, process: str) -> bool:
-        """Whether the process of that name is proved dead."""
-        return self._processes.is_dead(process)
+    def owner_lives(self, row: EffectRow) -> bool | None:
+        """Whether a ledger here renews the claim, or its process lives; `None` if neither life nor death is proved."""
+        return True if (row.effect_id, row.fence) in LIVE_CLAIMS else self._processes.lives(row.owner.process)
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        rows = [
-            effect_of(columns)
-            for columns in self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
-        ]
-        return tuple(
-            open_call(row, owner_is_dead=row.status == "running" and self.is_dead(row.owner.process)) for row in rows
-        )
+        found = self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
+        return open_calls(self, [*map(effect_of, found)])
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
         """End the leases of the session's running effects whose owner's process is proved dead; returns the others."""
         found = self._database.query(statements.RUNNING_EFFECTS_OF_SESSION, (session_id, session_id))
-        now = self.now() if found else None
+        now = self.now()
         others: list[OpenCall] = []
         for row in map(effect_of, found):
-            if now is None or row.lease_until is None or row.lease_until <= now:
-                continue
-            if self.is_dead(row.owner.process):
+            seen = proved(self, row, now)
+            if seen.lease_until is not None and seen.lease_until > now:
+                others.append(open_call(seen))
+            elif row.lease_until is not None and row.lease_until > now:
                 self._database.execute(statements.END_LEASE, (to_micros(now), *row[:3], row.fence, row.status))
-            else:
-                others.append(open_call(row))
         return tuple(others)
 
     def get(self, partition: str, key: str) -> EffectRow | None:
@@ -226,8 +228,11 @@ class SqlStore:
         """
         return outlast(self._units.submit(unit))
 
-    def rows(self) -> Iterator[EffectRow]:
-        """All rows in the order of their keys; each as it stood when the iteration came near it."""
+    def rows(self, key: str | None = None) -> Iterator[EffectRow]:
+        """All rows in the order of their keys, or those of a key; each as it stood when the iteration came near it."""
+        if key is not None:
+            yield from map(effect_of, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
+            return
         found = self._database.query(statements.FIRST_EFFECTS)
         while found:
             yield from map(effect_of, found)
@@ -559,7 +564,7 @@ class SqlStore:
     def _written(self, write: EffectInsert | EffectChange | MarkApplied) -> None:
         partition, key = write.seen[:2]
         if write.row is not None and write.row.status == "running":
-            self._claimed.add((partition, key))
+            self._claimed[partition, key] = write.row
         else:
-            self._claimed.discard((partition, key))
+            self._claimed.pop((partition, key), None)
         self._watchers.notify(partition, key, write.row)

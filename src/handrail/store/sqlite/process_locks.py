@@ -1,9 +1,8 @@
 """The processes that claim effects in a file of SQLite: each holds the lock of one file until it ends.
 
 The file lies in the folder `<database>-holds`, is named after the process, and is locked before the first claim. The
-lock is the process's, not the store's: closing a store keeps it while a claim of this process is running, and the
-kernel frees it when the process ends, however it ends. A process is proved dead when its file is there and the lock is
-free.
+lock is the process's, not the store's: it is released with its last store, and the kernel frees it when the process
+ends, however it ends. A process lives while its file is locked, and is dead when the file is there and the lock free.
 
 | | lock | rule |
 |---|---|---|
@@ -41,10 +40,8 @@ _HELD: dict[Path, int] = {}
 """The locked files of this process, by their paths."""
 _USERS: Counter[Path] = Counter()
 """How many open stores rely on each of them."""
-_CLAIMED: set[Path] = set()
-"""Those that stay until this process ends: a store was closed while a claim may have been running."""
 _guard = threading.RLock()
-"""Guards all three, and keeps this process from forking while a file is open that the fork could not close."""
+"""Guards both, and keeps this process from forking while a file is open that the fork could not close."""
 
 
 class ProcessLocks:
@@ -92,27 +89,25 @@ class ProcessLocks:
             self._remove_unused(in_use)
         return self._name
 
-    def is_dead(self, process: str) -> bool:
-        """Whether the process of that name has held its lock, and the lock is free; `False` if that is not known."""
+    def lives(self, process: str) -> bool | None:
+        """Whether the process of that name holds its lock; `None` for this process, and if that is not known."""
         path = self._path(process)
         if not process or path in _HELD:
-            return False
+            return None
         try:
-            return _is_free(path)
+            return _is_locked(path)
         except OSError:
-            return False  # missing, or another user's
+            return None  # missing, or another user's
 
-    def close(self, *, claims: bool) -> None:
-        """Give the lock up with the last store of the file, unless claims of one of them may be running."""
+    def close(self) -> None:
+        """Release the lock with the last store of the file."""
         with _guard:
             path, self._own = self._own, None
             if path is None or path not in _HELD:
                 return  # nothing was claimed, or by the process that this one was forked from
             _USERS[path] -= 1
-            if claims:
-                _CLAIMED.add(path)
             # Removed before it is unlocked: a free lock says that the process is dead.
-            if not _USERS[path] and path not in _CLAIMED and _removed(path, _HELD[path]):
+            if not _USERS[path] and _removed(path, _HELD[path]):
                 os.close(_HELD.pop(path))
 
     def _remove_unused(self, in_use: Callable[[], Iterable[str]]) -> None:
@@ -127,7 +122,7 @@ class ProcessLocks:
         dead: list[Path] = []
         for path in found:
             with suppress(OSError):
-                if _is_free(path):
+                if _is_locked(path) is False:
                     dead.append(path)
         if dead:
             kept = {self._path(process) for process in in_use()}
@@ -179,15 +174,19 @@ def _lock(file: int) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _is_free(path: Path) -> bool:
-    """Whether a file that the folder names is locked by no process; raises an `OSError` if it cannot be opened."""
+def _is_locked(path: Path) -> bool | None:
+    """Whether a process has locked a file; `None` if the folder does not name it any more.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
     with _guard:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return is_at(path, file)  # else its owner has removed it, and lives on
+            return False if is_at(path, file) else None  # its owner has removed it, and lives on
         except BlockingIOError:
-            return False
+            return True
         finally:
             os.close(file)
 
@@ -217,7 +216,6 @@ def _close_inherited() -> None:
     global _guard  # noqa: PLW0603 - it is held by the thread that forked
     _guard = threading.RLock()
     _USERS.clear()
-    _CLAIMED.clear()
     while _HELD:
         os.close(_HELD.popitem()[1])
 

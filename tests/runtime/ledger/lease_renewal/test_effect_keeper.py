@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -17,7 +17,7 @@ from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import Completion
-from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed
+from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing
 
 THIRD = MINUTE / 3
 
@@ -43,7 +43,6 @@ ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
     "completed": lambda ledger, claim: ledger.complete(claim, RESULT),
     "failed": lambda ledger, claim: ledger.fail(claim),
     "unknown": lambda ledger, claim: ledger.mark_unknown(claim, "timed out"),
-    "given up": lambda ledger, claim: ledger.stop_renewing(claim),
 }
 
 
@@ -51,7 +50,7 @@ ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
 def test_claim_that_has_ended_gives_no_more_signs(
     ledger: EffectLedger, clock: FakeClock, end: Callable[[EffectLedger, Claimed], object]
 ) -> None:
-    """What is completed, failed, unknown or given up is looked after no longer."""
+    """What is completed, failed or unknown is looked after no longer."""
     claim = claimed(ledger)
     end(ledger, claim)
     before = ledger.row(REQUEST.key)
@@ -72,10 +71,45 @@ def test_handler_that_hangs_holds_its_key_only_until_the_deadline(ledger: Effect
     assert not ledger.complete(hung, RESULT)
 
 
+def test_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, clock: FakeClock) -> None:
+    """It is not renewed; from its next beat on its row names no process, which would prove that the owner lives."""
+    claim = claimed(ledger)
+    ledger.stop_renewing(claim)
+    clock.advance(THIRD)
+    ledger.tick()
+    assert ledger.tick() == 0
+    assert ledger.row(REQUEST.key) == claim.row._replace(owner=claim.row.owner._replace(process=""))
+    clock.advance(MINUTE)
+    assert isinstance(ledger.claim(REQUEST), Unknown)
+
+
+class _SetForward(FakeClock):
+    """A clock that is set forward, and whose monotonic time knows nothing of it."""
+
+    ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+def test_clock_that_is_set_forward_ends_no_claim() -> None:
+    """Neither by the lease, nor by `beat_until`, which is reached when that much time has passed."""
+    clock = _SetForward()
+    ledger = EffectLedger(MemoryStore(clock=clock), clock=clock)
+    claim = claimed(ledger, REQUEST._replace(beat_until=clock.now() + MINUTE))
+    clock.ahead = timedelta(hours=2)
+    busy(ledger)
+    clock.advance(THIRD)
+    assert ledger.tick() == 1
+    assert _lease_until(ledger) == clock.now() + MINUTE
+    assert ledger.complete(claim, RESULT)
+
+
 def test_lost_claim_is_told_at_the_next_sign(ledger: EffectLedger, store: LedgerStore, clock: FakeClock) -> None:
     """An owner that slept past its lease finds out when it gives a sign, and gives no more by itself."""
     claim = claimed(ledger)
     clock.advance(MINUTE)
+    prove_nothing(store)
     EffectLedger(store, clock=clock).claim(REQUEST)
     assert ledger.tick() == 1
     assert ledger.tick() == 0
