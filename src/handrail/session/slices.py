@@ -23,6 +23,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVa
 
 from handrail.errors import InvalidArgumentError, ReducerError
 from handrail.session.stored_items import StoredItems
+from handrail.waiting import asynchronous
 
 T = TypeVar("T")
 
@@ -251,6 +252,8 @@ class Slice(SliceView[T], Generic[T]):
         """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
         self._session.append(self._kind, item)
 
+    append_async = asynchronous(append)
+
     @overload
     def seed(self, items: Iterable[T], /) -> None: ...
     @overload
@@ -266,6 +269,8 @@ class Slice(SliceView[T], Generic[T]):
         """
         self._session.change(self._kind, Replace(_seeds(items)), f"seed {self._kind.__name__}")
 
+    seed_async = asynchronous(seed)
+
     def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
         """Remove the items for which `where` is true; without it, all.
 
@@ -279,6 +284,8 @@ class Slice(SliceView[T], Generic[T]):
             raise InvalidArgumentError(function="Slice.clear", argument="where", given=where, expected=expected)
         change: SliceChange = Replace(()) if where is None else _Remove(where)
         self._session.change(self._kind, change, f"clear {self._kind.__name__}")
+
+    clear_async = asynchronous(clear)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
         """Register a reducer for this slice; see `Session.register`."""

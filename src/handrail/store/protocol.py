@@ -468,6 +468,10 @@ class Store(LedgerStore, SessionStore, Protocol):
         """Release all sessions, and close all connections. Idempotent."""
         ...
 
+    async def close_async(self) -> None:
+        """As `close`, on a thread."""
+        ...
+
     def __enter__(self) -> Self:
         """Return the store."""
         ...

@@ -299,6 +299,17 @@ class SessionStore(UnitStore, Protocol):
         """The store's time, aware and in UTC."""
         ...
 
+    def check_wait(self, *, queued: bool) -> None:
+        """Refuse a write on the thread of an event loop if it would wait for a call that may need the loop to end.
+
+        Args:
+            queued: whether the write has to wait for another one of its session, which may wait for such a call.
+
+        Raises:
+            SessionUseError: it would. Nothing was written.
+        """
+        ...
+
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
         ...
