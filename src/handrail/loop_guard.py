@@ -12,8 +12,7 @@ The asynchronous entry lasts as long as its coroutine, and in what that calls or
 program included: it is a variable of the context (`contextvars`). The environment is read once, when this module is
 imported. Without the variable, an entry is the function itself, and a check is a call that does nothing.
 
-With and without the guard, one wait is refused where a loop runs: that for a call which may need the loop to end
-(`may_wait_for_calls`).
+One wait is always refused where a loop runs: that for a call which may need the loop to end (`may_wait_for_calls`).
 """
 
 from __future__ import annotations

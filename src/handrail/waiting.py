@@ -293,10 +293,7 @@ async def outlast(completable: Completable[T]) -> T:
 
 
 def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Make the asynchronous form of a method that may wait: it runs the method on a thread, while the event loop runs.
-
-    A cancellation of the task is raised when the method has ended.
-    """
+    """Make the asynchronous form of a method that may wait: it runs on a thread, and a cancelled task outlasts it."""
     name = method.__name__
 
     @wraps(method)

@@ -178,8 +178,8 @@ class Conversation:
             ValueError: there are calls and no valid `reply`; or there are calls or a reply, and no message.
             SessionUseError: the session is stored, and a message is not JSON (NaN is not); or a call of the open reply
                 has no record, so that the messages cannot be its answers; or an earlier reply of that name has asked
-                for a call of the same id, so that the new one would be answered from its record; or it would wait on
-                the thread of an event loop for what may need the loop to end. Nothing was appended.
+                for a call of the same id, whose record would answer the new one; or it may not wait on an event loop.
+                Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
             StoreError: the store does not take messages that are stored at once. They are in the conversation of this
                 process, and are stored with its next unit: do not append them again.

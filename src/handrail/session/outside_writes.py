@@ -31,7 +31,6 @@ class OutsideWrites:
 
         Raises:
             SessionBusyError: a call holds the session. Nothing was written.
-            SessionUseError: it would wait on the thread of an event loop, for what may need the loop to end.
             Exception: what `write`, or the commit, raises. It has been rolled back.
         """
         if not self._lock.acquire(blocking=False):

@@ -252,8 +252,6 @@ class Slice(SliceView[T], Generic[T]):
         """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
         self._session.append(self._kind, item)
 
-    append_async = asynchronous(append)
-
     @overload
     def seed(self, items: Iterable[T], /) -> None: ...
     @overload
@@ -269,8 +267,6 @@ class Slice(SliceView[T], Generic[T]):
         """
         self._session.change(self._kind, Replace(_seeds(items)), f"seed {self._kind.__name__}")
 
-    seed_async = asynchronous(seed)
-
     def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
         """Remove the items for which `where` is true; without it, all.
 
@@ -285,6 +281,8 @@ class Slice(SliceView[T], Generic[T]):
         change: SliceChange = Replace(()) if where is None else _Remove(where)
         self._session.change(self._kind, change, f"clear {self._kind.__name__}")
 
+    append_async = asynchronous(append)
+    seed_async = asynchronous(seed)
     clear_async = asynchronous(clear)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:

@@ -302,8 +302,7 @@ class SessionStore(UnitStore, Protocol):
     def check_wait(self, *, queued: bool) -> None:
         """Refuse a write on the thread of an event loop if it would wait for a call that may need the loop to end.
 
-        Args:
-            queued: whether the write has to wait for another one of its session, which may wait for such a call.
+        It may do so if it is `queued` behind another write of its session, too.
 
         Raises:
             SessionUseError: it would. Nothing was written.

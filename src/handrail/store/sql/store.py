@@ -160,8 +160,8 @@ class SqlStore:
 
     def check_wait(self, *, queued: bool) -> None:
         """Refuse to wait for a call, or for a write that may, on the thread of an event loop; see `SessionStore`."""
-        driver = self._driver
-        if driver.one_writer and (queued or driver.call_places.has_calls) and not may_wait_for_calls():
+        waits = self._driver.one_writer and (queued or self._driver.call_places.has_calls)
+        if waits and not may_wait_for_calls():
             raise loop_would_wait(self.url)
 
     def close(self) -> None:

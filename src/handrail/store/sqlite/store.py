@@ -280,9 +280,8 @@ class SqliteDriver:
             msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
             raise StoreUnavailableError(msg, store=self.url)
         until = time.monotonic() + self._busy
-        may_wait = may_wait_for_calls()
-        if not self.call_places.acquire(self._busy, behind_calls=may_wait):
-            if not may_wait:
+        if not self.call_places.acquire(self._busy, behind_calls=may_wait_for_calls()):
+            if not may_wait_for_calls():
                 raise loop_would_wait(self.url)
             msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
             raise StoreUnavailableError(msg, store=self.url, waited=True)
